@@ -1,0 +1,386 @@
+"""A dimension: an int, or an expression over named symbols in canonical form.
+
+An expression is a polynomial with integer coefficients over *atoms*; an atom is a symbol or a call of one of
+FUNCTIONS. Two expressions that are the same polynomial are equal, so `==` means "provably equal" and False means
+"not known to be equal". There is no `<`: an export must not branch on a size that is only known at run time.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any, TypeVar, Union
+
+T = TypeVar("T")
+Number = Union[int, float]
+Dim = Union[int, "Expr"]
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "mul": operator.mul,
+    "sub": operator.sub,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "max": max,
+    "min": min,
+    "truediv": operator.truediv,
+    "pow": operator.pow,
+    "sqrt": math.sqrt,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
+    "round": round,
+    "float": float,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "not": operator.not_,
+    "and": lambda a, b: a and b,
+    "or": lambda a, b: a or b,
+    "where": lambda c, a, b: a if c else b,
+}
+_FLOAT = {"truediv", "sqrt", "float"}
+_BOOL = {"eq", "ne", "lt", "le", "gt", "ge", "not", "and", "or"}
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A named unknown; `kind` is "int" for sizes, "float" or "bool" for scalars read out of a tensor."""
+
+    name: str
+    kind: str = "int"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of FUNCTIONS applied to numbers and expressions; opaque to the polynomial around it."""
+
+    fn: str
+    args: tuple[Number | Expr, ...]
+
+    @property
+    def kind(self) -> str:
+        if self.fn in _BOOL:
+            return "bool"
+        floating = any(isinstance(a, float) or (isinstance(a, Expr) and a.kind == "float") for a in self.args)
+        exact = self.fn in ("floor", "ceil", "trunc", "round")
+        return "float" if self.fn in _FLOAT or (floating and not exact) else "int"
+
+    def __str__(self) -> str:
+        if self.fn in _INFIX:
+            return _INFIX[self.fn].join(_atomic(a) for a in self.args)
+        return f"{self.fn}({', '.join(map(str, self.args))})"
+
+
+Atom = Union[Symbol, Call]
+Monomial = tuple[tuple[Atom, int], ...]
+_INFIX = {"floordiv": "//", "mod": " % ", "truediv": "/", "mul": "*", "eq": " == ", "ne": " != ", "lt": " < ",
+          "le": " <= ", "gt": " > ", "ge": " >= ", "pow": "**"}  # fmt: skip
+
+
+def _atomic(x: object) -> str:
+    text = str(x)
+    return text if text.replace("_", "").replace(".", "").isalnum() else f"({text})"
+
+
+def _key(atom: Atom) -> str:
+    return str(atom)
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """A polynomial over atoms; build one with `symbol`, arithmetic and the functions below, never directly."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expr) and self.terms == other.terms
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        """The names of all symbols in it."""
+        names: set[str] = set()
+        for monomial, _ in self.terms:
+            for atom, _power in monomial:
+                if isinstance(atom, Symbol):
+                    names.add(atom.name)
+                else:
+                    names.update(*(a.symbols for a in atom.args if isinstance(a, Expr)))
+        return frozenset(names)
+
+    @property
+    def as_symbol(self) -> str | None:
+        """The symbol's name if the expression is one symbol and nothing else."""
+        if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
+            atom, power = self.terms[0][0][0]
+            return atom.name if isinstance(atom, Symbol) and power == 1 else None
+        return None
+
+    @property
+    def kind(self) -> str:
+        """int, float or bool."""
+        kinds = {atom.kind for monomial, _ in self.terms for atom, _ in monomial}
+        return "float" if "float" in kinds else "bool" if kinds == {"bool"} else "int"
+
+    def __add__(self, other: Dim) -> Dim:
+        if isinstance(other, float):
+            return call("add", self, other)
+        return _collect(self.terms + _terms(other))
+
+    def __mul__(self, other: Dim) -> Dim:
+        if isinstance(other, float):
+            return call("mul", self, other)
+        if not isinstance(other, int | Expr):
+            return NotImplemented
+        return _collect((_times(m, n), c * d) for m, c in self.terms for n, d in _terms(other))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> Dim:
+        return self * -1
+
+    def __sub__(self, other: Dim) -> Dim:
+        return self + -other
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return -self + other
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return mod(self, other)
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return mod(other, self)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the truth of {self} is only known at run time; compare with `==` for provable equality")
+
+    @cached_property
+    def _text(self) -> str:
+        parts = []
+        for monomial, coefficient in self.terms:
+            factors = [_atomic(a) if p == 1 else f"{_atomic(a)}**{p}" for a, p in monomial]
+            if len(self.terms) == 1 and coefficient == 1 and len(monomial) == 1 and monomial[0][1] == 1:
+                factors = [str(monomial[0][0])]
+            sign = "-" if coefficient < 0 else "+"
+            if abs(coefficient) != 1 or not factors:
+                factors.insert(0, str(abs(coefficient)))
+            parts.append((sign, "*".join(factors)))
+        text = " ".join(f"{s} {t}" for s, t in parts)
+        return text[2:] if text.startswith("+ ") else "-" + text[2:]
+
+    def __str__(self) -> str:
+        return self._text
+
+    __repr__ = __str__
+
+
+def symbol(name: str, kind: str = "int") -> Expr:
+    """The expression that is one symbol."""
+    return Expr((((((Symbol(name, kind), 1),)), 1),))
+
+
+def call(fn: str, *args: Number | Expr) -> Any:
+    """A function of FUNCTIONS applied; folded when every argument is a number."""
+    if not any(isinstance(a, Expr) for a in args):
+        return FUNCTIONS[fn](*args)
+    return Expr((((((Call(fn, args), 1),)), 1),))
+
+
+def _terms(x: Dim) -> tuple[tuple[Monomial, int], ...]:
+    return x.terms if isinstance(x, Expr) else (((), x),) if x else ()
+
+
+def _times(m: Monomial, n: Monomial) -> Monomial:
+    powers = dict(m)
+    for atom, power in n:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items(), key=lambda p: _key(p[0])))
+
+
+def _order(term: tuple[Monomial, int]) -> tuple[int, str]:
+    monomial = term[0]
+    return -sum(p for _, p in monomial), " ".join(f"{_key(a)}^{p}" for a, p in monomial)
+
+
+def _collect(terms: Iterable[tuple[Monomial, int]]) -> Dim:
+    total: dict[Monomial, int] = {}
+    for monomial, coefficient in terms:
+        total[monomial] = total.get(monomial, 0) + coefficient
+    kept = [(m, c) for m, c in total.items() if c]
+    if not kept:
+        return 0
+    if len(kept) == 1 and not kept[0][0]:
+        return kept[0][1]
+    return Expr(tuple(sorted(kept, key=_order)))
+
+
+def _divide_term(a: tuple[Monomial, int], b: tuple[Monomial, int]) -> Dim | None:
+    (m, c), (n, d) = a, b
+    powers = dict(m)
+    for atom, power in n:
+        powers[atom] = powers.get(atom, 0) - power
+    if c % d or any(p < 0 for p in powers.values()):
+        return None
+    return _collect([(tuple((x, p) for x, p in sorted(powers.items(), key=lambda q: _key(q[0])) if p), c // d)])
+
+
+def quotient(a: Dim, b: Dim) -> Dim | None:
+    """`a / b` where b provably divides a as a polynomial, else None.
+
+    >>> s = symbol("s")
+    >>> quotient(s * s + s, s + 1)
+    s
+    """
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if b and a % b == 0 else None
+    if b == 0:
+        return None
+    result: Dim = 0
+    lead = _terms(b)[0]
+    for _ in range(16):
+        if a == 0:
+            return result
+        step = _divide_term(_terms(a)[0], lead)
+        if step is None:
+            return None
+        result, a = result + step, a - step * b
+    return None
+
+
+def floordiv(a: Dim, b: Dim) -> Dim:
+    """`a // b`, rounded down, with what divides exactly taken out of the division."""
+    exact = quotient(a, b)
+    if exact is not None:
+        return exact
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    if isinstance(b, int):
+        whole = _collect((m, c if c % b == 0 else c - c % b if not m else 0) for m, c in _terms(a))
+        rest = a - whole
+        if whole != 0:
+            return floordiv(whole, b) + floordiv(rest, b)
+    return call("floordiv", a, b)
+
+
+def mod(a: Dim, b: Dim) -> Dim:
+    """`a % b` with Python's sign, folded where b provably divides."""
+    if quotient(a, b) is not None:
+        return 0
+    if isinstance(b, int):
+        a = _collect((m, c % b) for m, c in _terms(a))
+        if isinstance(a, int):
+            return a % b
+    return call("mod", a, b)
+
+
+def _extreme(fn: str, pick: Callable[[int, int], int], args: tuple[Dim, ...]) -> Dim:
+    kept: list[Dim] = []
+    for a in args:
+        for i, k in enumerate(kept):
+            gap = a - k
+            if isinstance(gap, int):
+                kept[i] = a if pick(gap, 0) == gap else k
+                break
+        else:
+            kept.append(a)
+    return kept[0] if len(kept) == 1 else call(fn, *sorted(kept, key=str))
+
+
+def maximum(*args: Dim) -> Dim:
+    """The largest of the dimensions."""
+    return _extreme("max", max, args)
+
+
+def minimum(*args: Dim) -> Dim:
+    """The smallest of the dimensions."""
+    return _extreme("min", min, args)
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The product, 1 of none."""
+    return reduce(operator.mul, dims, 1)
+
+
+def ceildiv(a: Dim, b: Dim) -> Dim:
+    """`a / b` rounded up."""
+    return -floordiv(-a, b)
+
+
+def visit(
+    x: Number | Expr, number: Callable[[Number], T], sym: Callable[[Symbol], T], apply: Callable[[str, list[T]], T]
+) -> T:
+    """Fold an expression into anything: numbers and symbols by two functions, `apply` for each function call.
+
+    Sums and products reach `apply` as binary "add" and "mul"; a negative summand as "sub".
+    """
+    if not isinstance(x, Expr):
+        return number(x)
+
+    def atom(a: Atom) -> T:
+        if isinstance(a, Symbol):
+            return sym(a)
+        return apply(a.fn, [visit(arg, number, sym, apply) for arg in a.args])
+
+    def term(monomial: Monomial, coefficient: int) -> T:
+        factors = [atom(a) for a, p in monomial for _ in range(p)]
+        if coefficient != 1 or not factors:
+            factors.append(number(coefficient))
+        return reduce(lambda left, right: apply("mul", [left, right]), factors)
+
+    ordered = sorted(x.terms, key=lambda t: t[1] < 0)  # start from a positive summand where there is one
+    total = term(*ordered[0])
+    for monomial, coefficient in ordered[1:]:
+        total = apply("sub" if coefficient < 0 else "add", [total, term(monomial, abs(coefficient))])
+    return total
+
+
+def evaluate(x: Number | Expr, env: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] = FUNCTIONS) -> Any:
+    """The value of an expression where `env` gives each symbol's (a number, or anything with arithmetic)."""
+    return visit(x, lambda n: n, lambda s: env[s.name], lambda fn, args: functions[fn](*args))
+
+
+def substitute(x: Any, env: Mapping[str, Number | Expr]) -> Any:
+    """The expression with symbols replaced; symbols that `env` lacks stay."""
+    if not isinstance(x, Expr) or not (x.symbols & env.keys()):
+        return x
+    functions = {**FUNCTIONS, "floordiv": floordiv, "mod": mod, "max": maximum, "min": minimum}
+    return visit(
+        x,
+        lambda n: n,
+        lambda s: env.get(s.name, symbol(s.name, s.kind)),
+        lambda fn, args: functions[fn](*args)
+        if fn in ("add", "sub", "mul", "floordiv", "mod", "max", "min")
+        else call(fn, *args),
+    )
+
+
+def solve(size: Dim, name: str) -> tuple[int, int] | None:
+    """(a, b) with `size == a * name + b` and a != 0, where the dimension is linear in that one symbol."""
+    if not isinstance(size, Expr) or size.symbols != {name} or not all(
+        len(m) == 0 or (len(m) == 1 and isinstance(m[0][0], Symbol) and m[0][1] == 1) for m, _ in size.terms
+    ):
+        return None
+    offset = next((c for m, c in size.terms if not m), 0)
+    return next(c for m, c in size.terms if m), offset

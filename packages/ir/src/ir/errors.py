@@ -1,0 +1,66 @@
+"""Every error that an export can end in: one class a stage, all under ExportError."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ExportError(Exception):
+    """The base of all errors raised by ir and its backends."""
+
+
+class CaptureError(ExportError):
+    """torch.export refused the model, or its graph holds something that the IR cannot say."""
+
+
+class GraphError(ExportError):
+    """A graph breaks one of the rules in ir.check; a defect of ours or of a pass."""
+
+
+class RefusedError(ExportError):
+    """The op is known, this argument, dtype or shape of it is not."""
+
+
+class MismatchError(ExportError):
+    """The artifact ran and gave numbers that differ from torch's."""
+
+
+class RuntimeFailure(ExportError):
+    """The artifact's own runtime failed to load or run it."""
+
+
+class PluginError(ExportError):
+    """A target or a handler module could not be found or imported."""
+
+
+class DuplicateHandlerError(ExportError):
+    """Two handlers claim one op and version in one layer."""
+
+
+@dataclass(frozen=True)
+class MissingOp:
+    """One op that a target cannot express: where the model uses it and what to write."""
+
+    op: str
+    location: str
+    nearest: tuple[str, ...]
+    skeleton: str
+    count: int = 1
+
+
+class UnsupportedOpsError(ExportError):
+    """Every op of the model without handler and body, all at once; `.missing` lists them."""
+
+    def __init__(self, target: str, missing: Sequence[MissingOp]) -> None:
+        self.target = target
+        self.missing = tuple(missing)
+        lines = [f"target {target!r} cannot express {len(self.missing)} op(s) of this model:"]
+        for m in self.missing:
+            times = f" ({m.count} times)" if m.count > 1 else ""
+            lines.append(f"\n  {m.op}{times}\n    at {m.location}")
+            if m.nearest:
+                lines.append(f"    nearest known names: {', '.join(m.nearest)}")
+            lines.append("    write a body or a handler:")
+            lines += [f"      {line}" for line in m.skeleton.splitlines()]
+        super().__init__("\n".join(lines))

@@ -1,0 +1,88 @@
+"""Axes, broadcasting, windows and pads: the arithmetic that every backend needs, on plain numbers and dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from ir.dims import Dim, ceildiv, floordiv
+
+T = TypeVar("T")
+
+
+def axis(dim: int, rank: int) -> int:
+    """The axis counted from the front; a 0-d tensor has one axis, as in torch.
+
+    Raises:
+        IndexError: the axis is out of range.
+    """
+    n = max(rank, 1)
+    if not -n <= dim < n:
+        raise IndexError(f"dim {dim} is out of range for rank {rank}")
+    return dim % n
+
+
+def axes(dims: int | Sequence[int] | None, rank: int) -> list[int]:
+    """Axes counted from the front, in the order given; None and [] mean all."""
+    if dims is None or (not isinstance(dims, int) and len(dims) == 0):
+        return list(range(rank))
+    return [axis(d, rank) for d in ([dims] if isinstance(dims, int) else dims)]
+
+
+def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The shape that numpy's rules give; where two unequal dimensions meet, the one that is not 1."""
+    rank = max(map(len, shapes), default=0)
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for i, d in enumerate(shape, start=rank - len(shape)):
+            if result[i] == 1:
+                result[i] = d
+    return tuple(result)
+
+
+def spread(values: T | Sequence[T], n: int) -> list[T]:
+    """A scalar or one-element list repeated to `n`; a list of n as it is.
+
+    Raises:
+        ValueError: the list has another length.
+    """
+    items = list(values) if isinstance(values, (list, tuple)) else [values]  # type: ignore[list-item]
+    if len(items) == 1:
+        return items * n
+    if len(items) != n:
+        raise ValueError(f"{values} does not fit {n} spatial dimensions")
+    return items
+
+
+def same_pads(kernel: Sequence[int], dilation: Sequence[int]) -> list[tuple[int, int]]:
+    """The pads of padding="same" at stride 1: the odd one goes to the end (torch.nn.functional.conv1d)."""
+    totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    return [(t // 2, t - t // 2) for t in totals]
+
+
+def window_size(size: Dim, kernel: int, stride: int, pads: tuple[int, int], dilation: int, ceil_mode: bool) -> Dim:
+    """The number of windows of a convolution or pool (torch.nn.MaxPool2d's formula).
+
+    With ceil_mode a last window must start inside the input or its left padding; a symbolic size gives the count
+    before that rule, see `ceil_overhang`.
+    """
+    span = size + pads[0] + pads[1] - dilation * (kernel - 1) - 1
+    count = (ceildiv if ceil_mode else floordiv)(span, stride) + 1
+    if ceil_mode and isinstance(count, int) and isinstance(size, int) and (count - 1) * stride >= size + pads[0]:
+        count -= 1
+    return count
+
+
+def ceil_overhang(size: int, kernel: int, stride: int, pads: tuple[int, int], dilation: int) -> int:
+    """How far the last window of ceil_mode reaches past the right padding, in elements."""
+    count = window_size(size, kernel, stride, pads, dilation, True)
+    assert isinstance(count, int)
+    return max(0, (count - 1) * stride + dilation * (kernel - 1) + 1 - (size + pads[0] + pads[1]))
+
+
+def invert(permutation: Sequence[int]) -> list[int]:
+    """The inverse permutation."""
+    result = [0] * len(permutation)
+    for i, p in enumerate(permutation):
+        result[p] = i
+    return result

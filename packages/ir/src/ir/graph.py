@@ -1,0 +1,264 @@
+"""The graph: frozen nodes over named values, compared by identity. A pass builds a new graph, nothing changes one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol, Union
+
+from ir.dims import Dim, Expr, solve
+from ir.types import DType, TensorType
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n\s*(.*))?')
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Value:
+    """One tensor of the graph."""
+
+    name: str
+    type: TensorType
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+Scalar = Union[None, bool, int, float, complex, str, DType, Expr]
+Arg = Any  # Value | Scalar | Graph | tuple[Arg, ...]; a recursive alias would help nobody
+
+
+class Weight(Protocol):
+    """A parameter, buffer or constant: a reference to the model's own tensor, which is not copied."""
+
+    name: str
+    type: TensorType
+
+    @property
+    def tensor(self) -> Any:
+        """The torch tensor."""
+
+    def numpy(self) -> Any:
+        """The tensor's data as a numpy array, sharing memory where it can; bfloat16 through ml_dtypes."""
+
+
+class Context(Protocol):
+    """What the importer keeps of a capture for later: bodies, the reference and the example inputs."""
+
+    def body(self, node: Node) -> Body | None:
+        """The graph that computes this node, or None."""
+
+    def skeleton(self, node: Node, target: str) -> str:
+        """The lines a user may write to add this op."""
+
+    def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments that the model was captured with."""
+
+    def reference(self, graph: Graph, args: Any, kwargs: Any) -> list[Any]:
+        """torch's own values for `graph.results`, in order, as numpy arrays."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """What computes a node without a handler; a named one is kept as a call, an anonymous one is inlined."""
+
+    graph: Graph
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a node comes from: the overload as torch names it, the model's source line, the module's path."""
+
+    overload: str = ""
+    stack: str = ""
+    modules: Mapping[str, Any] | None = None
+
+    @cached_property
+    def _frame(self) -> tuple[str, int, str, str] | None:
+        frames = _FRAME.findall(self.stack)
+        if not frames:
+            return None
+        # torch's own modules call their functional forms: the model's line is the last one outside of them
+        own = [f for f in frames if "/torch/" not in f[0]]
+        file, line, function, code = (own or frames)[-1]
+        return file, int(line), function, code.strip()
+
+    @property
+    def file(self) -> str | None:
+        return self._frame[0] if self._frame else None
+
+    @property
+    def line(self) -> int | None:
+        return self._frame[1] if self._frame else None
+
+    @property
+    def code(self) -> str:
+        """The source line's own text, empty if unknown."""
+        return self._frame[3] if self._frame else ""
+
+    @cached_property
+    def module(self) -> str:
+        """The path of the nn.Module that ran the op, such as `encoder.layer.0`; empty at the top."""
+        entries = list(self.modules.values()) if self.modules else []
+        return str(entries[-1][0]) if entries else ""
+
+    @cached_property
+    def module_class(self) -> str:
+        """The class of that module, empty if unknown."""
+        entries = list(self.modules.values()) if self.modules else []
+        cls = entries[-1][1] if entries else ""
+        return cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self._frame else "unknown source line"
+        code = f"  `{self.code}`" if self.code else ""
+        return place + code + (f"  in {self.module}" if self.module else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One op: `op` is the overload packet's name ("aten::add"), `args` are bound by schema name, defaults filled in.
+
+    `returns` tells a handler's result apart: "one" tensor, a "tuple" of fixed length, a "list", or "none".
+    `defaults` are the schema's own defaults: what an argument must equal for a handler not to need to know it.
+    """
+
+    op: str
+    args: Mapping[str, Arg]
+    outputs: tuple[Value, ...]
+    origin: Origin = Origin()
+    returns: str = "one"
+    defaults: Mapping[str, Arg] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.outputs[0].name if self.outputs else self.op
+
+    @property
+    def overload(self) -> str:
+        """"aten::add.Tensor" for op "aten::add" of overload "Tensor"."""
+        return f"{self.op}.{self.origin.overload}" if self.origin.overload else self.op
+
+    @cached_property
+    def inputs(self) -> tuple[Value, ...]:
+        """The values among the arguments, in order, lists flattened."""
+        return tuple(a for a in leaves(self.args.values()) if isinstance(a, Value))
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The sub-graphs among the arguments."""
+        return tuple(a for a in leaves(self.args.values()) if isinstance(a, Graph))
+
+
+def leaves(arg: Arg) -> Iterator[Arg]:
+    """All leaves of an argument, or of an iterable of arguments."""
+    if isinstance(arg, (str, Value, Expr)) or not hasattr(arg, "__iter__"):
+        yield arg
+    else:
+        for a in arg:
+            yield from leaves(a)
+
+
+def map_arg(arg: Arg, fn: Callable[[Any], Any]) -> Arg:
+    """The argument with `fn` applied to every leaf."""
+    if isinstance(arg, tuple):
+        return tuple(map_arg(a, fn) for a in arg)
+    return fn(arg)
+
+
+@dataclass(frozen=True)
+class Range:
+    """The sizes that a symbol may take at run time, both ends included; `max` None is unbounded."""
+
+    min: int = 0
+    max: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Inputs, nodes in execution order, named outputs, referenced weights, and `updates`.
+
+    `updates` maps the name of each buffer or input that the model mutates to the value that holds its new content.
+    """
+
+    inputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Value, ...]
+    output_names: tuple[str, ...]
+    weights: Mapping[Value, Weight] = field(default_factory=dict)
+    updates: Mapping[str, Value] = field(default_factory=dict)
+    symbols: Mapping[str, Range] = field(default_factory=dict)
+    random: bool = False  # draws random numbers: two runs of it differ
+    name: str = "graph"
+    structure: Any = None  # ir.importer.structure.Structure: the model's own calling convention
+    context: Any = None  # Context
+
+    def replace(self, **changes: Any) -> Graph:
+        """A copy with some fields replaced."""
+        return replace(self, **changes)
+
+    @cached_property
+    def producer(self) -> Mapping[Value, Node]:
+        """The node that makes each value."""
+        return {v: n for n in self.nodes for v in n.outputs}
+
+    @cached_property
+    def uses(self) -> Mapping[Value, tuple[Node, ...]]:
+        """The nodes that read each value, in order, each once."""
+        found: dict[Value, dict[Node, None]] = {}
+        for node in self.nodes:
+            for v in node.inputs:
+                found.setdefault(v, {})[node] = None
+        return {v: tuple(ns) for v, ns in found.items()}
+
+    @cached_property
+    def results(self) -> Mapping[str, Value]:
+        """Every named result: the outputs, then the updates."""
+        named = dict(zip(self.output_names, self.outputs, strict=True))
+        return {**named, **{f"{name}_updated": v for name, v in self.updates.items()}}
+
+    @cached_property
+    def sources(self) -> Mapping[str, SymbolSource]:
+        """Where the value of each symbol can be read at run time."""
+        found: dict[str, SymbolSource] = {}
+        values = [(v, "input") for v in self.inputs]
+        values += [(v, n.op) for n in self.nodes for v in n.outputs]
+        for exact in (True, False):
+            for value, _ in values:
+                for axis, dim in enumerate(value.type.shape):
+                    source = _source(value, axis, dim, exact)
+                    if source is not None:
+                        found.setdefault(source[0], source[1])
+        for node in self.nodes:
+            if node.op == "ir::item":
+                found[node.args["symbol"].as_symbol] = SymbolSource(node.args["self"], None)
+        return found
+
+    def __str__(self) -> str:
+        from ir.text import to_text
+
+        return to_text(self)
+
+
+@dataclass(frozen=True)
+class SymbolSource:
+    """A symbol's value is `(size - offset) / scale` of this axis, or the value of a 0-d tensor where axis is None."""
+
+    value: Value
+    axis: int | None
+    scale: int = 1
+    offset: int = 0
+
+
+def _source(value: Value, axis: int, dim: Dim, exact: bool) -> tuple[str, SymbolSource] | None:
+    if not isinstance(dim, Expr):
+        return None
+    if dim.as_symbol is not None:
+        return dim.as_symbol, SymbolSource(value, axis)
+    if exact or len(dim.symbols) != 1:
+        return None
+    (name,) = dim.symbols
+    line = solve(dim, name)
+    return None if line is None else (name, SymbolSource(value, axis, *line))

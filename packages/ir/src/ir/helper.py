@@ -1,0 +1,164 @@
+"""OpHelper: what a handler holds. A backend gives it seven verbs; what is shared stands over them."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
+
+import numpy as np
+
+from ir import geometry
+from ir.dims import Dim, Expr
+from ir.errors import RefusedError
+from ir.graph import Body, Graph, Node, Value, Weight
+from ir.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from ir.lower import Driver
+    from ir.target import Target
+
+
+class Typed(Protocol):
+    """A value of a target: a name and a type."""
+
+    name: Any
+    type: TensorType
+
+
+V = TypeVar("V", bound=Typed)
+
+
+class Refusal(RefusedError):
+    """Raised by `refuse`; the driver tries the node's body before it lets the error out."""
+
+
+class OpHelper(abc.ABC, Generic[V]):
+    """The target's verbs, bound to the node being lowered (`h.node`) and its results' types (`h.results`)."""
+
+    value_class: ClassVar[type]
+    target: Target
+    graph: Graph
+    node: Node
+    driver: Driver
+
+    def __init__(self, target: Target, graph: Graph) -> None:
+        self.target = target
+        self.graph = graph
+
+    # -- what a backend implements ---------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def emit(self, op: str, *inputs: Any, **attributes: Any) -> Any:
+        """Add one op of the target, checked against the target's own schema at once, and return its result(s)."""
+
+    @abc.abstractmethod
+    def constant(self, array: np.ndarray, name: str = "") -> V:
+        """A constant of the target with this content."""
+
+    @abc.abstractmethod
+    def size(self, dim: Dim) -> Any:
+        """The target's own way of saying a dimension, static or not."""
+
+    @abc.abstractmethod
+    def scalar(self, value: Any, dtype: DType) -> V:
+        """A 0-d tensor that holds a number or a size expression."""
+
+    @abc.abstractmethod
+    def input(self, value: Value) -> V:
+        """An input of the graph."""
+
+    @abc.abstractmethod
+    def weight(self, value: Value, weight: Weight) -> V:
+        """A parameter, buffer or constant of the model, by reference."""
+
+    @abc.abstractmethod
+    def call(self, body: Body, inputs: Sequence[V]) -> Sequence[V]:
+        """A call of a custom op's body, kept by name: an ONNX function, an NNEF fragment, a nested closure."""
+
+    @abc.abstractmethod
+    def finish(self, results: dict[str, V]) -> Any:
+        """The artifact, given every named result (outputs, then updates)."""
+
+    def bind(self, result: V, value: Value) -> V:
+        """Give a handler's result its name and type in the graph; backends override it to rename."""
+        return result
+
+    # -- what all share --------------------------------------------------------------------------------------------
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        """The types of the node's outputs."""
+        return tuple(v.type for v in self.node.outputs)
+
+    @property
+    def out(self) -> TensorType:
+        """The type of the node's first output."""
+        return self.node.outputs[0].type
+
+    def cast(self, x: V, dtype: DType | None) -> V:
+        """`x` in another element type; `x` itself if it has that type or dtype is None."""
+        return x if dtype is None or x.type.dtype is dtype else self.convert(x, dtype)
+
+    @abc.abstractmethod
+    def convert(self, x: V, dtype: DType) -> V:
+        """The target's conversion of element types; handlers call `cast`."""
+
+    def const(self, value: Any, dtype: DType | V | None = None) -> V:
+        """A constant from a Python number or list, in `dtype` or in the element type of another value."""
+        if dtype is not None and not isinstance(dtype, DType):
+            dtype = dtype.type.dtype
+        return self.constant(np.asarray(value, dtype=numpy_dtype(dtype) if dtype else None))
+
+    def tensor(self, x: Any, dtype: DType | V | None = None) -> V:
+        """An operand as a tensor: a value is cast, a number becomes a constant, a size expression a 0-d tensor."""
+        if dtype is not None and not isinstance(dtype, DType):
+            dtype = dtype.type.dtype
+        if self.is_value(x):
+            return self.cast(x, dtype)
+        if isinstance(x, Expr):
+            return self.scalar(x, dtype or DType.int64)
+        return self.const(x, dtype)
+
+    def axis(self, dim: int, x: V) -> int:
+        """The axis counted from the front."""
+        try:
+            return geometry.axis(dim, x.type.rank)
+        except IndexError as error:
+            self.refuse(str(error))
+
+    def axes(self, dims: int | Sequence[int] | None, x: V) -> list[int]:
+        """Axes counted from the front; None and [] mean all."""
+        return geometry.axes(dims, x.type.rank)
+
+    def is_value(self, x: Any) -> bool:
+        """True if an argument came as a tensor of the target, False for a plain Python argument."""
+        return isinstance(x, self.value_class)
+
+    def inline(self, graph: Graph, inputs: Sequence[V]) -> list[V]:
+        """Lower a (sub-)graph here and return its results."""
+        return self.driver.inline(graph, inputs)
+
+    def static(self, dim: Any, what: str) -> int:
+        """The dimension as an int; refused if it is only known at run time."""
+        if isinstance(dim, Expr):
+            self.refuse(f"{what} is {dim}, which is only known at run time")
+        return int(dim)
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Say that this argument, dtype or shape cannot be expressed; the node's body is tried next."""
+        raise Refusal(refusal_text(self.target.name, self.node, reason))
+
+
+def refusal_text(target: str, node: Node, reason: str) -> str:
+    """One sentence with the op, the reason and the model's own source line."""
+    return f"target {target!r} refuses {node.overload}: {reason}\n  at {node.origin}"
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """The numpy dtype of an element type; bfloat16 and the 8-bit floats come from ml_dtypes."""
+    if dtype in (DType.bfloat16, DType.float8_e4m3fn, DType.float8_e5m2):
+        import ml_dtypes  # installed with onnx; only models that use these types need it
+
+        return np.dtype(getattr(ml_dtypes, dtype.name))
+    return np.dtype(dtype.name)

@@ -1,0 +1,352 @@
+"""nn.Module, ExportedProgram or .pt2 file -> ir.Graph, through torch.export."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch.export import Dim as TorchDim
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from ir.errors import CaptureError
+from ir.graph import Body, Graph, Node, Value
+from ir.importer import structure as st
+from ir.importer.alias import needs_functionalisation
+from ir.importer.bodies import Bodies
+from ir.importer.normalise import Importer
+from ir.importer.schema import op_is_random
+from ir.importer.symbols import Symbols
+from ir.importer.weights import TorchWeight
+
+
+@dataclass(eq=False)
+class Capture:
+    """What stays of a capture beside its graph: bodies for nodes, the reference and the example arguments."""
+
+    program: ExportedProgram
+    bodies: Bodies
+    model: torch.nn.Module | None = None
+    _reference: Any = field(default=None, repr=False)
+
+    def body(self, node: Node) -> Body | None:
+        return self.bodies.body(node)
+
+    def skeleton(self, node: Node, target: str) -> str:
+        from ir.importer.custom_ops import skeleton
+
+        return skeleton(node, target)
+
+    def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments that the model was captured with.
+
+        Raises:
+            CaptureError: the program carries none (a .pt2 file saved without them).
+        """
+        inputs = self.program.example_inputs
+        if inputs is None:
+            raise CaptureError("this program carries no example inputs; give args= to verify")
+        return inputs
+
+    def reference(self, graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """torch's own values of `graph.results`; neither the model nor its arguments are changed by asking."""
+        if self._reference is None:
+            self._reference = self.program.module(check_guards=False)
+        module = self._reference
+        state = {k: v.clone() for k, v in module.named_buffers()}
+        args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs)))
+        try:
+            with torch.no_grad():
+                leaves = pytree.tree_leaves(module(*args, **kwargs))
+                outputs = [l for l, o in zip(leaves, graph.structure.outputs, strict=True) if not isinstance(o, st.Fixed)]
+                after = dict(module.named_buffers())
+                after.update(zip(graph.structure.input_names, graph.structure.flatten(args, kwargs), strict=True))
+                return self.arrays([*outputs, *(after[name] for name in graph.updates)])
+        finally:
+            with torch.no_grad():
+                for k, v in module.named_buffers():
+                    if k in state:
+                        v.copy_(state[k])
+
+    @staticmethod
+    def arrays(values: Sequence[Any]) -> list[Any]:
+        """Tensors and numbers as numpy arrays."""
+        return [TorchWeight("", v.clone() if isinstance(v, torch.Tensor) else torch.as_tensor(v)).numpy() for v in values]
+
+    @staticmethod
+    def private(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Copies of the inputs, for runtimes that write to them as the model does."""
+        return [t.clone() for t in tensors]
+
+
+def capture(
+    model: Any,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+) -> Graph:
+    """The graph of a model.
+
+    Args:
+        model: an nn.Module, a torch.export.ExportedProgram, the path of a .pt2 file, or an ir.Graph (returned as it is).
+        args, kwargs: example arguments, as for torch.export.export; not needed for a program that exists already.
+        dynamic_shapes: torch.export's own argument. A string in place of a Dim names a dimension that torch.export
+            finds the range of (Dim.DYNAMIC). For a program that exists already it only names dimensions.
+        input_names, output_names: names for the flat tensor inputs and outputs, in order; the first ones if fewer.
+
+    Raises:
+        CaptureError: torch.export refused the model, or its graph has something that the IR cannot say.
+    """
+    if isinstance(model, Graph):
+        return model
+    module = model if isinstance(model, torch.nn.Module) else None
+    program = _program(model, args, dict(kwargs or {}), dynamic_shapes)
+    symbols = Symbols(program.range_constraints)
+    _name_symbols(program, symbols, args, dict(kwargs or {}), dynamic_shapes)
+    if needs_functionalisation(program.graph) or _has_autocast(program.graph_module):
+        example = program.example_inputs
+        program = program.run_decompositions({})
+        program.example_inputs = example
+    return _import(program, module, symbols, input_names, output_names)
+
+
+def _program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> ExportedProgram:
+    if isinstance(model, ExportedProgram):
+        return model
+    if isinstance(model, (str, os.PathLike)):
+        return load_pt2(Path(model))
+    if not isinstance(model, torch.nn.Module):
+        if not callable(model):
+            raise CaptureError(f"cannot capture a {type(model).__name__}: give an nn.Module, an ExportedProgram or a .pt2")
+        model = _FunctionModule(model)
+    if not isinstance(args, tuple):
+        args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
+    shapes = pytree.tree_map_only(str, lambda _: TorchDim.DYNAMIC, dynamic_shapes)
+    try:
+        return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+    except Exception as error:
+        raise CaptureError(f"torch.export refused the model: {error}") from error
+
+
+class _FunctionModule(torch.nn.Module):
+    """A plain function as a module."""
+
+    def __init__(self, fn: Any) -> None:
+        super().__init__()
+        self.forward = fn
+
+
+def load_pt2(path: Path) -> ExportedProgram:
+    """torch.export.load of a file that is not trusted: a zip archive without paths that leave it.
+
+    Raises:
+        CaptureError: the file is missing, is no .pt2 archive, or torch.export.load refuses it.
+    """
+    if not path.is_file():
+        raise CaptureError(f"{path}: no such file")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                if name.startswith(("/", "\\")) or ".." in Path(name).parts:
+                    raise CaptureError(f"{path}: the archive's member {name!r} leaves the archive")
+        return torch.export.load(path)
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise CaptureError(f"{path} is not a .pt2 file that torch.export.load accepts: {error}") from error
+
+
+def _has_autocast(module: torch.fx.GraphModule) -> bool:
+    return any(
+        n.op == "call_function" and getattr(n.target, "__name__", "") == "wrap_with_autocast" and n.args[2]
+        for m in module.modules()
+        if isinstance(m, torch.fx.GraphModule)
+        for n in m.graph.nodes
+    )
+
+
+# -- names of dimensions -----------------------------------------------------------------------------------------------
+
+
+def _name_symbols(
+    program: ExportedProgram, symbols: Symbols, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> None:
+    """Give the symbols of the inputs' sizes the names that the user wrote."""
+    if dynamic_shapes is None:
+        return
+    if not args and not kwargs and program.example_inputs is not None:
+        args, kwargs = program.example_inputs
+    named: dict[int, Mapping[int, Any]] = {}
+    positional = _signature_names(program)
+    shapes = dynamic_shapes
+    if isinstance(shapes, Mapping):
+        for position, arg in enumerate(args):
+            key = positional[position] if position < len(positional) else None
+            if key in shapes:
+                _collect_names(arg, shapes[key], named)
+            elif "args" in shapes:
+                _collect_names(arg, shapes["args"][position], named)
+        for key, arg in kwargs.items():
+            if key in shapes:
+                _collect_names(arg, shapes[key], named)
+            elif "kwargs" in shapes:
+                _collect_names(arg, shapes["kwargs"][key], named)
+    elif isinstance(shapes, (list, tuple)):
+        values = [*args, *kwargs.values()]
+        if len(shapes) == 1 and len(values) != 1 and isinstance(shapes[0], (list, tuple)):
+            shapes = shapes[0]  # a model with *args
+        for arg, shape in zip(values, shapes, strict=False):
+            _collect_names(arg, shape, named)
+    flat = pytree.tree_leaves((args, kwargs))
+    fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
+    users = [f for f, s in zip(fakes, program.graph_signature.input_specs, strict=True) if s.kind == InputKind.USER_INPUT]
+    for leaf, fake in zip(flat, users, strict=False):
+        for axis, name in named.get(id(leaf), {}).items():
+            if isinstance(fake, torch.Tensor):
+                symbols.name_user_symbol(fake.shape[axis], name)
+
+
+def _signature_names(program: ExportedProgram) -> list[str]:
+    import inspect
+
+    module = program._module_call_graph[0] if program._module_call_graph else None
+    names = getattr(getattr(module, "signature", None), "forward_arg_names", None)
+    if names:
+        return list(names)
+    try:
+        return list(inspect.signature(program.module(check_guards=False).forward).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _collect_names(value: Any, shape: Any, named: dict[int, Mapping[int, Any]]) -> None:
+    """Walk an argument and its dynamic shapes side by side, down to {axis: name} for each tensor."""
+    if shape is None:
+        return
+    if isinstance(value, torch.Tensor):
+        entries = shape.items() if isinstance(shape, Mapping) else enumerate(shape)
+        found = {a: d if isinstance(d, str) else getattr(d, "__name__", None) for a, d in entries}
+        named[id(value)] = {a: n for a, n in found.items() if n and not n.startswith("_") and n.isidentifier()}
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if isinstance(shape, Mapping):
+                _collect_names(item, shape.get(key), named)
+    elif isinstance(value, (list, tuple)):
+        for item, s in zip(value, shape, strict=False):
+            _collect_names(item, s, named)
+    else:
+        children, _ = pytree.tree_flatten(value)
+        for item, s in zip(children, pytree.tree_leaves(shape, is_leaf=_is_axes), strict=False):
+            _collect_names(item, s, named)
+
+
+def _is_axes(x: Any) -> bool:
+    return x is None or (isinstance(x, Mapping) and all(isinstance(k, int) for k in x))
+
+
+# -- the graph ---------------------------------------------------------------------------------------------------------
+
+
+def _import(
+    program: ExportedProgram,
+    model: torch.nn.Module | None,
+    symbols: Symbols,
+    input_names: Sequence[str] | None,
+    output_names: Sequence[str] | None,
+) -> Graph:
+    importer = Importer(symbols, program.graph_module)
+    signature = program.graph_signature
+    placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
+    inputs: list[Value] = []
+    leaves: list[Any] = []
+    given = list(input_names or ())
+    by_name: dict[str, str] = {}
+    for node, spec in zip(placeholders, signature.input_specs, strict=True):
+        if spec.kind == InputKind.USER_INPUT:
+            fake = node.meta.get("val")
+            if isinstance(fake, torch.Tensor):
+                name = given[len(inputs)] if len(inputs) < len(given) else node.name
+                by_name[node.name] = name
+                importer.env[node] = importer.value(name, fake)
+                inputs.append(importer.env[node])
+                leaves.append(st.TENSOR)
+            else:
+                importer.env[node] = symbols.convert(fake if fake is not None else getattr(spec.arg, "value", None))
+                leaves.append(getattr(spec.arg, "value", None))
+        elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            importer.env[node] = importer.constant(node, spec.target, _tensor(program, spec))
+        else:
+            raise CaptureError(f"the input {node.name} is a {spec.kind.name}, which has no form in the IR")
+    results = importer.run(program.graph)
+    results = results if isinstance(results, tuple) else (results,)
+    updates: dict[str, Value] = {}
+    users: list[Any] = []
+    for result, out in zip(results, signature.output_specs, strict=True):
+        if out.kind == OutputKind.USER_OUTPUT:
+            users.append(result)
+        elif out.kind == OutputKind.BUFFER_MUTATION:
+            updates[out.target] = result
+        elif out.kind in (OutputKind.USER_INPUT_MUTATION, getattr(OutputKind, "PARAMETER_MUTATION", None)):
+            updates[by_name.get(out.target, out.target)] = result
+        else:
+            raise CaptureError(f"an output of kind {out.kind.name} has no form in the IR")
+    outputs, kinds = _outputs(importer, users)
+    out_spec = program.call_spec.out_spec
+    all_names = st.names_of(out_spec) if out_spec is not None else ["output"] * len(users)
+    names = [n for n, k in zip(all_names, kinds, strict=True) if not isinstance(k, st.Fixed)]
+    names[: len(output_names or ())] = list(output_names or ())[: len(names)]
+    convention = st.Structure(
+        program.call_spec.in_spec, out_spec, tuple(leaves), kinds, tuple(v.name for v in inputs)
+    )
+    return Graph(
+        inputs=tuple(inputs),
+        nodes=tuple(importer.nodes),
+        outputs=outputs,
+        output_names=st.unique(names),
+        weights=_used(importer, outputs, updates),
+        updates=updates,
+        symbols=symbols.ranges,
+        random=any(op_is_random(n.target) for n in program.graph.nodes),
+        structure=convention,
+        context=Capture(program, Bodies(symbols, program), model),
+    )
+
+
+def _outputs(importer: Importer, users: Sequence[Any]) -> tuple[tuple[Value, ...], tuple[Any, ...]]:
+    """The graph's outputs, and for each leaf of the model's output what it is."""
+    values: list[Value] = []
+    kinds: list[Any] = []
+    for r in users:
+        if isinstance(r, Value):
+            kinds.append(st.TensorOutput(len(values)))
+            values.append(r)
+        elif r is None or isinstance(r, bool | int | float | str):
+            kinds.append(st.Fixed(r))
+        else:
+            kinds.append(st.ScalarOutput(len(values)))
+            values.append(importer.scalar_tensor(r, f"scalar_{len(values)}"))
+    return tuple(values), tuple(kinds)
+
+
+def _used(importer: Importer, outputs: Sequence[Value], updates: Mapping[str, Value]) -> dict[Value, Any]:
+    """The weights that something reads, in the model's order."""
+    used = {v for n in importer.nodes for v in n.inputs} | set(outputs) | set(updates.values())
+    return {v: w for v, w in importer.weights.items() if v in used}
+
+
+def _tensor(program: ExportedProgram, spec: Any) -> torch.Tensor:
+    if spec.target in program.constants:
+        return program.constants[spec.target]
+    return program.state_dict[spec.target]
+
+
+

@@ -1,0 +1,179 @@
+"""Custom ops: one definition for torch and for every target."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from ir.graph import Node, Value
+from ir.importer.bodies import BODIES
+from ir.importer.schema import packet_of
+from ir.registry import registry
+
+Fn = Callable[..., Any]
+
+
+class CustomOp:
+    """A handle of one op of torch.library: call it, give it a body, handlers, a fake and kernels."""
+
+    def __init__(self, name: str, definition: Any = None, fn: Fn | None = None) -> None:
+        self.name = name
+        self._definition = definition
+        self._packet = packet_of(name.split(".")[0])
+        if self._packet is None:
+            raise ValueError(f"torch.library knows no op {name!r}; import what defines it first")
+        if fn is not None:
+            self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, fn.__name__, fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._packet(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<custom op {self.name}>"
+
+    def body(self, fn: Fn) -> Fn:
+        """Decorator: `fn` computes the op from torch functions or other custom ops; every target can lower it."""
+        BODIES[self.name] = fn
+        return fn
+
+    def handler(self, target: str, *, since_version: int = 0, override: bool = False) -> Callable[[Fn], Fn]:
+        """Decorator: the op's native form `(h, *args) -> result` on one target."""
+        return registry(target).register(self.name, since_version=since_version, override=override)
+
+    def register_fake(self, fn: Fn) -> Fn:
+        """Decorator: shapes and dtypes of the results, as torch.library.register_fake."""
+        if self._definition is not None:
+            self._definition.register_fake(fn)
+        else:
+            torch.library.register_fake(self.name, fn)
+        return fn
+
+    def register_kernel(self, device_types: str | Sequence[str], fn: Fn | None = None) -> Any:
+        """Decorator: the kernel of some devices, as torch.library.register_kernel."""
+        owner = self._definition
+        if owner is not None:
+            return owner.register_kernel(device_types, fn)
+        return torch.library.register_kernel(self.name, device_types, fn)
+
+    def register_autograd(self, backward: Fn, *, setup_context: Fn | None = None) -> None:
+        """The op's gradient, as torch.library.register_autograd; replaces the one derived from the body."""
+        torch.library.register_autograd(self.name, backward, setup_context=setup_context)
+
+
+def custom_op(
+    name: str,
+    fn: Fn | None = None,
+    /,
+    *,
+    mutates_args: str | Iterable[str] = (),
+    device_types: str | Sequence[str] | None = None,
+    schema: str | None = None,
+) -> Any:
+    """Decorator: an opaque torch op whose function is its kernel, its fake and its portable body.
+
+    The op works in plain torch at once: eager calls, torch.compile, torch.export, and autograd by differentiating the
+    body. Arguments as for torch.library.custom_op.
+
+    Args:
+        name: "namespace::name".
+        mutates_args: names of the arguments that the function writes to.
+        device_types: devices that the function is a kernel for; None is all.
+        schema: the op's schema, if it cannot be read off the annotations.
+    """
+
+    def define(fn: Fn) -> CustomOp:
+        mutated = () if mutates_args == () else mutates_args
+        kernel = _fresh_results(fn)
+        definition = torch.library.custom_op(
+            name, kernel, mutates_args=mutated, device_types=device_types, schema=schema or _schema(fn, mutated)
+        )
+        definition.register_fake(kernel)
+        op = CustomOp(name, definition, fn)
+        if not mutated:
+            _derive_autograd(op, fn)
+        BODIES[name] = fn
+        return op
+
+    return define if fn is None else define(fn)
+
+
+def op(name: str) -> CustomOp:
+    """The handle of an op that somebody else registered with torch.library, such as "torchvision::nms".
+
+    Raises:
+        ValueError: torch knows no such op; what defines it must be imported first.
+    """
+    return CustomOp(name)
+
+
+def _schema(fn: Fn, mutates: Any) -> str:
+    return torch.library.infer_schema(fn, mutates_args=mutates)
+
+
+def _fresh_results(fn: Fn) -> Fn:
+    """The kernel: as the function, but a result that is an argument itself is copied, as torch.library demands."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        result = fn(*args, **kwargs)
+        given = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+        fresh = lambda r: r.clone() if isinstance(r, torch.Tensor) and any(_shares(r, a) for a in given) else r  # noqa: E731
+        if isinstance(result, (tuple, list)):
+            return type(result)(fresh(r) for r in result)
+        return fresh(result)
+
+    kernel.__signature__ = inspect.signature(fn)  # type: ignore[attr-defined]
+    kernel.__annotations__ = fn.__annotations__
+    kernel.__name__, kernel.__module__, kernel.__doc__ = fn.__name__, fn.__module__, fn.__doc__
+    return kernel
+
+
+def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a is b or a.untyped_storage()._cdata == b.untyped_storage()._cdata
+
+
+def _derive_autograd(op: CustomOp, fn: Fn) -> None:
+    """The gradient of the body: recomputed from the saved arguments when it is asked for."""
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: Any = None, output: Any = None) -> None:
+        flat, spec = torch.utils._pytree.tree_flatten((inputs, keyword_only_inputs or {}))
+        ctx.spec = spec
+        ctx.places = [i for i, a in enumerate(flat) if isinstance(a, torch.Tensor)]
+        ctx.rest = [None if isinstance(a, torch.Tensor) else a for a in flat]
+        ctx.save_for_backward(*(flat[i] for i in ctx.places))
+
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        flat = list(ctx.rest)
+        tensors = [t.detach().requires_grad_(t.is_floating_point() or t.is_complex()) for t in ctx.saved_tensors]
+        for place, tensor in zip(ctx.places, tensors, strict=True):
+            flat[place] = tensor
+        args, kwargs = torch.utils._pytree.tree_unflatten(flat, ctx.spec)
+        with torch.enable_grad():
+            results = torch.utils._pytree.tree_leaves(fn(*args, **kwargs))
+        given = torch.utils._pytree.tree_leaves(list(gradients))
+        pairs = [(r, g) for r, g in zip(results, given, strict=False) if g is not None and r.requires_grad]
+        leaves = [t for t in tensors if t.requires_grad]
+        found = torch.autograd.grad([r for r, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True) if pairs else [None] * len(leaves)  # noqa: E501
+        by_leaf = iter(found)
+        answer: list[Any] = [None] * len(flat)
+        for place, tensor in zip(ctx.places, tensors, strict=True):
+            answer[place] = next(by_leaf) if tensor.requires_grad else None
+        positional, _ = torch.utils._pytree.tree_unflatten(answer, ctx.spec)
+        return tuple(positional) if len(positional) != 1 else positional[0]
+
+    op.register_autograd(backward, setup_context=setup_context)
+
+
+def skeleton(node: Node, target: str) -> str:
+    """The lines that would add this op, with its own arguments."""
+    names = [f"{k}_" if k == "from" else k for k in node.args]
+    signature = ", ".join(names)
+    tensors = ", ".join(k for k, a in node.args.items() if isinstance(a, Value)) or "..."
+    return (
+        f'@ir.op("{node.op}").body                      # for every target, in torch functions\n'
+        f"def _({signature}): ...\n"
+        f'@ir.op("{node.op}").handler("{target}")       # or natively, for this one\n'
+        f'def _(h, {signature}): return h.emit("...", {tensors})'
+    )

@@ -1,0 +1,125 @@
+"""What the importer needs of an operator's schema, read once for each overload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from ir.types import DType
+
+DTYPES: dict[torch.dtype, DType] = {
+    getattr(torch, d.name): d for d in DType if hasattr(torch, d.name)
+}
+TORCH_DTYPES = {d: t for t, d in DTYPES.items()}
+_PLAIN = (torch.device, torch.layout, torch.memory_format)
+
+# Composite operators whose result may be their own input although their schema does not say so.
+UNANNOTATED_ALIASES = frozenset(
+    f"aten::{name}"
+    for name in (
+        "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "meshgrid", "broadcast_tensors",
+        "atleast_1d", "atleast_2d", "atleast_3d", "rrelu", "pad", "resolve_conj", "resolve_neg", "type_as", "combinations",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OpSchema:
+    """One overload: names, defaults, what it writes to, what its results alias, how it returns."""
+
+    op: str
+    overload: str
+    names: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    floats: frozenset[str]
+    returns: str
+    writes: tuple[str, ...]
+    views: tuple[str, ...]
+    functional: OpSchema | None
+
+    @property
+    def mutates(self) -> bool:
+        return bool(self.writes)
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Every argument by name, defaults filled in."""
+        bound = dict(zip(self.names, args, strict=False))
+        return {n: bound[n] if n in bound else kwargs.get(n, self.defaults.get(n)) for n in self.names}
+
+
+def plain(value: Any) -> Any:
+    """A static argument in the IR's terms: dtypes as DType, devices, layouts and memory formats as text."""
+    if isinstance(value, torch.dtype):
+        return DTYPES[value]
+    if isinstance(value, _PLAIN):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, (list, tuple)):
+        return tuple(plain(v) for v in value)
+    return value
+
+
+@lru_cache(maxsize=None)
+def op_schema(target: Any) -> OpSchema:
+    """The schema of a torch OpOverload."""
+    s = target._schema
+    names = tuple(a.name for a in s.arguments)
+    defaults = {a.name: plain(a.default_value) for a in s.arguments if a.has_default_value()}
+    writes = tuple(a.name for a in s.arguments if a.alias_info is not None and a.alias_info.is_write)
+    views = tuple(a.name for a in s.arguments if a.alias_info is not None and not a.alias_info.is_write)
+    if s.name in UNANNOTATED_ALIASES:
+        views = tuple(a.name for a in s.arguments if "Tensor" in str(a.type))
+    overload = "" if s.overload_name == "default" else s.overload_name
+    return OpSchema(
+        op=s.name,
+        overload=overload,
+        names=names,
+        defaults=defaults,
+        floats=frozenset(a.name for a in s.arguments if str(a.type) in ("float", "Optional[float]")),
+        returns=_returns(s),
+        writes=writes,
+        views=views,
+        functional=_functional(target) if writes else None,
+    )
+
+
+def _returns(schema: Any) -> str:
+    kinds = [str(r.type) for r in schema.returns]
+    if not kinds:
+        return "none"
+    if len(kinds) > 1:
+        return "tuple"
+    return "list" if kinds[0] == "List[Tensor]" else "one"
+
+
+def _functional(target: Any) -> OpSchema | None:
+    """The schema of the twin without a trailing underscore, where it takes the same arguments."""
+    namespace, name = target._schema.name.split("::")
+    if not name.endswith("_") or name.endswith("__"):
+        return None
+    packet = getattr(getattr(torch.ops, namespace), name[:-1], None)
+    twin = getattr(packet, target._overloadname, None) if packet is not None else None
+    if twin is None:
+        return None
+    schema = op_schema(twin)
+    return schema if schema.names == tuple(a.name for a in target._schema.arguments) and not schema.writes else None
+
+
+def packet_of(op: str) -> Any:
+    """The OpOverloadPacket of "aten::add", or None."""
+    namespace, name = op.split("::")
+    return getattr(getattr(torch.ops, namespace), name, None)
+
+
+def overload_of(op: str, overload: str) -> Any:
+    """The OpOverload of an op and its overload name ("" is the default one), or None."""
+    packet = packet_of(op)
+    return getattr(packet, overload or "default", None) if packet is not None else None
+
+
+def op_is_random(target: Any) -> bool:
+    """True for an overload that draws from torch's generator."""
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags

@@ -1,0 +1,141 @@
+"""The model's own calling convention: nested arguments to flat tensors, flat results to nested outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from ir.errors import ExportError
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """An output that is no tensor of the graph: a constant of the capture."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class ScalarOutput:
+    """An output that is a Python number in the model and a 0-d tensor in the graph."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class TensorOutput:
+    """An output that is the graph's result at `index`."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Structure:
+    """`inputs` has one entry for each leaf of the arguments: True for a tensor, else the constant it must equal."""
+
+    in_spec: Any
+    out_spec: Any
+    inputs: tuple[Any, ...]
+    outputs: tuple[Fixed | ScalarOutput | TensorOutput, ...]
+    input_names: tuple[str, ...]
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The tensors among the arguments, in the graph's order.
+
+        Raises:
+            ExportError: the arguments are nested differently, or a constant differs from the captured one.
+        """
+        if not kwargs and len(args) == len(self.inputs) and all(isinstance(a, torch.Tensor) for a in args):
+            return list(args)
+        leaves, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs)))
+        if len(leaves) != len(self.inputs) or (spec != self.in_spec and not _alike(spec, self.in_spec)):
+            raise ExportError(f"the arguments are nested as {spec}, the model was captured with {self.in_spec}")
+        tensors = []
+        for leaf, expected in zip(leaves, self.inputs, strict=True):
+            if expected is TENSOR:
+                tensors.append(leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf))
+            elif leaf is not expected and leaf != expected:
+                raise ExportError(f"the model was captured with the constant argument {expected!r}, not {leaf!r}")
+        return tensors
+
+    def restore(self, results: Sequence[torch.Tensor]) -> Any:
+        """The model's own output from the graph's outputs."""
+        leaves = []
+        for o in self.outputs:
+            match o:
+                case TensorOutput(index):
+                    leaves.append(results[index])
+                case ScalarOutput(index):
+                    leaves.append(results[index].item())
+                case Fixed(value):
+                    leaves.append(value)
+        return leaves[0] if self.out_spec is None else pytree.tree_unflatten(leaves, self.out_spec)
+
+    def _ordered(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments in the order of the capture: pytrees of dicts are order sensitive."""
+        if self.in_spec is None:
+            return dict(kwargs)
+        known = self.in_spec.children()[1].context
+        return {k: kwargs[k] for k in known if k in kwargs} | {k: v for k, v in kwargs.items() if k not in known}
+
+
+class _Tensor:
+    def __repr__(self) -> str:
+        return "TENSOR"
+
+
+TENSOR = _Tensor()
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Specs equal but for the dict's key order, which a .pt2 file does not keep."""
+    return str(a) == str(b)
+
+
+def names_of(spec: Any, prefix: str = "") -> list[str]:
+    """A readable name for each leaf of an output spec: keys and fields as they are, positions as numbers."""
+    if spec is None or spec.is_leaf():
+        return [prefix or "output"]
+    keys = _keys(spec)
+    names: list[str] = []
+    for key, child in zip(keys, spec.children(), strict=True):
+        top = str(key) if not prefix else f"{prefix}_{key}"
+        names += names_of(child, f"output_{key}" if not prefix and isinstance(key, int) else top)
+    return [re.sub(r"\W", "_", n) for n in names]
+
+
+def _keys(spec: Any) -> list[Any]:
+    n = spec.num_children
+    if spec.type in (tuple, list):
+        return list(range(n))
+    context = spec.context
+    candidates = [context, *(context if isinstance(context, (list, tuple)) else ())]
+    for c in candidates:
+        if isinstance(c, (list, tuple)) and len(c) == n and all(isinstance(k, str) for k in c):
+            return list(c)
+    if hasattr(spec.type, "_fields"):
+        return list(spec.type._fields)
+    if dataclasses.is_dataclass(spec.type):
+        fields = [f.name for f in dataclasses.fields(spec.type)]
+        if len(fields) == n:
+            return fields
+    return list(range(n))
+
+
+def unique(names: Sequence[str]) -> tuple[str, ...]:
+    """The names with `_1`, `_2` behind repeated ones."""
+    seen: dict[str, int] = {}
+    result = []
+    for name in names:
+        if name in seen:
+            seen[name] += 1
+            name = f"{name}_{seen[name]}"
+        seen.setdefault(name, 0)
+        result.append(name)
+    return tuple(result)

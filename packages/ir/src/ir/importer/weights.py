@@ -1,0 +1,38 @@
+"""Weights by reference: the model's own tensors, read only when an artifact is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ir.importer.schema import DTYPES
+from ir.types import TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class TorchWeight:
+    """A parameter, buffer or constant; `name` is its qualified name in the model ("layer1.0.conv1.weight")."""
+
+    name: str
+    tensor: torch.Tensor
+
+    @property
+    def type(self) -> TensorType:
+        return tensor_type(self.tensor)
+
+    def numpy(self) -> Any:
+        """The data as a numpy array that shares memory with the tensor where it lies contiguous on the CPU."""
+        t = self.tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        if t.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
+            import ml_dtypes
+
+            carrier = torch.int16 if t.dtype == torch.bfloat16 else torch.uint8
+            return t.view(carrier).numpy().view(getattr(ml_dtypes, str(t.dtype).removeprefix("torch.")))
+        return t.numpy()
+
+
+def tensor_type(tensor: torch.Tensor) -> TensorType:
+    """The type of a real tensor."""
+    return TensorType(DTYPES[tensor.dtype], tuple(tensor.shape))

@@ -1,0 +1,230 @@
+"""The driver. One rule: the handler if there is one; else the node's body; else UnsupportedOpsError, all at once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ir.errors import ExportError, MissingOp, RefusedError, UnsupportedOpsError
+from ir.graph import Body, Graph, Node, SymbolSource, Value
+from ir.helper import OpHelper, Refusal, refusal_text
+from ir.registry import Handler, Registry
+from ir.target import Target
+
+# The core's own ops, which every helper can say.
+CORE: Mapping[str, Callable[..., Any]] = {
+    "ir::cast": lambda h, self, dtype: h.cast(self, dtype),
+    "ir::scalar": lambda h, value, dtype: h.scalar(value, dtype),
+    "ir::item": lambda h, self, symbol: None,  # the symbol's readers look up where its value is
+}
+
+
+class Driver:
+    """Lowers one graph through one helper."""
+
+    def __init__(self, graph: Graph, target: Target, registry: Registry) -> None:
+        self.graph = graph
+        self.target = target
+        self.registry = registry
+        self.helper: OpHelper[Any] = target.helper(graph)
+        self.helper.driver = self
+        self.env: dict[Value, Any] = {}
+        self._bodies: dict[Graph, Body] = {}
+        self._handlers: dict[str, Handler | None] = {}
+        self._open: list[str] = []
+        self.scopes: list[Graph] = []
+
+    def run(self) -> Any:
+        """The artifact.
+
+        Raises:
+            UnsupportedOpsError: before any work, with every op that has neither a handler nor a body.
+            RefusedError: an op is known, an argument of it is not.
+        """
+        missing = self.missing()
+        if missing:
+            raise UnsupportedOpsError(self.target.name, missing)
+        self.scopes.append(self.graph)
+        for value in self.graph.inputs:
+            self.env[value] = self.helper.input(value)
+        results = self._nodes(self.graph)
+        return self.helper.finish(results)
+
+    # -- what is missing -------------------------------------------------------------------------------------------
+
+    def handler(self, node: Node) -> Handler | None:
+        """The handler that serves a node, looked up once for each overload."""
+        key = node.overload
+        if key not in self._handlers:
+            found = self.registry.lookup(node.op, key, self.target.version)
+            if found is None and node.op in CORE:
+                found = Handler(node.op, CORE[node.op], 0, "builtin", __name__)
+            self._handlers[key] = found
+        return self._handlers[key]
+
+    def body(self, node: Node) -> Body | None:
+        """The node's body with the target's passes applied, or None."""
+        body: Body | None = self.graph.context.body(node) if self.graph.context else None
+        if body is None:
+            return None
+        if body.graph not in self._bodies:
+            graph = body.graph
+            for rewrite in self.target.passes:
+                graph = rewrite(graph)
+            self._bodies[body.graph] = Body(graph, body.name)
+        return self._bodies[body.graph]
+
+    def missing(self) -> list[MissingOp]:
+        """Every op without handler and body, in bodies and sub-graphs too."""
+        found: dict[str, list[Node]] = {}
+        self._collect(self.graph, found, set())
+        return [self._report(nodes) for nodes in found.values()]
+
+    def _collect(self, graph: Graph, found: dict[str, list[Node]], seen: set[Graph], via: Node | None = None) -> None:
+        if graph in seen:
+            return
+        seen.add(graph)
+        for node in graph.nodes:
+            for inner in node.graphs:
+                self._collect(inner, found, seen, via)
+            if self.handler(node) is None:
+                body = self.body(node)
+                if body is None:
+                    found.setdefault(node.overload, []).append(via or node)
+                else:
+                    self._collect(body.graph, found, seen, via or node)
+
+    def _report(self, nodes: list[Node]) -> MissingOp:
+        node = nodes[0]
+        name = node.overload
+        known = {op.split(".")[0] for op in self.registry.ops()}
+        nearest = tuple(difflib.get_close_matches(node.op, known, n=3, cutoff=0.6))
+        context = self.graph.context
+        skeleton = context.skeleton(node, self.target.name) if context else ""
+        return MissingOp(name, str(node.origin), nearest, skeleton, len(nodes))
+
+    # -- lowering --------------------------------------------------------------------------------------------------
+
+    def inline(self, graph: Graph, inputs: Sequence[Any]) -> list[Any]:
+        """Lower a body or sub-graph with these values for its inputs; its results in order."""
+        self.env.update(zip(graph.inputs, inputs, strict=True))
+        outer = self.helper.node
+        results = self._nodes(graph)
+        self.helper.node = outer
+        return list(results.values())
+
+    def _nodes(self, graph: Graph) -> dict[str, Any]:
+        self.scopes.append(graph)
+        for value, weight in graph.weights.items():
+            self.env[value] = self.helper.weight(value, weight)
+        for node in graph.nodes:
+            self._node(node)
+        results = {name: self._value(v) for name, v in graph.results.items()}
+        self.scopes.pop()
+        return results
+
+    def _node(self, node: Node) -> None:
+        self.helper.node = node
+        handler = self.handler(node)
+        if handler is None:
+            results = self._expand(node, None)
+        else:
+            try:
+                results = handler.fn(self.helper, **self._arguments(handler, node))
+            except Refusal as refusal:
+                self.helper.node = node
+                results = self._expand(node, refusal)
+        self._bind(node, results)
+
+    def _arguments(self, handler: Handler, node: Node) -> dict[str, Any]:
+        parameters = handler.parameters
+        bound: dict[str, Any] = {}
+        for name, arg in node.args.items():
+            parameter = parameters.get(name)
+            if parameter is not None:
+                bound[parameter.name] = self.resolve(arg)
+            elif handler.takes_all:
+                bound[name] = self.resolve(arg)
+            elif name not in node.defaults or node.defaults[name] != arg:
+                raise RefusedError(
+                    refusal_text(
+                        self.target.name,
+                        node,
+                        f"argument {name}={arg} is not known to its handler at {handler.source}; "
+                        f"declare the parameter {name!r} there",
+                    )
+                )
+        return bound
+
+    def resolve(self, arg: Any) -> Any:
+        """An argument as a handler sees it: values of the target, lists, plain Python."""
+        if isinstance(arg, Value):
+            return self._value(arg)
+        if isinstance(arg, tuple):
+            return [self.resolve(a) for a in arg]
+        return arg
+
+    def _value(self, value: Value) -> Any:
+        try:
+            return self.env[value]
+        except KeyError:
+            node = self.helper.node
+            reason = f"it reads %{value.name}, a result that the handler which made it left out"
+            raise RefusedError(refusal_text(self.target.name, node, reason)) from None
+
+    def symbol(self, name: str) -> tuple[Any, SymbolSource]:
+        """The target's value that a symbol can be read from, and how; the innermost graph first.
+
+        Raises:
+            RefusedError: nothing computed so far carries the symbol.
+        """
+        for graph in reversed(self.scopes):
+            source = graph.sources.get(name)
+            if source is not None and source.value in self.env:
+                return self.env[source.value], source
+        reason = f"the size {name} is carried by no tensor that is known at this point"
+        raise RefusedError(refusal_text(self.target.name, self.helper.node, reason))
+
+    def _expand(self, node: Node, refusal: Refusal | None) -> Any:
+        body = None if node.overload in self._open[-8:] else self.body(node)
+        if body is None:
+            raise refusal or RefusedError(refusal_text(self.target.name, node, "it has neither handler nor body"))
+        inputs = [self.env[v] for v in node.inputs]
+        self._open.append(node.overload)
+        try:
+            if body.name is not None:
+                return list(self.helper.call(body, inputs))
+            return self.inline(body.graph, inputs)
+        except RefusedError as inner:
+            if refusal is None:
+                raise
+            raise RefusedError(f"{refusal}\n  and its decomposition does not help: {inner}") from inner
+        finally:
+            self._open.pop()
+
+    def _bind(self, node: Node, results: Any) -> None:
+        if not isinstance(results, (list, tuple)):
+            results = () if results is None and not node.outputs else (results,)
+        if len(results) < len(node.outputs):
+            raise ExportError(
+                f"the handler of {node.overload} returned {len(results)} results for {len(node.outputs)}\n"
+                f"  at {node.origin}"
+            )
+        for value, result in zip(node.outputs, results, strict=False):
+            if result is None:
+                continue  # a handler may leave out what nothing reads; `resolve` tells where something does
+            if result.type.dtype is not value.type.dtype:
+                raise ExportError(
+                    f"the handler of {node.overload} returned {result.type.dtype} for %{value.name}, which is "
+                    f"{value.type.dtype} in torch: cast it\n  at {node.origin}"
+                )
+            self.env[value] = self.helper.bind(result, value)
+
+
+def lower(graph: Graph, target: Target, registry: Registry | None = None) -> Any:
+    """Graph -> artifact: the target's passes, then every node through its handler or its body."""
+    for rewrite in target.passes:
+        graph = rewrite(graph)
+    return Driver(graph, target, registry or target.registry).run()
+

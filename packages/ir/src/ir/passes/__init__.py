@@ -1,0 +1,1 @@
+"""Graph -> Graph, one pass a file."""

@@ -1,0 +1,157 @@
+"""Explicit type promotion: operands are cast so that every element-wise op sees one element type.
+
+torch's rules (torch.result_type): tensors with dimensions decide before 0-d tensors, those before Python numbers, and
+a lower class decides only where its category (bool < integer < float < complex) is higher. torch has worked out the
+result's dtype already, so most ops need no rule at all: their operands become what the result is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ir.dims import Expr
+from ir.graph import Graph, Node, Value
+from ir.types import DType, TensorType
+
+_BOTH = ("self", "other")
+_SELF = ("self",)
+
+# op -> the operands that take the element type of the result
+TO_RESULT: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ("add", "sub", "mul", "div", "rsub", "maximum", "minimum", "fmax", "fmin", "remainder", "fmod", "floor_divide",
+         "true_divide", "divide", "multiply", "subtract", "atan2", "arctan2", "hypot", "copysign", "bitwise_and",
+         "bitwise_or", "bitwise_xor", "gcd", "lcm", "xlogy", "where", "nextafter", "heaviside", "logaddexp",
+         "logaddexp2", "special_xlog1py", "special_xlogy", "float_power", "special_zeta"),
+        _BOTH,
+    ),
+    "pow": ("self", "exponent"),
+    "lerp": ("self", "end", "weight"),
+    "addcmul": ("self", "tensor1", "tensor2"),
+    "addcdiv": ("self", "tensor1", "tensor2"),
+    "clamp": ("self", "min", "max"),
+    "clamp_min": ("self", "min"),
+    "clamp_max": ("self", "max"),
+    "cat": ("tensors",),
+    "stack": ("tensors",),
+    "masked_fill": ("self", "value"),
+    "copy": ("src",),
+    **dict.fromkeys(
+        ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "exp", "exp2",
+         "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "sigmoid", "erf", "erfc", "erfinv",
+         "logit", "lgamma", "digamma", "sinc", "deg2rad", "rad2deg", "special_expit", "special_erfcx",
+         "special_log_ndtr", "special_ndtr", "special_ndtri", "special_entr", "special_i0", "special_i0e",
+         "special_i1", "special_i1e", "i0", "polygamma", "mvlgamma", "special_bessel_j0", "special_bessel_j1",
+         "sum", "prod", "cumsum", "cumprod", "mean", "nansum", "softmax", "_softmax", "log_softmax", "_log_softmax",
+         "std", "logsumexp", "nanmean", "special_log_softmax", "special_softmax"),
+        _SELF,
+    ),
+}  # fmt: skip
+# op -> operands that must agree with each other, whatever the result is
+TOGETHER: Mapping[str, tuple[str, ...]] = dict.fromkeys(
+    ("eq", "ne", "lt", "le", "gt", "ge", "equal", "isclose", "greater", "greater_equal", "less", "less_equal",
+     "not_equal"),
+    _BOTH,
+)  # fmt: skip
+TO_BOOL: Mapping[str, tuple[str, ...]] = {
+    "logical_and": _BOTH, "logical_or": _BOTH, "logical_xor": _BOTH, "logical_not": _SELF,
+}  # fmt: skip
+
+_CATEGORY = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
+
+
+def promote(graph: Graph) -> Graph:
+    """Cast operands as torch does implicitly; nodes that need nothing stay the same objects."""
+    casts: dict[tuple[Value, DType], Value] = {}
+    nodes: list[Node] = []
+    names = {v.name for n in graph.nodes for v in n.outputs} | {v.name for v in (*graph.inputs, *graph.weights)}
+
+    def cast(arg: Any, dtype: DType) -> Any:
+        if isinstance(arg, tuple):
+            return tuple(cast(a, dtype) for a in arg)
+        if not isinstance(arg, Value) or arg.type.dtype is dtype:
+            return arg
+        if (arg, dtype) not in casts:
+            name = f"{arg.name}_{dtype.short}"
+            while name in names:
+                name += "_"
+            names.add(name)
+            casts[arg, dtype] = Value(name, TensorType(dtype, arg.type.shape))
+            nodes.append(Node("ir::cast", {"self": arg, "dtype": dtype}, (casts[arg, dtype],)))
+        return casts[arg, dtype]
+
+    for node in graph.nodes:
+        operands, dtype = _rule(node)
+        present = [o for o in operands if o in node.args]
+        changed = {o: cast(node.args[o], dtype) for o in present} if dtype is not None else {}
+        inner = {k: promote(a) for k, a in node.args.items() if isinstance(a, Graph)}
+        if inner or any(changed[o] is not node.args[o] for o in changed):
+            node = Node(node.op, {**node.args, **changed, **inner}, node.outputs, node.origin, node.returns, node.defaults)
+        nodes.append(node)
+    return graph.replace(nodes=tuple(nodes))
+
+
+def _rule(node: Node) -> tuple[tuple[str, ...], DType | None]:
+    if not node.op.startswith("aten::") or not node.outputs:
+        return (), None
+    name = node.op.removeprefix("aten::")
+    if name in TO_RESULT:
+        return TO_RESULT[name], node.outputs[0].type.dtype
+    if name in TOGETHER:
+        return TOGETHER[name], result_type([node.args[o] for o in TOGETHER[name] if o in node.args])
+    if name in TO_BOOL:
+        return TO_BOOL[name], DType.bool
+    return (), None
+
+
+def result_type(args: Iterable[Any]) -> DType | None:
+    """torch.result_type of values and Python numbers.
+
+    Source: the documentation of torch.result_type and torch.promote_types.
+    """
+    classes: list[DType | None] = [None, None, None]
+    for a in args:
+        if isinstance(a, Value):
+            at, dtype = (0 if a.type.rank else 1), a.type.dtype
+        else:
+            at, dtype = 2, _of_number(a)
+        known = classes[at]
+        classes[at] = dtype if known is None else promote_types(known, dtype)
+    result: DType | None = None
+    for c in classes:
+        if c is None:
+            continue
+        if result is None:
+            result = c
+        elif _CATEGORY[c.kind] > _CATEGORY[result.kind]:
+            result = c
+    return result
+
+
+def _of_number(x: Any) -> DType:
+    if isinstance(x, Expr):
+        return {"int": DType.int64, "float": DType.float32, "bool": DType.bool}[x.kind]
+    if isinstance(x, bool):
+        return DType.bool
+    if isinstance(x, complex):
+        return DType.complex64
+    return DType.float32 if isinstance(x, float) else DType.int64
+
+
+def promote_types(a: DType, b: DType) -> DType:
+    """torch.promote_types."""
+    if a is b:
+        return a
+    low, high = sorted((a, b), key=lambda d: (_CATEGORY[d.kind], d.bits))
+    if _CATEGORY[low.kind] != _CATEGORY[high.kind]:
+        if high.kind == "complex" and low is DType.float64:
+            return DType.complex128
+        return high
+    if low.kind == "uint" and high.kind == "int" or low.kind == high.kind:
+        if {a, b} == {DType.float16, DType.bfloat16}:
+            return DType.float32
+        return high
+    signed = low if low.kind == "int" else high
+    wider = [d for d in (DType.int16, DType.int32, DType.int64) if d.bits > high.bits]
+    return wider[0] if wider and high.kind == "uint" else signed

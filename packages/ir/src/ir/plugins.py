@@ -1,0 +1,90 @@
+"""Finding targets and handler modules. Nothing foreign is imported unless it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from ir.errors import PluginError
+from ir.registry import loading
+from ir.target import Target
+
+TARGETS = "ir.targets"  # entry points of backends: target name -> "package:TargetClass"
+HANDLERS = "ir.handlers"  # entry points of plugins: any name -> "module"
+VARIABLE = "IR_PLUGINS"
+KNOWN = {
+    "onnx": "onnx_backend",
+    "nnef": "nnef_backend",
+    "khronos": "nnef_backend",
+    "eager": "eager_backend",
+}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A handler module that would load, and who names it: "explicit", "environment" or "entry point"."""
+
+    module: str
+    source: str
+
+
+def targets() -> dict[str, str]:
+    """The installed target names and the "package:Class" behind each."""
+    return {e.name: e.value for e in entry_points(group=TARGETS)}
+
+
+def find_target(target: str | Target, options: dict[str, Any]) -> Target:
+    """The Target object for a name and its options.
+
+    Raises:
+        PluginError: no installed backend has that name; the message says what to install.
+        TypeError: the target does not take one of the options.
+    """
+    if isinstance(target, Target):
+        if options:
+            raise TypeError(f"options {sorted(options)} belong to the Target object itself: {type(target).__name__}(...)")
+        return target
+    found: list[EntryPoint] = [e for e in entry_points(group=TARGETS) if e.name == target]
+    if not found:
+        package = KNOWN.get(target)
+        installed = ", ".join(sorted(targets())) or "none"
+        how = f"install the package {package} (pip install {package})" if package else "known names: " + ", ".join(KNOWN)
+        raise PluginError(f"target {target!r} is not installed: {how}; installed: {installed}")
+    made = found[0].load()(**options)
+    assert isinstance(made, Target)
+    return made
+
+
+def found(explicit: Sequence[str] = (), discover: bool = False) -> list[Plugin]:
+    """What would load, in order: the explicit list, IR_PLUGINS, and the entry points if `discover`."""
+    plugins = [Plugin(m, "explicit") for m in explicit]
+    variable = os.environ.get(VARIABLE, "")
+    plugins += [Plugin(m.strip(), "environment") for m in variable.replace(",", os.pathsep).split(os.pathsep) if m.strip()]
+    if discover:
+        plugins += [Plugin(e.value.split(":")[0], "entry point") for e in entry_points(group=HANDLERS)]
+    return list({p.module: p for p in reversed(plugins)}.values())[::-1]
+
+
+def load(explicit: Sequence[str] = (), *, discover: bool = False, strict: bool = False) -> list[Plugin]:
+    """Import the plugin modules; of two that handle the same op, the first one wins.
+
+    Raises:
+        PluginError: with `strict`, if one cannot be imported; without it, a warning says so.
+    """
+    loaded = []
+    for plugin in found(explicit, discover):
+        try:
+            with loading("plugin", plugin.module):
+                importlib.import_module(plugin.module)
+            loaded.append(plugin)
+        except Exception as error:
+            message = f"plugin {plugin.module} ({plugin.source}) could not be imported: {error}"
+            if strict:
+                raise PluginError(message) from error
+            warnings.warn(message, stacklevel=3)
+    return loaded

@@ -1,0 +1,152 @@
+"""Names to handlers, in layers; one class for every target.
+
+A handler has one shape everywhere, `(h, x, dim, keepdim=False) -> result`. The first layer that knows an op wins:
+this call's own handlers, those registered at run time (newest first), plugins (first wins), the backend's own. Within
+a layer "aten::add.Tensor" beats "aten::add", and the newest `since_version` not above the one written beats older.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ir.errors import DuplicateHandlerError
+
+LAYERS = ("call", "runtime", "plugin", "builtin")
+HandlerFn = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Handler:
+    """A registered function and where it came from."""
+
+    op: str
+    fn: HandlerFn
+    since_version: int
+    layer: str
+    source: str
+
+    @cached_property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """The handler's parameters after `h`, by schema name (`from_` stands for `from`)."""
+        _, *rest = inspect.signature(self.fn).parameters.values()
+        return {p.name.rstrip("_"): p for p in rest}
+
+    @cached_property
+    def takes_all(self) -> bool:
+        """True if the handler declares **kwargs."""
+        return any(p.kind is p.VAR_KEYWORD for p in self.parameters.values())
+
+
+def _place(fn: Any) -> str:
+    """file:line of a function, or its repr for a callable without source."""
+    fn = inspect.unwrap(fn)
+    code = getattr(fn, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(fn)
+
+
+_LAYER: ContextVar[tuple[str, str]] = ContextVar("layer", default=("runtime", ""))
+
+
+@contextlib.contextmanager
+def loading(layer: str, module: str = "") -> Iterator[None]:
+    """Registrations inside the block, in any registry, belong to `layer`; a plugin names its module."""
+    if layer not in LAYERS:
+        raise ValueError(f"layer {layer!r}: one of {LAYERS}")
+    token = _LAYER.set((layer, module))
+    try:
+        yield
+    finally:
+        _LAYER.reset(token)
+
+
+@dataclass
+class Registry:
+    """The handlers of one target; `fallback` may give a function for any op without an entry."""
+
+    target: str
+    entries: dict[str, list[Handler]] = field(default_factory=dict)
+    fallback: Callable[[str], HandlerFn | None] | None = None
+
+    def register(
+        self, op: str, *more: str, since_version: int = 0, override: bool = False
+    ) -> Callable[[HandlerFn], HandlerFn]:
+        """Decorator: this function handles these ops ("aten::add", or "aten::add.Tensor" for one overload).
+
+        Raises:
+            DuplicateHandlerError: the layer has a handler for the op and version, and `override` is False.
+        """
+
+        def decorate(fn: HandlerFn) -> HandlerFn:
+            for name in (op, *more):
+                self.add(name, fn, since_version=since_version, override=override)
+            return fn
+
+        return decorate
+
+    def add(self, op: str, fn: HandlerFn, *, since_version: int = 0, override: bool = False) -> None:
+        """Register without a decorator, for tables."""
+        if "::" not in op:
+            raise ValueError(f"{op!r} is no op name: write 'namespace::name' or 'namespace::name.overload'")
+        layer, module = _LAYER.get()
+        new = Handler(op, fn, since_version, layer, module or _place(fn))
+        entries = self.entries.setdefault(op, [])
+        same = [e for e in entries if e.layer == new.layer and e.since_version == since_version]
+        if same and not override:
+            if new.layer == "plugin" and same[0].source != new.source:
+                return  # the first plugin that names an op keeps it
+            raise DuplicateHandlerError(
+                f"{self.target}: {op} (since_version={since_version}) is registered in the {new.layer} layer by "
+                f"{_place(same[0].fn)} already; {_place(fn)} may replace it with override=True"
+            )
+        self.entries[op] = [e for e in entries if e not in same] + [new]
+
+    def remove(self, op: str, *, layer: str | None = None) -> None:
+        """Take out the handlers of an op, of one layer or of all."""
+        kept = [e for e in self.entries.get(op, ()) if layer is not None and e.layer != layer]
+        if kept:
+            self.entries[op] = kept
+        else:
+            self.entries.pop(op, None)
+
+    def lookup(self, op: str, overload: str | None = None, version: int | None = None) -> Handler | None:
+        """The handler that serves `op` (as `overload`, its full name) at a version, or None."""
+        names = (overload, op) if overload and overload != op else (op,)
+        for layer in LAYERS:
+            for name in names:
+                fitting = [
+                    e
+                    for e in self.entries.get(name, ())
+                    if e.layer == layer and (version is None or e.since_version <= version)
+                ]
+                if fitting:
+                    return max(fitting, key=lambda e: e.since_version)
+        fn = self.fallback(overload or op) if self.fallback else None
+        return Handler(op, fn, 0, "builtin", _place(fn)) if fn else None
+
+    def with_handlers(self, handlers: Mapping[str, HandlerFn] | None) -> Registry:
+        """A view in which `handlers` come before everything else; the registry itself stays as it is."""
+        if not handlers:
+            return self
+        view = Registry(self.target, {k: list(v) for k, v in self.entries.items()}, self.fallback)
+        with loading("call"):
+            for op, fn in handlers.items():
+                view.add(op, fn)
+        return view
+
+    def ops(self) -> tuple[str, ...]:
+        """Every name with a handler of its own, sorted."""
+        return tuple(sorted(self.entries))
+
+
+_REGISTRIES: dict[str, Registry] = {}
+
+
+def registry(target: str) -> Registry:
+    """The one registry of a target name, made on first use: a custom op may name a target that is not installed."""
+    return _REGISTRIES.setdefault(target, Registry(target))

@@ -1,0 +1,55 @@
+"""Target: what a backend is. It names its registry, makes a helper for a graph, writes and runs artifacts."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from ir.graph import Graph
+from ir.helper import OpHelper
+from ir.registry import Registry
+
+Pass = Callable[[Graph], Graph]
+
+
+class Runner(Protocol):
+    """An artifact loaded into its runtime: torch tensors in, one for each graph input; torch tensors out."""
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        """The results in the order of `graph.results`."""
+
+
+class Target(abc.ABC):
+    """A backend with its options. Construct one, or name it: `ir.export(..., target="onnx", opset=18)`."""
+
+    name: ClassVar[str]
+    suffix: ClassVar[str] = ""  # what a file of this target usually ends in; "" for none
+
+    @property
+    @abc.abstractmethod
+    def registry(self) -> Registry:
+        """The handlers of this target, the builtin ones loaded."""
+
+    @property
+    def version(self) -> int | None:
+        """The version that `since_version` is compared with (an opset), None where there is none."""
+        return None
+
+    @property
+    def passes(self) -> Sequence[Pass]:
+        """Graph -> Graph, run in this order before lowering, on the graph and on every body."""
+        return ()
+
+    @abc.abstractmethod
+    def helper(self, graph: Graph) -> OpHelper[Any]:
+        """A helper that collects the artifact of one graph."""
+
+    @abc.abstractmethod
+    def write(self, artifact: Any, path: Path) -> None:
+        """Write the artifact; `path` lies in a fresh directory whose files are moved to their place afterwards."""
+
+    @abc.abstractmethod
+    def runner(self, artifact: Any, graph: Graph, path: Path | None = None) -> Runner:
+        """Load the artifact into its runtime, from the file at `path` where there is one."""
