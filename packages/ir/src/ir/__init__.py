@@ -24,7 +24,7 @@ from ir.helper import OpHelper
 from ir.importer.capture import capture
 from ir.importer.custom_ops import CustomOp, custom_op, op
 from ir.lower import lower
-from ir.registry import Handler, Registry, registry
+from ir.registry import Handler, Registry
 from ir.target import Runner, Target
 from ir.text import to_text
 from ir.types import DType, TensorType
@@ -68,6 +68,5 @@ __all__ = [
     "export",
     "lower",
     "op",
-    "registry",
     "to_text",
 ]

@@ -17,6 +17,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value
+from ir.importer import fake_rules
 from ir.importer import structure as st
 from ir.importer.alias import needs_functionalisation
 from ir.importer.bodies import Bodies
@@ -132,7 +133,8 @@ def _program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_
         args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     shapes = pytree.tree_map_only(str, lambda _: TorchDim.DYNAMIC, dynamic_shapes)
     try:
-        return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+        with fake_rules.dynamic():
+            return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
         raise CaptureError(f"torch.export refused the model: {error}") from error
 

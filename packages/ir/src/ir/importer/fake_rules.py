@@ -1,0 +1,71 @@
+"""Shape rules that torch lacks: operators whose fake kernel unrolls a loop over a size, and so fixes it.
+
+torch.export keeps `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and `max_pool1d` as one node, but computes its result's shape
+with the composite kernel, step by step. In the `dynamic` block a shape rule answers instead, so time and length may
+stay symbols. Only fake tensors see the rules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._C import DispatchKey
+
+from ir import geometry
+
+_KEY = DispatchKey.CompositeImplicitAutograd
+
+
+def _recurrent(input: Any, state: Any, params: Any, biases: Any, layers: Any, dropout: Any, train: Any,
+               bidirectional: bool, batch_first: Any) -> Any:  # fmt: skip
+    hidden, *cell = state if isinstance(state, (list, tuple)) else (state,)
+    output = input.new_empty(*input.shape[:-1], hidden.shape[-1] * (1 + bidirectional))
+    return (output, *(torch.empty_like(s) for s in (hidden, *cell)))
+
+
+def _max_pool1d(
+    input: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Any:
+    kernel, pad, gap = (geometry.spread(a, 1)[0] for a in (kernel_size, padding, dilation))
+    step = geometry.spread(stride, 1)[0] if stride else kernel
+    size = input.shape[-1]
+    span = size + 2 * pad - gap * (kernel - 1) - 1
+    count = (-(-span // step) if ceil_mode else span // step) + 1
+    if ceil_mode and (count - 1) * step >= size + pad:
+        count = count - 1
+    return input.new_empty(*input.shape[:-1], count)
+
+
+def _rules() -> dict[Any, Any]:
+    aten = torch.ops.aten
+    recurrent = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
+    return {**dict.fromkeys(recurrent, _recurrent), aten.max_pool1d.default: _max_pool1d}
+
+
+@contextlib.contextmanager
+def dynamic() -> Iterator[None]:
+    """Export inside of this block."""
+    saved = {op: dict(op.py_kernels) for op in _rules()}
+    for op, rule in _rules().items():
+        op.py_kernels[_KEY] = _only_fake(op, rule)
+        op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op, kernels in saved.items():
+            op.py_kernels.clear()
+            op.py_kernels.update(kernels)
+            op._dispatch_cache.clear()
+
+
+def _only_fake(op: Any, rule: Any) -> Any:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        tensors = [a for a in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
+        if any(isinstance(t, torch._subclasses.FakeTensor) for t in tensors):
+            return rule(*args, **kwargs)
+        return op._op_dk(_KEY, *args, **kwargs)
+
+    return kernel

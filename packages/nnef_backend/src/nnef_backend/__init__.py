@@ -1,0 +1,1 @@
+"""NNEF for tract and for the Khronos tools."""

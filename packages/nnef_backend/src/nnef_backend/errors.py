@@ -1,0 +1,43 @@
+"""What the NNEF files and their runtimes raise, every class in one place."""
+
+from __future__ import annotations
+
+
+class DocumentError(ValueError):
+    """A document, a tensor or an archive cannot be written (or read) as NNEF."""
+
+
+class InputError(ValueError):
+    """A program was called with inputs that its graph does not declare."""
+
+
+class RuntimeFailure(RuntimeError):
+    """A runtime refused a model or failed on it.
+
+    `model` is the path of the model, `operation` the operation at fault where the runtime told.
+    """
+
+    def __init__(self, message: str, *, model: str = "", operation: str = "") -> None:
+        super().__init__(message)
+        self.model = model
+        self.operation = operation
+
+
+class TractError(RuntimeFailure):
+    """tract refused a model, failed on it, or died on it (`crashed`)."""
+
+    crashed = False
+
+
+class TractCrash(TractError):
+    """tract panicked or was killed; the worker process is gone and the next call starts another one."""
+
+    crashed = True
+
+
+class TractTimeout(TractError):
+    """A call took longer than it was given; the worker process was killed."""
+
+
+class KhronosError(RuntimeFailure):
+    """The Khronos parser, shape inference or interpreter refused a model."""

@@ -1,0 +1,387 @@
+"""Running NNEF in tract, in a child process that may die without taking the caller along.
+
+    with load("model.nnef.tgz") as program:
+        outputs = program({"x": x})
+
+Programs share one process unless they are given their own `Worker`; when tract aborts, the call that did it
+raises `TractCrash`, and every other program is loaded again, unasked, at its next call.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from . import archive
+from . import worker as protocol
+from .document import without_comments
+from .errors import DocumentError, InputError, TractCrash, TractError, TractTimeout
+
+WORKER_FILE = Path(protocol.__file__)
+STDERR_TAIL = 2000
+NUMPY_NAMES = {"bool": "bool"} | {
+    f"{letter}{bits}": f"{name}{bits}"
+    for letter, name in (("f", "float"), ("i", "int"), ("u", "uint"))
+    for bits in (8, 16, 32, 64)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What tract knows of an input or output: its extents (ints, or text over symbols) and element type."""
+
+    shape: tuple[int | str, ...]
+    dtype: str
+
+    @classmethod
+    def parse(cls, text: str) -> Fact:
+        """Read tract's form of a fact, `B,3,f32`."""
+        parts, depth = [""], 0
+        for mark in text:
+            depth += (mark == "(") - (mark == ")")
+            if mark == "," and depth == 0:
+                parts.append("")
+            else:
+                parts[-1] += mark
+        *shape, dtype = (part.strip() for part in parts)
+        return cls(tuple(int(d) if d.lstrip("-").isdigit() else d for d in shape), dtype.lower())
+
+
+def signature(text: str) -> tuple[list[str], list[str]]:
+    """The names of the inputs and outputs that the text of a graph.nnef declares.
+
+    Raises:
+        DocumentError: there is no graph declaration.
+    """
+    found = re.search(r"\bgraph\s+\w+\s*\(([^)]*)\)\s*->\s*\(([^)]*)\)", without_comments(text))
+    if found is None:
+        raise DocumentError("the text declares no graph")
+    inputs, outputs = ([name.strip() for name in part.split(",") if name.strip()] for part in found.groups())
+    return inputs, outputs
+
+
+class Program:
+    """A model loaded in tract; call it with arrays by name, or `run` it with arrays in the graph's order.
+
+    Attributes: `path`, `input_names`, `output_names`, `input_facts`, `output_facts`, and `timeout` in
+    seconds, for every call that gives none of its own.
+    """
+
+    def __init__(self, worker: Worker, path: str | Path, timeout: float | None = None) -> None:
+        self.path = Path(path)
+        self.timeout = timeout
+        self.input_names, self.output_names = signature(
+            archive.read_member(self.path, archive.GRAPH).decode()
+        )
+        self.input_facts: list[Fact] = []
+        self.output_facts: list[Fact] = []
+        self._worker = worker
+        self._order: list[int] = []
+        self._generation = 0
+        self._number = worker._next_number()
+        self._closed = False
+        self._finalizer = weakref.finalize(self, worker._drop, self._number)
+        with worker._lock:
+            self._load(timeout)
+
+    def __call__(self, inputs: Mapping[str, Any], *, timeout: float | None = None) -> dict[str, np.ndarray]:
+        """Run on arrays by input name; what comes back is by output name.
+
+        Raises:
+            InputError: a name, dtype, rank or extent that the graph does not declare.
+            TractError: tract failed; TractCrash where it died, TractTimeout where it took too long.
+        """
+        missing = [name for name in self.input_names if name not in inputs]
+        unknown = [name for name in inputs if name not in self.input_names]
+        if missing or unknown:
+            raise InputError(
+                f"{self.path}: inputs missing: {missing}, unknown: {unknown}; there are {self.input_names}"
+            )
+        results = self.run([inputs[name] for name in self.input_names], timeout=timeout)
+        return dict(zip(self.output_names, results, strict=True))
+
+    def run(self, inputs: Sequence[Any], *, timeout: float | None = None) -> list[np.ndarray]:
+        """Run on arrays in the order of the graph's inputs; raises as a call does."""
+        if self._closed:
+            raise TractError(f"{self.path} is closed", model=str(self.path))
+        arrays = [np.asarray(value) for value in inputs]
+        self._check(arrays)
+        timeout = self.timeout if timeout is None else timeout
+        with self._worker._lock:
+            if self._generation != self._worker.generation or not self._worker.alive:
+                self._load(timeout)
+            header = {"do": "run", "model": self._number}
+            arrays = [arrays[place] for place in self._order]
+            return self._worker._request(header, arrays, self.path, "running", timeout)[1]
+
+    def close(self) -> None:
+        """Let the worker forget the model; the worker itself stays."""
+        self._closed = True
+        self._finalizer()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _load(self, timeout: float | None) -> None:
+        header = {"do": "load", "model": self._number, "path": str(self.path)}
+        answer, _ = self._worker._request(header, [], self.path, "loading", timeout)
+        self._generation = self._worker.generation
+        # tract takes inputs in the order of the statements that declare them, whatever the graph's
+        # parameters say.
+        names = answer["names"]
+        if sorted(names) != sorted(self.input_names):
+            raise TractError(
+                f"{self.path}: tract sees the inputs {names}, the graph {self.input_names}",
+                model=str(self.path),
+            )
+        facts = dict(zip(names, answer["inputs"], strict=True))
+        self._order = [self.input_names.index(name) for name in names]
+        self.input_facts = [Fact.parse(facts[name]) for name in self.input_names]
+        self.output_facts = [Fact.parse(text) for text in answer["outputs"]]
+
+    def _check(self, arrays: list[np.ndarray]) -> None:
+        if len(arrays) != len(self.input_facts):
+            raise InputError(f"{self.path} takes {len(self.input_facts)} inputs, not {len(arrays)}")
+        bound: dict[str, int] = {}
+        for name, fact, array in zip(self.input_names, self.input_facts, arrays, strict=True):
+            wanted = NUMPY_NAMES.get(fact.dtype, fact.dtype)
+            if array.dtype.name != wanted or array.ndim != len(fact.shape):
+                raise InputError(
+                    f"{self.path}: the input {name} is {wanted} of shape {list(fact.shape)}, "
+                    f"not {array.dtype} of shape {list(array.shape)}"
+                )
+            for declared, extent in zip(fact.shape, array.shape, strict=True):
+                if isinstance(declared, str) and declared.isidentifier():
+                    declared = bound.setdefault(declared, extent)
+                if isinstance(declared, int) and declared != extent:
+                    raise InputError(
+                        f"{self.path}: the input {name} has shape {list(array.shape)}, "
+                        f"but {list(fact.shape)} is declared" + (f", with {bound}" if bound else "")
+                    )
+        for name, fact in zip(self.output_names, self.output_facts, strict=True):
+            if fact.dtype == "tdim":
+                raise TractError(
+                    f"{self.path}: the output {name} is a dimension (tdim), which tract cannot hand out; "
+                    f"end it with tract_core_cast(..., to = 'i64')",
+                    model=str(self.path),
+                )
+
+
+class Worker:
+    """A process that holds tract and any number of programs; it starts when it is first needed.
+
+    Calls from several threads wait for one another; use one worker a thread to run side by side.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._lock = threading.RLock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr: Any = None
+        self._numbers = 0
+        self._dropped: list[int] = []
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def load(self, path: str | Path, *, timeout: float | None = None) -> Program:
+        """Load a directory, .tar or .tgz.
+
+        Raises:
+            DocumentError: the artifact holds no readable graph.nnef.
+            TractError: tract refused it; TractCrash where it died, TractTimeout where it took too long.
+            OSError: the artifact cannot be read.
+        """
+        return Program(self, path, timeout)
+
+    def start(self) -> None:
+        """Start the process now rather than at the first request.
+
+        Raises:
+            TractError: it does not come up, as where tract is not installed.
+        """
+        with self._lock:
+            if self.alive:
+                return
+            self.close()
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+            # As a script, and not as a module: the package around the file would bring torch with it.
+            environment = {
+                **os.environ,
+                "PYTHONSAFEPATH": "1",
+                "RUST_BACKTRACE": "1",
+                "RUST_LIB_BACKTRACE": "0",
+            }
+            self._process = subprocess.Popen(
+                [sys.executable, str(WORKER_FILE)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                bufsize=protocol.PIPE_BYTES,
+                env=environment,
+                start_new_session=True,
+            )
+            assert self._process.stdin is not None and self._process.stdout is not None
+            protocol.widen(self._process.stdin.fileno())
+            protocol.widen(self._process.stdout.fileno())
+            self.generation += 1
+            try:
+                protocol.read_frame(self._process.stdout)
+            except (EOFError, ValueError, OSError) as error:
+                tail = self._stderr_text()[-STDERR_TAIL:]
+                self.close()
+                raise TractError(f"the process for tract does not start: {tail}") from error
+
+    def close(self) -> None:
+        """End the process; programs start it again at their next call."""
+        with self._lock:
+            process, self._process = self._process, None
+            if process is not None:
+                process.kill()
+                for stream in (process.stdin, process.stdout):
+                    try:
+                        if stream is not None:
+                            stream.close()
+                    except OSError:
+                        pass  # unsent bytes of a request whose reader is gone
+                process.wait()
+            if self._stderr is not None:
+                self._stderr.close()
+                self._stderr = None
+            self._dropped.clear()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _next_number(self) -> int:
+        with self._lock:
+            self._numbers += 1
+            return self._numbers
+
+    def _drop(self, number: int) -> None:
+        # Called by the garbage collector, too, that is at any moment: it only notes, the next request tells.
+        self._dropped.append(number)
+
+    def _request(
+        self,
+        header: dict[str, Any],
+        arrays: Iterable[np.ndarray],
+        path: Path,
+        doing: str,
+        timeout: float | None,
+    ) -> tuple[dict[str, Any], list[np.ndarray]]:
+        self.start()
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        dropped, self._dropped = self._dropped, []
+        self._stderr.seek(0)
+        self._stderr.truncate()
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            process.kill()
+
+        timer = threading.Timer(timeout, expire) if timeout is not None else None
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        try:
+            protocol.write_frame(process.stdin, {**header, "drop": dropped}, list(arrays))
+            answer, results = protocol.read_frame(process.stdout)
+        except TypeError as error:
+            raise InputError(f"{path}: {error}") from error
+        except (EOFError, OSError) as error:
+            if expired.is_set():
+                self.close()
+                raise TractTimeout(
+                    f"{doing} {path} in tract took more than {timeout} s", model=str(path)
+                ) from error
+            raise self._crash(process, path, doing) from None
+        except BaseException:
+            # An interrupted exchange leaves half a frame in a pipe.
+            self.close()
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if not answer["ok"]:
+            raise TractError(
+                f"{doing} {path} in tract: {answer['error']}",
+                model=str(path),
+                operation=_refused(answer["error"]),
+            )
+        return answer, results
+
+    def _crash(self, process: subprocess.Popen[bytes], path: Path, doing: str) -> TractCrash:
+        code = process.wait()
+        tail = self._stderr_text()
+        self.close()
+        cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        reason, operation = _panic(tail)
+        where = f" in {operation}" if operation else ""
+        message = f"{doing} {path}: tract died ({cause}){where}: {reason or 'no panic message'}\n"
+        message += tail[:STDERR_TAIL]
+        return TractCrash(message.rstrip(), model=str(path), operation=operation)
+
+    def _stderr_text(self) -> str:
+        self._stderr.seek(0)
+        return str(self._stderr.read().decode(errors="replace"))
+
+
+def _refused(error: str) -> str:
+    """The result and operation that an error of tract's names, as "y = conv"."""
+    results = re.findall(r'Plugging in assignement for "([^"]+)"', error)
+    operations = re.findall(r"Resolving invocation Identifier\(\"([^\"]+)\"\)", error)
+    return " = ".join(found[0] for found in (results, operations) if found)
+
+
+def _panic(stderr: str) -> tuple[str, str]:
+    """What a panic said, and the innermost of tract's operations on the stack."""
+    said = re.search(r"panicked at ([^\n]*)\n([^\n]*)", stderr)
+    reason = f"{said.group(2)} ({said.group(1).rstrip(':')})" if said else ""
+    frames = re.findall(r"^\s*\d+: <?(tract_\w+(?:::\w+)*::ops::[\w:]+)", stderr, re.MULTILINE)
+    return reason, frames[0] if frames else ""
+
+
+_shared: dict[int, Worker] = {}
+
+
+def shared_worker() -> Worker:
+    """The worker of this process (a forked child gets another one: a pipe has room for one talker only)."""
+    worker = _shared.get(os.getpid())
+    if worker is None:
+        worker = _shared[os.getpid()] = Worker()
+        atexit.register(worker.close)
+    return worker
+
+
+def load(path: str | Path, *, worker: Worker | None = None, timeout: float | None = None) -> Program:
+    """Load an artifact in tract, in the shared worker unless another is given; raises as `Worker.load`."""
+    return (worker or shared_worker()).load(path, timeout=timeout)

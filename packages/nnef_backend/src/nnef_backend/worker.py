@@ -1,0 +1,167 @@
+"""The process in which tract runs, and the frames in which it is talked to.
+
+tract aborts its process on a panic, so that it never runs in the caller's. This file is started as a script:
+it imports numpy and tract alone, neither torch nor the package around it, and so it is up in a tenth of a
+second.
+
+A frame is a length, a JSON header, and the raw bytes of the arrays that the header describes; nothing is ever
+unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from typing import IO, Any
+
+import numpy as np
+
+LENGTH = struct.Struct("<Q")
+DTYPES = frozenset(
+    [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+    ]
+)
+PIPE_BYTES = 1 << 20
+MAX_HEADER = 1 << 26
+
+
+def write_frame(stream: IO[bytes], header: dict[str, Any], arrays: list[np.ndarray]) -> None:
+    """Send a header and arrays (any layout, native byte order).
+
+    Raises:
+        TypeError: a dtype that tract has not; nothing was sent.
+        OSError: the other side is gone.
+    """
+    arrays = [array if array.flags.c_contiguous else np.array(array, order="C") for array in arrays]
+    for array in arrays:
+        if array.dtype.name not in DTYPES:
+            raise TypeError(f"arrays of {array.dtype} cannot be passed to tract")
+    described = [{"dtype": array.dtype.name, "shape": array.shape} for array in arrays]
+    head = json.dumps({**header, "arrays": described}).encode()
+    stream.write(LENGTH.pack(len(head)) + head)
+    for array in arrays:
+        if array.size:
+            stream.write(array.reshape(-1).view(np.uint8).data)
+    stream.flush()
+
+
+def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Receive what `write_frame` sent.
+
+    Raises:
+        EOFError: the other side is gone.
+        ValueError: what arrives is no frame.
+    """
+    (length,) = LENGTH.unpack(_read(stream, LENGTH.size))
+    if length > MAX_HEADER:
+        raise ValueError("no frame")
+    header = json.loads(_read(stream, length))
+    arrays = []
+    for described in header.pop("arrays"):
+        if described["dtype"] not in DTYPES:
+            raise ValueError(f"no frame holds {described['dtype']}")
+        array = np.empty(described["shape"], described["dtype"])
+        if array.size:
+            _fill(stream, array.reshape(-1).view(np.uint8).data)
+        arrays.append(array)
+    return header, arrays
+
+
+def _read(stream: IO[bytes], size: int) -> bytearray:
+    data = bytearray(size)
+    _fill(stream, memoryview(data))
+    return data
+
+
+def _fill(stream: IO[bytes], view: memoryview) -> None:
+    while view:
+        count = stream.readinto(view)  # type: ignore[attr-defined]
+        if not count:
+            raise EOFError("the other side is gone")
+        view = view[count:]
+
+
+def widen(descriptor: int) -> None:
+    """Give a pipe a large buffer where the system has that: big tensors then travel in few switches."""
+    try:
+        import fcntl
+
+        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    except (ImportError, AttributeError, OSError):
+        pass
+
+
+class Models:
+    """The models this process holds, by the number that its owner gave them."""
+
+    def __init__(self) -> None:
+        import tract
+
+        self._tract = tract
+        self._runnables: dict[int, Any] = {}
+
+    def handle(
+        self, request: dict[str, Any], arrays: list[np.ndarray]
+    ) -> tuple[dict[str, Any], list[np.ndarray]]:
+        """Do one request; an exception is the answer "failed"."""
+        for number in request.get("drop", ()):
+            self._runnables.pop(number, None)
+        match request["do"]:
+            case "load":
+                return self._load(request["model"], request["path"]), []
+            case "run":
+                outputs = self._runnables[request["model"]].run(arrays)
+                return {}, [output.to_numpy() for output in outputs]
+            case "ping":
+                return {"models": sorted(self._runnables)}, []
+        raise ValueError(f"unknown request {request['do']!r}")
+
+    def _load(self, number: int, path: str) -> dict[str, Any]:
+        loader = self._tract.nnef()
+        for extension in ("with_tract_extra", "with_tract_transformers", "with_pulse"):
+            loader = getattr(loader, extension, lambda loader=loader: loader)()
+        model = loader.load(path)
+        facts = {
+            "names": [model.input_name(number) for number in range(model.input_count())],
+            "inputs": [fact.dump() for fact in model.input_facts()],
+            "outputs": [fact.dump() for fact in model.output_facts()],
+        }
+        self._runnables[number] = model.into_runnable()
+        return facts
+
+
+def main() -> None:
+    """Answer requests from standard input until it ends."""
+    requests = os.fdopen(os.dup(0), "rb", buffering=PIPE_BYTES)
+    answers = os.fdopen(os.dup(1), "wb", buffering=PIPE_BYTES)
+    # Whatever else writes to standard output must not get between the frames.
+    os.dup2(2, 1)
+    models = Models()
+    write_frame(answers, {"ready": True}, [])
+    while True:
+        try:
+            request, arrays = read_frame(requests)
+        except EOFError:
+            return
+        try:
+            answer, results = models.handle(request, arrays)
+            write_frame(answers, {"ok": True, **answer}, results)
+        except Exception as error:
+            write_frame(answers, {"ok": False, "error": f"{error}" or type(error).__name__}, [])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,9 @@
+"""ir graphs as ONNX: the target `Onnx`, its registry and the decorator `register`."""
+
+from onnx_backend.helper import OnnxHelper, OnnxValue
+from onnx_backend.registry import REGISTRY, register
+from onnx_backend.target import Onnx
+
+__version__ = "1.0.0"
+
+__all__ = ["REGISTRY", "Onnx", "OnnxHelper", "OnnxValue", "register"]

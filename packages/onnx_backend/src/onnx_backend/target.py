@@ -1,0 +1,121 @@
+"""Onnx: the target. Options, writing, running in onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx.defs
+import onnx_ir
+from ir.errors import RuntimeFailure
+from ir.graph import Graph
+from ir.passes.promote import promote
+from ir.registry import Registry
+from ir.target import Pass, Target
+from onnx_backend.helper import OnnxHelper
+from onnx_backend.registry import load
+
+LOWEST_OPSET = 13
+LIMIT = 2**31 - 2**20  # what a protobuf message may hold, less room for the graph itself
+
+
+class Onnx(Target):
+    """ONNX, written with onnx_ir and run in onnxruntime.
+
+    Args:
+        opset: the opset to write, 13 to the newest that the installed onnx knows.
+        external_data: weights in a file `<name>.data` beside the model: True, False, or None for "past 2 GB".
+
+    Raises:
+        ValueError: the opset is out of range.
+    """
+
+    name = "onnx"
+    suffix = ".onnx"
+
+    def __init__(self, opset: int = 20, *, external_data: bool | None = None) -> None:
+        newest = onnx.defs.onnx_opset_version()
+        if not LOWEST_OPSET <= opset <= newest:
+            raise ValueError(f"opset {opset}: {LOWEST_OPSET} to {newest} can be written")
+        self.opset = opset
+        self.external_data = external_data
+
+    @property
+    def registry(self) -> Registry:
+        return load()
+
+    @property
+    def version(self) -> int:
+        return self.opset
+
+    @property
+    def passes(self) -> Sequence[Pass]:
+        return (promote,)
+
+    def helper(self, graph: Graph) -> OnnxHelper:
+        return OnnxHelper(self, graph)
+
+    def write(self, artifact: onnx_ir.Model, path: Path) -> None:
+        """Write the model; its weights go into `<name>.data` where they do not fit or where asked for."""
+        external = self.external_data if self.external_data is not None else weight_bytes(artifact) > LIMIT
+        onnx_ir.save(artifact, path, external_data=f"{path.name}.data" if external else None)
+
+    def runner(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None = None) -> OnnxProgram:
+        return OnnxProgram(artifact, path)
+
+
+class OnnxProgram:
+    """A model in onnxruntime on the CPU: torch tensors in and out."""
+
+    def __init__(self, artifact: onnx_ir.Model, path: Path | None) -> None:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        try:
+            source = str(path) if path is not None else _bytes(artifact)
+            self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise RuntimeFailure(f"onnxruntime does not load the model: {error}") from error
+        self.inputs = [i.name for i in self.session.get_inputs()]
+        self.outputs = [o.name for o in self.session.get_outputs()]
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        """The results in the order of the graph's outputs and updates."""
+        from onnxruntime import OrtValue
+        from onnxruntime.capi.onnxruntime_pybind11_state import OrtValue as COrtValue
+
+        import torch
+
+        feeds = {}
+        for name, tensor in zip(self.inputs, inputs, strict=True):
+            t = tensor.detach().cpu().contiguous()
+            if t.dtype == torch.bool or t.numel() == 0 or t.dim() == 0:
+                feeds[name] = OrtValue.ortvalue_from_numpy(t.numpy())._ortvalue
+            else:
+                feeds[name] = COrtValue.from_dlpack(torch.utils.dlpack.to_dlpack(t), False)
+        try:
+            results = self.session._sess.run_with_ort_values(feeds, self.outputs, None)
+        except Exception as error:
+            raise RuntimeFailure(f"onnxruntime failed while it ran the model: {error}") from error
+        return [_tensor(r) for r in results]
+
+
+def _tensor(value: Any) -> Any:
+    import torch
+
+    if value.element_type() == onnx_ir.DataType.BFLOAT16:
+        return torch.from_dlpack(value.to_dlpack()).clone()
+    return torch.from_numpy(value.numpy().copy() if value.numpy().ndim else value.numpy())
+
+
+def weight_bytes(model: onnx_ir.Model) -> int:
+    """The bytes of all initializers."""
+    return sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+
+
+def _bytes(artifact: onnx_ir.Model) -> bytes:
+    if weight_bytes(artifact) > LIMIT:
+        raise RuntimeFailure("a model of more than 2 GB runs from its file only: give path=")
+    return onnx_ir.to_proto(artifact).SerializeToString()

@@ -1,0 +1,197 @@
+"""Reading and writing by computed positions."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .base import boolean, f16, f32, family, i32, i64, mod, row
+
+TABLE = f32(5, 3)
+PLACES = i64("B", low=0, high=5)
+SPARSE = [[0.0, 1.5, 0.0], [2.0, 0.0, -1.0]]
+# Writing twice to one place leaves torch's result undefined, unless it accumulates: these are distinct.
+DISTINCT = i64(value=[3, 0, 4])
+ROWS = i64(value=[[2, 0, 1], [0, 2, 3]])
+
+
+def assign_column(x: Tensor, y: Tensor) -> Tensor:
+    z = x.clone()
+    z[:, 1] = y
+    return z
+
+
+def assign_slice(x: Tensor) -> Tensor:
+    z = torch.zeros_like(x)
+    z[:, 1:-1] = x[:, 2:]
+    z[..., 0] += 10
+    return z
+
+
+def assign_strided(x: Tensor) -> Tensor:
+    z = x.new_zeros(x.shape[0], 2 * x.shape[1])
+    z[:, 0::2] = x.sin()
+    z[:, 1::2] = x.cos()
+    return z
+
+
+def assign_mask(x: Tensor) -> Tensor:
+    z = x.clone()
+    z[z < 0] = 0.5
+    return z
+
+
+def assign_places(x: Tensor, places: Tensor, y: Tensor) -> Tensor:
+    z = x.clone()
+    z[places] = y
+    return z
+
+
+def assign_input(x: Tensor) -> Tensor:
+    x[0] = 5.0
+    return x + 1
+
+
+CASES = family(
+    __name__,
+    row("gather", lambda x, i: x.gather(1, i), f32("B", 5), i64("B", 3, low=0, high=5)),
+    row("gather_dim_0", lambda x, i: torch.gather(x, 0, i), TABLE, i64("B", 2, low=0, high=5)),
+    row("gather_smaller_index", lambda x, i: x.gather(-1, i), f32("B", 4, 5), i64("B", 2, 3, low=0, high=5)),
+    row("gather_after_topk", lambda x, y: y.gather(1, x.topk(2).indices), f32("B", 5), f32("B", 5)),
+    # torch broadcasts here in C++, which fixes both sizes.
+    row("take_along_dim", lambda x, i: torch.take_along_dim(x, i, 1), f32(2, 5), i64(1, 3, low=0, high=5)),
+    row("take", lambda x, i: torch.take(x, i), TABLE, i64("B", 2, low=0, high=15)),
+    row("index_select", lambda x, i: x.index_select(1, i), f32("B", 5), i64("N", low=0, high=5)),
+    row("index_select_i32", lambda x, i: x.index_select(0, i), TABLE, i32("N", low=0, high=5)),
+    # x[...]
+    row("index", lambda x, i: x[i], TABLE, PLACES),
+    row("index_matrix", lambda x, i: x[i], TABLE, i64("B", "S", low=0, high=5)),
+    row("index_negative", lambda x, i: x[i], TABLE, i64("B", low=-5, high=0)),
+    row("index_second", lambda x, i: x[:, i], f32("B", 5, 2), i64("N", low=0, high=5)),
+    row("index_last", lambda x, i: x[..., i], f32("B", 2, 5), i64("N", low=0, high=5)),
+    row("index_two", lambda x, i, j: x[i, j], TABLE, PLACES, i64("B", low=0, high=3)),
+    row("index_two_broadcast", lambda x, i, j: x[i[:, None], j], TABLE, PLACES, i64("N", low=0, high=3)),
+    row("index_two_apart", lambda x, i, j: x[i, :, j], f32(5, 2, 4), PLACES, i64("B", low=0, high=4)),
+    row("index_two_adjacent", lambda x, i, j: x[:, i, j], f32(2, 5, 4), PLACES, i64("B", low=0, high=4)),
+    row("index_and_slice", lambda x, i: x[i, 1:], TABLE, PLACES),
+    row("index_and_none", lambda x, i: x[i, None], TABLE, PLACES),
+    row("index_and_int", lambda x, i: x[i, 1], TABLE, PLACES),
+    row("index_list", lambda x: x[:, [2, 0, 2]], f32("B", 3)),
+    row("index_batch_arange", lambda x, i: x[torch.arange(x.shape[0]), i], f32("B", 5, 3), PLACES),
+    row("index_scalar_tensor", lambda x, i: x[i], TABLE, i64(low=0, high=5)),
+    row("index_mask", lambda x, m: x[m], f32("B", 3), boolean("B", 3)),
+    row("index_mask_rows", lambda x: x[x[:, 0] > 0], f32("B", 3)),
+    row("index_mask_sum", lambda x: x[x > 0].sum(), f32("B", 3)),
+    # writing
+    row("assign_column", assign_column, f32("B", 3), f32("B")),
+    row("assign_slice", assign_slice, f32("B", "S")),
+    row("assign_strided", assign_strided, f32("B", 3)),
+    row("assign_mask", assign_mask, f32("B", 3)),
+    row("assign_places", assign_places, TABLE, DISTINCT, f32(3)),
+    row("assign_input", assign_input, f32("B", 3)),
+    row("index_put", lambda x, i, v: x.index_put((i,), v), TABLE, DISTINCT, f32(3, 3)),
+    row(
+        "index_put_two",
+        lambda x, i, j: x.index_put((i, j), torch.tensor(9.0)),
+        TABLE,
+        DISTINCT,
+        i64(value=[0, 1, 2]),
+    ),
+    row(
+        "index_put_accumulate",
+        lambda x, i, v: x.index_put((i,), v, accumulate=True),
+        TABLE,
+        PLACES,
+        f32("B", 3),
+    ),
+    row("index_put_mask", lambda x, m: x.index_put((m,), torch.tensor(0.0)), f32("B", 3), boolean("B", 3)),
+    row("index_add", lambda x, i, v: x.index_add(0, i, v), TABLE, PLACES, f32("B", 3)),
+    row("index_add_alpha", lambda x, i, v: x.index_add(1, i, v, alpha=2), f32("B", 5), DISTINCT, f32("B", 3)),
+    row("index_copy", lambda x, i, v: x.index_copy(0, i, v), TABLE, DISTINCT, f32(3, 3)),
+    row("index_fill", lambda x, i: x.index_fill(1, i, -1.0), f32("B", 5), DISTINCT),
+    row("index_reduce", lambda x, i, v: x.index_reduce(0, i, v, "amax"), TABLE, PLACES, f32("B", 3)),
+    row("select_scatter", lambda x, v: x.select_scatter(v, 1, -1), f32("B", 3), f32("B")),
+    row("slice_scatter", lambda x, v: x.slice_scatter(v, 1, 1, 5, 2), f32("B", 6), f32("B", 2)),
+    row("diagonal_scatter", lambda x, v: x.diagonal_scatter(v), f32(3, 3), f32(3)),
+    row("scatter", lambda x, i, v: x.scatter(1, i, v), f32(2, 4), ROWS, f32(2, 3)),
+    row("scatter_value", lambda x, i: x.scatter(1, i, 2.5), f32("B", 5), i64("B", 2, low=0, high=5)),
+    row(
+        "scatter_dim_0", lambda x, i, v: x.scatter(0, i, v), f32(4, 2), i64(value=[[3, 0], [1, 2]]), f32(3, 2)
+    ),
+    row(
+        "scatter_add",
+        lambda x, i, v: x.scatter_add(1, i, v),
+        f32("B", 5),
+        i64("B", 4, low=0, high=5),
+        f32("B", 4),
+    ),
+    row(
+        "scatter_multiply",
+        lambda x, i, v: x.scatter(1, i, v, reduce="multiply"),
+        *(f32("B", 5), i64("B", 4, low=0, high=5), f32("B", 4)),
+    ),
+    row(
+        "scatter_reduce_amax",
+        lambda x, i, v: x.scatter_reduce(1, i, v, "amax"),
+        *(f32("B", 5), i64("B", 4, low=0, high=5), f32("B", 4)),
+    ),
+    row(
+        "scatter_reduce_sum_alone",
+        lambda x, i, v: x.scatter_reduce(1, i, v, "sum", include_self=False),
+        *(f32("B", 5), i64("B", 4, low=0, high=5), f32("B", 4)),
+    ),
+    row(
+        "scatter_reduce_mean",
+        lambda x, i, v: x.scatter_reduce(0, i, v, "mean"),
+        *(f32(4, 2), i64("B", 2, low=0, high=4), f32("B", 2)),
+    ),
+    row("scatter_one_hot", lambda i: torch.zeros(i.shape[0], 5).scatter_(1, i[:, None], 1.0), PLACES),
+    row("masked_scatter", lambda x, m, v: x.masked_scatter(m, v), f32("B", 3), boolean("B", 3), f32("B", 3)),
+    row("put", lambda x, i, v: x.put(i, v), TABLE, i64(value=[14, 0, 7]), f32(3)),
+    # embeddings
+    row("embedding", lambda i, w: F.embedding(i, w), i64("B", "S", low=0, high=5), TABLE),
+    mod("embedding_module", lambda: nn.Embedding(5, 3), i64("B", low=0, high=5)),
+    mod("embedding_padding", lambda: nn.Embedding(5, 3, padding_idx=0), i64("B", 4, low=0, high=5)),
+    mod("embedding_i32", lambda: nn.Embedding(5, 3), i32("B", low=0, high=5)),
+    mod("embedding_f16", lambda: nn.Embedding(5, 3).half(), i64("B", low=0, high=5)),
+    mod("embedding_max_norm", lambda: nn.Embedding(5, 3, max_norm=0.5), i64(4, low=0, high=5)),
+    mod("embedding_bag_mean", lambda: nn.EmbeddingBag(5, 3), i64("B", 4, low=0, high=5)),
+    mod("embedding_bag_sum", lambda: nn.EmbeddingBag(5, 3, mode="sum"), i64("B", 4, low=0, high=5)),
+    mod(
+        "embedding_bag_offsets",
+        lambda: nn.EmbeddingBag(5, 3, mode="max"),
+        i64(6, low=0, high=5),
+        i64(value=[0, 2, 4]),
+    ),
+    row("one_hot", lambda i: F.one_hot(i, 5), i64("B", "S", low=0, high=5)),
+    row("one_hot_float", lambda i: F.one_hot(i, 5).float() @ torch.arange(10.0).view(5, 2), PLACES),
+    # positions that depend on the data
+    row("masked_select", lambda x, m: torch.masked_select(x, m), f32("B", 3), boolean("B", 3)),
+    row("nonzero", lambda x: x.nonzero(), f32(value=SPARSE)),
+    row("nonzero_dynamic", lambda x: (x > 0).nonzero(), f32("B", "S")),
+    row("nonzero_tuple", lambda x: x.nonzero(as_tuple=True), f32(value=SPARSE)),
+    row("where_positions", lambda x: torch.where(x > 0), f32("B", 3)),
+    row("argwhere", lambda x: torch.argwhere(x > 0), f32("B", 3)),
+    row("unique", lambda x: torch.unique(x), i64("B", 3)),
+    row("unique_counts", lambda x: torch.unique(x, return_inverse=True, return_counts=True), i64("B", 3)),
+    row("unique_consecutive", lambda x: torch.unique_consecutive(x), i64(8, low=0, high=3)),
+    # searching
+    row("searchsorted", lambda s, x: torch.searchsorted(s.sort(-1).values, x), f32("B", 5), f32("B", 3)),
+    row(
+        "searchsorted_right",
+        lambda s, x: torch.searchsorted(s, x, right=True),
+        i64(value=[1, 3, 3, 5]),
+        i64("B", 3),
+    ),
+    row("bucketize", lambda x: torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0])), f32("B", 3)),
+    row(
+        "bucketize_right_i32",
+        lambda x, b: torch.bucketize(x, b, right=True, out_int32=True),
+        i64("B", 3),
+        i64(value=[-2, 0, 3]),
+    ),
+    row("isin", lambda x: torch.isin(x, torch.tensor([0, 2, 4])), i64("B", 3, low=0, high=6)),
+    row("isin_invert", lambda x, y: torch.isin(x, y, invert=True), i64("B", 3), i64("N")),
+    row("gather_f16", lambda x, i: x.gather(1, i), f16("B", 5), i64("B", 3, low=0, high=5)),
+)

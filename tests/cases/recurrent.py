@@ -1,0 +1,121 @@
+"""Recurrent networks, whole and cell by cell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .base import f16, f32, family, mod
+
+FIRST, LATER = f32("B", 5, 4), f32(5, "B", 4)  # where the batch is
+# Time is dynamic in rows of their own: torch.export unrolls it, if only to learn the output's shape.
+FIRST_ANY, LATER_ANY = f32("B", "S", 4), f32("S", "B", 4)
+
+
+class WithState(nn.Module):
+    """nn.LSTM wants its two states in a tuple; here every input is a tensor."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 5, **options)
+
+    def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> Any:
+        return self.lstm(x, (hidden, cell))
+
+
+class CellState(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(4, 5)
+
+    def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        return self.cell(x, (hidden, cell))
+
+
+class Unrolled(nn.Module):
+    """A cell stepped by Python over a fixed number of steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = x.new_zeros(x.shape[0], 5)
+        outputs = []
+        for step in x.unbind(1):
+            hidden = self.cell(step, hidden)
+            outputs.append(hidden)
+        return torch.stack(outputs, 1)
+
+
+class LastStep(nn.Module):
+    """A classifier: the sequence is read, only its last state is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(4, 4)
+        self.lstm = nn.LSTM(4, 5, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(10, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        _, (hidden, _) = self.lstm(self.embed((x > 0).sum(-1).clamp(max=3)))
+        return self.head(torch.cat((hidden[0], hidden[1]), -1))
+
+
+CASES = family(
+    __name__,
+    mod("lstm", lambda: nn.LSTM(4, 5), LATER),
+    mod("lstm_batch_first", lambda: nn.LSTM(4, 5, batch_first=True), FIRST),
+    mod("lstm_layers", lambda: nn.LSTM(4, 5, 2, batch_first=True), FIRST),
+    mod("lstm_bidirectional", lambda: nn.LSTM(4, 5, bidirectional=True, batch_first=True), FIRST),
+    mod("lstm_bidirectional_layers", lambda: nn.LSTM(4, 5, 2, bidirectional=True), LATER),
+    mod("lstm_no_bias", lambda: nn.LSTM(4, 5, bias=False), LATER),
+    mod("lstm_projected", lambda: nn.LSTM(4, 5, proj_size=3, batch_first=True), FIRST),
+    mod("lstm_projected_bidirectional", lambda: nn.LSTM(4, 5, 2, proj_size=3, bidirectional=True), LATER),
+    mod("lstm_state", WithState, LATER, f32(1, "B", 5), f32(1, "B", 5)),
+    mod(
+        "lstm_state_layers",
+        lambda: WithState(num_layers=2, bidirectional=True, batch_first=True),
+        *(FIRST, f32(4, "B", 5), f32(4, "B", 5)),
+    ),
+    mod("lstm_no_batch", lambda: nn.LSTM(4, 5), f32(5, 4)),
+    mod("lstm_dropout_eval", lambda: nn.LSTM(4, 5, 2, dropout=0.5), LATER),
+    mod("lstm_static", lambda: nn.LSTM(4, 5, batch_first=True), f32(2, 3, 4)),
+    mod("lstm_one_step", lambda: nn.LSTM(4, 5, batch_first=True), f32("B", 1, 4)),
+    mod("lstm_f16", lambda: nn.LSTM(4, 5).half(), f16(3, "B", 4)),
+    mod("lstm_last_step", LastStep, FIRST),
+    mod("gru", lambda: nn.GRU(4, 5), LATER),
+    mod("gru_batch_first", lambda: nn.GRU(4, 5, batch_first=True), FIRST),
+    mod("gru_layers", lambda: nn.GRU(4, 5, 2, batch_first=True), FIRST),
+    mod("gru_bidirectional", lambda: nn.GRU(4, 5, 2, bidirectional=True, batch_first=True), FIRST),
+    mod("gru_state", lambda: nn.GRU(4, 5, 2), LATER, f32(2, "B", 5)),
+    mod("gru_no_bias", lambda: nn.GRU(4, 5, bias=False), LATER),
+    mod("gru_no_batch_state", lambda: nn.GRU(4, 5), f32(5, 4), f32(1, 5)),
+    mod("rnn_tanh", lambda: nn.RNN(4, 5), LATER),
+    mod("rnn_relu", lambda: nn.RNN(4, 5, nonlinearity="relu", batch_first=True), FIRST),
+    mod("rnn_bidirectional", lambda: nn.RNN(4, 5, 2, bidirectional=True), LATER),
+    mod("rnn_state", lambda: nn.RNN(4, 5), LATER, f32(1, "B", 5)),
+    mod("lstm_time", lambda: nn.LSTM(4, 5), LATER_ANY, beyond_export=True),
+    mod(
+        "lstm_time_bidirectional",
+        lambda: nn.LSTM(4, 5, 2, bidirectional=True, batch_first=True),
+        FIRST_ANY,
+        beyond_export=True,
+    ),
+    mod("lstm_time_projected", lambda: nn.LSTM(4, 5, proj_size=3), LATER_ANY, beyond_export=True),
+    mod("lstm_time_state", WithState, LATER_ANY, f32(1, "B", 5), f32(1, "B", 5), beyond_export=True),
+    mod("lstm_time_last_step", LastStep, FIRST_ANY, beyond_export=True),
+    mod("lstm_time_no_batch", lambda: nn.LSTM(4, 5), f32("S", 4), beyond_export=True),
+    mod("gru_time", lambda: nn.GRU(4, 5, batch_first=True), FIRST_ANY, beyond_export=True),
+    mod("gru_time_bidirectional", lambda: nn.GRU(4, 5, 2, bidirectional=True), LATER_ANY, beyond_export=True),
+    mod("rnn_time", lambda: nn.RNN(4, 5), LATER_ANY, beyond_export=True),
+    mod("lstm_cell", lambda: nn.LSTMCell(4, 5), f32("B", 4)),
+    mod("lstm_cell_state", CellState, f32("B", 4), f32("B", 5), f32("B", 5)),
+    mod("gru_cell", lambda: nn.GRUCell(4, 5), f32("B", 4), f32("B", 5)),
+    mod("gru_cell_no_bias", lambda: nn.GRUCell(4, 5, bias=False), f32("B", 4), f32("B", 5)),
+    mod("rnn_cell", lambda: nn.RNNCell(4, 5), f32("B", 4), f32("B", 5)),
+    mod("rnn_cell_relu", lambda: nn.RNNCell(4, 5, nonlinearity="relu"), f32("B", 4)),
+    mod("unrolled_cell", Unrolled, f32("B", 3, 4)),
+)

@@ -1,0 +1,35 @@
+"""The registry of the zoo: every model by name, and the group that is brought to work first."""
+
+from __future__ import annotations
+
+from . import language, recurrent, vision
+from .entry import Entry, Model
+
+_ENTRIES: dict[str, Entry] = vision.ENTRIES | language.ENTRIES | recurrent.ENTRIES
+
+NAMES: tuple[str, ...] = tuple(_ENTRIES)
+
+FIRST: tuple[str, ...] = (
+    "resnet18",
+    "resnet50",
+    "mobilenet_v3_small",
+    "efficientnet_b0",
+    "vit_b_16",
+    "squeezenet1_1",
+    "densenet121",
+    "convnext_tiny",
+    "bert",
+    "gpt2",
+    "llama",
+    "t5_encoder",
+    "lstm",
+    "gru",
+    "encoder_layer",
+)
+
+
+def get(name: str, small: bool = False) -> Model:
+    """The model of that name; `small` has the same operators in fewer layers, narrower, on smaller inputs."""
+    if name not in _ENTRIES:
+        raise KeyError(f"no model {name!r} in the zoo; there are {', '.join(NAMES)}")
+    return _ENTRIES[name](small)
