@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from ir.importer.fake_rules import dynamic
 from torch import nn
 
 from . import torchvision_shim  # noqa: F401  (torchvision, timm and transformers import only after it)
-from .shape_rules import recurrent_shapes
 
 Sizes = dict[str, int]
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
@@ -37,7 +37,7 @@ class Model:
     def export(self, model: nn.Module | None = None) -> torch.export.ExportedProgram:
         """Export `model`, by default a fresh build, with the traced sizes and all dimensions dynamic."""
         args, kwargs = self.inputs(self.sizes)
-        with recurrent_shapes():
+        with dynamic():
             return torch.export.export(
                 self.build() if model is None else model, args, kwargs, dynamic_shapes=self.export_shapes()
             )

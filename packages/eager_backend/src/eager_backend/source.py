@@ -1,0 +1,170 @@
+"""Blocks -> Python source: one line a step, locals as slots, dead values deleted behind their last use.
+
+Straight-line source beat closures and a step loop when measured; DESIGN.md has the numbers.
+"""
+
+from __future__ import annotations
+
+import linecache
+import weakref
+from collections.abc import Callable, Iterable
+from itertools import count
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
+from typing import Any
+
+import torch
+
+from eager_backend.registry import Kernel
+from eager_backend.steps import Block, Formula, Names, Number, Slot, Step
+from ir import dims
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "truediv": "/", "pow": "**", "eq": "==",
+    "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "and", "or": "or",
+}  # fmt: skip
+_SERIAL = count()
+
+
+class Source:
+    """Collects functions as text together with the objects that their free names stand for."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.globals: dict[str, Any] = {}
+        self.texts: list[str] = []
+        self._bound: dict[Any, str] = {}
+        self._keep: list[Any] = []  # what `_bound` knows by id must stay alive
+
+    # -- names -----------------------------------------------------------------------------------------------------
+
+    def bind(self, value: Any, wish: str) -> str:
+        """The global name of an object, given on first use."""
+        key = id(value)
+        name = self._bound.get(key)
+        if name is None:
+            name = self._bound[key] = self.names.take(wish)
+            self._keep.append(value)
+            self.globals[name] = value.call if isinstance(value, Kernel) else value
+        return name
+
+    def literal(self, arg: Any) -> str:
+        """An argument as text."""
+        if isinstance(arg, (Slot, Number)):
+            return arg.name
+        if isinstance(arg, tuple):
+            inner = ", ".join(map(self.literal, arg))
+            return f"({inner},)" if len(arg) == 1 else f"({inner})"
+        if arg is None or arg is ... or isinstance(arg, (bool, int, str)):
+            return repr(arg)
+        if isinstance(arg, float):
+            return repr(arg) if arg - arg == 0 else f"float({str(arg)!r})"
+        if isinstance(arg, slice):
+            return f"slice({self.literal(arg.start)}, {self.literal(arg.stop)}, {self.literal(arg.step)})"
+        return self.bind(arg, _wish(arg))
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def expression(self, step: Step) -> str:
+        """The right-hand side of a step."""
+        if isinstance(step.fn, Formula):
+            return self.formula(step.fn)
+        arguments = [self.literal(a) for a in step.args]
+        arguments += [f"{k}={self.literal(v)}" for k, v in step.kwargs.items()]
+        method = _method(step)
+        if method == "__getitem__":
+            return f"{arguments[0]}[{arguments[1]}]"
+        if method is not None:
+            return f"{arguments[0]}.{method}({', '.join(arguments[1:])})"
+        fn = step.fn.name if isinstance(step.fn, Slot) else self.bind(step.fn, _wish(step.fn))
+        return f"{fn}({', '.join(arguments)})"
+
+    def formula(self, formula: Formula) -> str:
+        """A size expression as Python."""
+
+        def apply(fn: str, args: list[str]) -> str:
+            if fn in _INFIX:
+                return f"({f' {_INFIX[fn]} '.join(args)})"
+            if fn == "not":
+                return f"(not {args[0]})"
+            if fn == "where":
+                return f"({args[1]} if {args[0]} else {args[2]})"
+            return f"{self.bind(dims.FUNCTIONS[fn], fn)}({', '.join(args)})"
+
+        return dims.visit(formula.expr, self.literal, lambda s: formula.numbers[s.name].name, apply)
+
+    def function(self, block: Block) -> str:
+        """Add a block as a function and return its name."""
+        lines = [f"def {block.name}({', '.join(block.parameters)}):"]
+        for step, dead in zip(block.steps, _last_uses(block), strict=True):
+            line = f"    {_targets(step)}{self.expression(step)}"
+            lines.append(line + _comment(step))
+            if dead:
+                lines.append(f"    del {', '.join(dead)}")
+        lines.append(f"    return {self.literal(tuple(block.results))}")
+        self.texts.append("\n".join(lines))
+        return block.name
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    @property
+    def text(self) -> str:
+        return "\n\n\n".join(self.texts) + "\n"
+
+    def compile(self, entry: str) -> Callable[..., Any]:
+        """The function `entry`; tracebacks show the generated lines for as long as it lives."""
+        text, filename = self.text, f"<eager program {next(_SERIAL)}>"
+        exec(compile(text, filename, "exec"), self.globals)
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+        run: Callable[..., Any] = self.globals[entry]
+        weakref.finalize(run, linecache.cache.pop, filename, None)
+        return run
+
+
+def _method(step: Step) -> str | None:
+    """The method's name where the step is a call of a tensor method: `x.view(...)` beats `Tensor.view(x, ...)`."""
+    fn = step.fn
+    of_tensor = isinstance(fn, (MethodDescriptorType, type(torch.Tensor.__getitem__))) and fn.__objclass__ in (
+        torch._C.TensorBase,
+        torch.Tensor,
+    )
+    return fn.__name__ if of_tensor and step.args and isinstance(step.args[0], Slot) else None
+
+
+def _wish(value: Any) -> str:
+    if isinstance(value, Kernel):
+        return value.name
+    if isinstance(value, (BuiltinFunctionType, FunctionType, MethodDescriptorType)):
+        module = getattr(value, "__module__", None) or "torch"
+        return f"{module.rpartition('.')[2].lstrip('_')}_{value.__name__.lstrip('_')}"
+    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+        return str(value).removeprefix("torch.")
+    return type(value).__name__.lower()
+
+
+def _targets(step: Step) -> str:
+    if not step.outputs:
+        return ""
+    names = ", ".join(o.name for o in step.outputs)
+    return f"{names} = " if step.single else f"({names},) = "
+
+
+def _comment(step: Step) -> str:
+    node = step.node
+    if node is None or node.origin.line is None:
+        return ""
+    place = f"{node.origin.file}:{node.origin.line}".rpartition("/")[2]
+    return f"  # {node.origin.module or node.op} {place}"
+
+
+def _last_uses(block: Block) -> Iterable[list[str]]:
+    """For each step the tensors that nothing reads after it."""
+    kept = {id(v) for v in (*block.inputs, *block.results)}
+    dead: list[list[str]] = []
+    for step in reversed(block.steps):
+        found = {}
+        for v in (*step.reads(), *step.outputs):
+            if isinstance(v, Slot) and v.home is block and id(v) not in kept:
+                kept.add(id(v))
+                found[v.name] = None
+        dead.append(list(found))
+    return reversed(dead)

@@ -1,0 +1,113 @@
+"""What a program is before it is source: blocks of steps over slots and numbers."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ir.dims import Expr
+from ir.graph import Node
+from ir.types import TensorType
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Slot:
+    """A tensor of the program: a local of the block `home`, or a constant of the program where `home` is None."""
+
+    name: str
+    type: TensorType
+    home: Block | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Number:
+    """A size or a number read out of a tensor: a local that holds plain Python."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Formula:
+    """A size expression, computed from numbers in plain Python."""
+
+    expr: Expr
+    numbers: dict[str, Number]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One call: `outputs` is what its result is bound to, unpacked unless `single`."""
+
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[Slot | Number, ...]
+    single: bool
+    node: Node | None = None
+
+    def reads(self) -> Iterator[Slot | Number]:
+        """Every slot and number among the arguments."""
+        if isinstance(self.fn, Formula):
+            yield from self.fn.numbers.values()
+        elif isinstance(self.fn, Slot):
+            yield self.fn
+        yield from _leaves((*self.args, *self.kwargs.values()))
+
+
+@dataclass(eq=False)
+class Block:
+    """A function of the program: the whole graph, a custom op's body, a branch or a loop body.
+
+    `outer` are the sizes of the surrounding block that it reads; they come before its tensors.
+    """
+
+    name: str
+    inputs: list[Slot] = field(default_factory=list)
+    outer: dict[str, Number] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    results: list[Slot] = field(default_factory=list)
+    numbers: dict[Any, Number] = field(default_factory=dict)
+
+    @property
+    def parameters(self) -> list[str]:
+        return [v.name for v in (*self.outer.values(), *self.inputs)]
+
+
+def _leaves(args: Any) -> Iterator[Slot | Number]:
+    for a in args:
+        if isinstance(a, (tuple, list)):
+            yield from _leaves(a)
+        elif isinstance(a, (Slot, Number)):
+            yield a
+
+
+def map_leaves(arg: Any, fn: Callable[[Any], Any]) -> Any:
+    """The argument with `fn` applied to every leaf; lists become tuples, which cost nothing at run time."""
+    if isinstance(arg, (tuple, list)):
+        return tuple(map_leaves(a, fn) for a in arg)
+    return fn(arg)
+
+
+class Names:
+    """Identifiers for one program, each given once."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+
+    def take(self, wish: str) -> str:
+        """An identifier that reads like `wish`."""
+        name = re.sub(r"\W+", "_", wish).strip("_") or "value"
+        if name[0].isdigit() or keyword.iskeyword(name):
+            name = f"_{name}"
+        count = self._taken.get(name)
+        if count is None:
+            self._taken[name] = 0
+            return name
+        self._taken[name] = count + 1
+        return self.take(f"{name}_{count + 1}")

@@ -1,0 +1,54 @@
+"""The eager target: its options, and what saving and running mean for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from eager_backend.helper import EagerHelper
+from eager_backend.program import Program
+from eager_backend.registry import load
+from ir.errors import ExportError
+from ir.graph import Graph
+from ir.registry import Registry
+from ir.target import Runner, Target
+
+
+class Eager(Target):
+    """Straight-line Python over torch's kernels.
+
+    Args:
+        device: where the weights go, and where the program makes new tensors.
+        dtype: None keeps what was captured; otherwise float32 becomes this, in weights, inputs and arguments.
+        optimize: False gives the very kernels of the captured program in the same order, bit for bit.
+    """
+
+    name: ClassVar[str] = "eager"
+    suffix: ClassVar[str] = ".pt2"
+
+    def __init__(
+        self, device: str | torch.device = "cpu", dtype: str | torch.dtype | None = None, optimize: bool = True
+    ) -> None:
+        self.device = torch.device(device)
+        self.dtype: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        self.optimize = optimize
+
+    @property
+    def registry(self) -> Registry:
+        return load()
+
+    def helper(self, graph: Graph) -> EagerHelper:
+        return EagerHelper(self, graph)
+
+    def write(self, artifact: Program, path: Path) -> None:
+        """Save the captured program: an eager program is compiled from it in a moment, and it holds no code."""
+        program = getattr(artifact.graph.context, "program", None)
+        if program is None:
+            raise ExportError("this program's graph was not captured from a model, and only a captured one can be saved")
+        torch.export.save(program, path)
+
+    def runner(self, artifact: Any, graph: Graph, path: Path | None = None) -> Runner:
+        runner: Program = artifact
+        return runner

@@ -1,0 +1,20 @@
+"""Element-wise math, activations, comparisons and logic."""
+
+from __future__ import annotations
+
+from nnef_backend.registry import register as op
+from nnef_backend.registry import rows
+
+rows({"relu": "relu", "sigmoid": "sigmoid", "exp": "exp", "tanh": "tanh", "sqrt": "sqrt"})
+
+
+@op("aten::mul")
+def mul(h, self, other):
+    return h.emit("mul", *h.align(h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)))
+
+
+@op("aten::add")
+def add(h, self, other, alpha=1):
+    other = h.tensor(other, h.out.dtype)
+    other = other if alpha == 1 else h.emit("mul", other, h.const(alpha, other))
+    return h.emit("add", *h.align(h.tensor(self, h.out.dtype), other))

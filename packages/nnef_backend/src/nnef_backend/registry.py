@@ -1,0 +1,50 @@
+"""The registry of NNEF handlers and its decorator."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from functools import lru_cache
+
+import ir.registry
+from ir.registry import HandlerFn, Registry
+
+REGISTRY: Registry = ir.registry.registry("nnef")
+register = REGISTRY.register
+
+FAMILIES = (
+    "elementwise",
+    "reduce",
+    "matmul",
+    "conv",
+    "pool",
+    "norm",
+    "attention",
+    "shape",
+    "index",
+    "create",
+    "recurrent",
+    "control",
+)
+
+
+def rows(table: Mapping[str, str]) -> None:
+    """Register one-to-one ops of one tensor: aten name -> NNEF operation."""
+    for name, op in table.items():
+        REGISTRY.add(f"aten::{name}", _row(op))
+
+
+def _row(op: str) -> HandlerFn:
+    def handler(h, self):  # type: ignore[no-untyped-def]
+        return h.emit(op, self)
+
+    return handler
+
+
+@lru_cache(maxsize=1)
+def load() -> Registry:
+    """The registry with the builtin handlers in it."""
+    with ir.registry.loading("builtin"):
+        for family in FAMILIES:
+            importlib.import_module(f"nnef_backend.handlers.{family}")
+    return REGISTRY
