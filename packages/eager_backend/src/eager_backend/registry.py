@@ -24,7 +24,7 @@ def plain(fn: Callable[..., Any]) -> HandlerFn:
     """The handler of an op that is one call of `fn` with the schema's own arguments."""
 
     def handler(h: Any, /, **arguments: Any) -> Any:
-        return h.torch(fn, arguments)
+        return h.native(fn, arguments)
 
     handler.__name__ = handler.__qualname__ = getattr(fn, "__name__", "handler")
     return handler

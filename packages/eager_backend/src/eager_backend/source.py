@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from eager_backend.registry import Kernel
-from eager_backend.steps import Block, Formula, Names, Number, Slot, Step
+from eager_backend.steps import Block, Formula, Function, Names, Number, Slot, Step, leaves
 from ir import dims
 
 _INFIX = {
@@ -49,7 +49,7 @@ class Source:
 
     def literal(self, arg: Any) -> str:
         """An argument as text."""
-        if isinstance(arg, (Slot, Number)):
+        if isinstance(arg, (Slot, Number, Function)):
             return arg.name
         if isinstance(arg, tuple):
             inner = ", ".join(map(self.literal, arg))
@@ -57,9 +57,7 @@ class Source:
         if arg is None or arg is ... or isinstance(arg, (bool, int, str)):
             return repr(arg)
         if isinstance(arg, float):
-            return repr(arg) if arg - arg == 0 else f"float({str(arg)!r})"
-        if isinstance(arg, slice):
-            return f"slice({self.literal(arg.start)}, {self.literal(arg.stop)}, {self.literal(arg.step)})"
+            return repr(arg) if arg - arg == 0 else self.bind(arg, f"float_{arg}")
         return self.bind(arg, _wish(arg))
 
     # -- steps -----------------------------------------------------------------------------------------------------
@@ -68,15 +66,29 @@ class Source:
         """The right-hand side of a step."""
         if isinstance(step.fn, Formula):
             return self.formula(step.fn)
+        if step.fn is torch.Tensor.__getitem__:
+            return f"{self.literal(step.args[0])}[{self.subscript(step.args[1])}]"
         arguments = [self.literal(a) for a in step.args]
         arguments += [f"{k}={self.literal(v)}" for k, v in step.kwargs.items()]
         method = _method(step)
-        if method == "__getitem__":
-            return f"{arguments[0]}[{arguments[1]}]"
         if method is not None:
             return f"{arguments[0]}.{method}({', '.join(arguments[1:])})"
-        fn = step.fn.name if isinstance(step.fn, Slot) else self.bind(step.fn, _wish(step.fn))
-        return f"{fn}({', '.join(arguments)})"
+        return f"{self.literal(step.fn)}({', '.join(arguments)})"
+
+    def subscript(self, index: tuple[Any, ...]) -> str:
+        """What stands between the brackets; an index without slots or numbers is one constant."""
+        if len(index) > 1 and not any(leaves(index)):
+            return self.bind(index, "index")
+        if len(index) == 1 and not isinstance(index[0], slice):
+            return self.literal(index[0])
+        parts = []
+        for i in index:
+            if isinstance(i, slice):
+                start, stop, step = ("" if x is None else self.literal(x) for x in (i.start, i.stop, i.step))
+                parts.append(f"{start}:{stop}:{step}" if step else f"{start}:{stop}")
+            else:
+                parts.append(self.literal(i))
+        return ", ".join(parts)
 
     def formula(self, formula: Formula) -> str:
         """A size expression as Python."""
@@ -123,11 +135,8 @@ class Source:
 def _method(step: Step) -> str | None:
     """The method's name where the step is a call of a tensor method: `x.view(...)` beats `Tensor.view(x, ...)`."""
     fn = step.fn
-    of_tensor = isinstance(fn, (MethodDescriptorType, type(torch.Tensor.__getitem__))) and fn.__objclass__ in (
-        torch._C.TensorBase,
-        torch.Tensor,
-    )
-    return fn.__name__ if of_tensor and step.args and isinstance(step.args[0], Slot) else None
+    of_tensor = isinstance(fn, MethodDescriptorType) and issubclass(torch.Tensor, fn.__objclass__)
+    return fn.__name__ if of_tensor and isinstance(step.args[0], Slot) else None
 
 
 def _wish(value: Any) -> str:

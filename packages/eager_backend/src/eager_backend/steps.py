@@ -27,7 +27,14 @@ class Slot:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Number:
-    """A size or a number read out of a tensor: a local that holds plain Python."""
+    """A size, a number read out of a tensor, a callable: a local that holds plain Python and is never deleted."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Function:
+    """A function of the same program."""
 
     name: str
 
@@ -55,9 +62,9 @@ class Step:
         """Every slot and number among the arguments."""
         if isinstance(self.fn, Formula):
             yield from self.fn.numbers.values()
-        elif isinstance(self.fn, Slot):
+        elif isinstance(self.fn, Number):
             yield self.fn
-        yield from _leaves((*self.args, *self.kwargs.values()))
+        yield from leaves((*self.args, *self.kwargs.values()))
 
 
 @dataclass(eq=False)
@@ -79,10 +86,13 @@ class Block:
         return [v.name for v in (*self.outer.values(), *self.inputs)]
 
 
-def _leaves(args: Any) -> Iterator[Slot | Number]:
+def leaves(args: Any) -> Iterator[Slot | Number]:
+    """Every slot and number in nested arguments."""
     for a in args:
         if isinstance(a, (tuple, list)):
-            yield from _leaves(a)
+            yield from leaves(a)
+        elif isinstance(a, slice):
+            yield from leaves((a.start, a.stop, a.step))
         elif isinstance(a, (Slot, Number)):
             yield a
 
@@ -91,6 +101,8 @@ def map_leaves(arg: Any, fn: Callable[[Any], Any]) -> Any:
     """The argument with `fn` applied to every leaf; lists become tuples, which cost nothing at run time."""
     if isinstance(arg, (tuple, list)):
         return tuple(map_leaves(a, fn) for a in arg)
+    if isinstance(arg, slice):
+        return slice(fn(arg.start), fn(arg.stop), fn(arg.step))
     return fn(arg)
 
 

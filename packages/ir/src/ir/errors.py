@@ -46,6 +46,7 @@ class MissingOp:
     location: str
     nearest: tuple[str, ...]
     skeleton: str
+    needs: tuple[str, ...] = ()  # what its decomposition uses that the target does not know either
     count: int = 1
 
 
@@ -59,6 +60,8 @@ class UnsupportedOpsError(ExportError):
         for m in self.missing:
             times = f" ({m.count} times)" if m.count > 1 else ""
             lines.append(f"\n  {m.op}{times}\n    at {m.location}")
+            if m.needs:
+                lines.append(f"    its decomposition needs: {', '.join(m.needs)}")
             if m.nearest:
                 lines.append(f"    nearest known names: {', '.join(m.nearest)}")
             lines.append("    write a body or a handler:")

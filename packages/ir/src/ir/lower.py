@@ -17,6 +17,9 @@ CORE: Mapping[str, Callable[..., Any]] = {
     "ir::cast": lambda h, self, dtype: h.cast(self, dtype),
     "ir::scalar": lambda h, value, dtype: h.scalar(value, dtype),
     "ir::item": lambda h, self, symbol: None,  # the symbol's readers look up where its value is
+    # copies that only change strides, which a target without strides has no word for
+    "aten::clone": lambda h, self, memory_format: self,
+    "aten::contiguous": lambda h, self, memory_format: self,
 }
 
 
@@ -76,33 +79,46 @@ class Driver:
         return self._bodies[body.graph]
 
     def missing(self) -> list[MissingOp]:
-        """Every op without handler and body, in bodies and sub-graphs too."""
+        """Every op of the graph that can be lowered neither by a handler nor through its body, all the way down."""
         found: dict[str, list[Node]] = {}
-        self._collect(self.graph, found, set())
-        return [self._report(nodes) for nodes in found.values()]
+        needs: dict[str, dict[str, None]] = {}
+        self._collect(self.graph, found, needs, set())
+        return [self._report(nodes, tuple(needs[op])) for op, nodes in found.items()]
 
-    def _collect(self, graph: Graph, found: dict[str, list[Node]], seen: set[Graph], via: Node | None = None) -> None:
+    def _collect(
+        self,
+        graph: Graph,
+        found: dict[str, list[Node]],
+        needs: dict[str, dict[str, None]],
+        seen: set[Graph],
+        via: Node | None = None,
+    ) -> None:
         if graph in seen:
             return
         seen.add(graph)
         for node in graph.nodes:
             for inner in node.graphs:
-                self._collect(inner, found, seen, via)
-            if self.handler(node) is None:
-                body = self.body(node)
-                if body is None:
-                    found.setdefault(node.overload, []).append(via or node)
-                else:
-                    self._collect(body.graph, found, seen, via or node)
+                self._collect(inner, found, needs, seen, via)
+            if self.handler(node) is not None:
+                continue
+            body = self.body(node)
+            if body is None:
+                outer = via or node
+                found.setdefault(outer.overload, []).append(outer)
+                needs.setdefault(outer.overload, {})
+                if via is not None:
+                    needs[outer.overload][node.op] = None
+            else:
+                self._collect(body.graph, found, needs, seen, via or node)
 
-    def _report(self, nodes: list[Node]) -> MissingOp:
+    def _report(self, nodes: list[Node], needs: tuple[str, ...]) -> MissingOp:
         node = nodes[0]
-        name = node.overload
         known = {op.split(".")[0] for op in self.registry.ops()}
         nearest = tuple(difflib.get_close_matches(node.op, known, n=3, cutoff=0.6))
         context = self.graph.context
         skeleton = context.skeleton(node, self.target.name) if context else ""
-        return MissingOp(name, str(node.origin), nearest, skeleton, len(nodes))
+        count = len({id(n) for n in nodes})
+        return MissingOp(node.overload, str(node.origin), nearest, skeleton, needs, count)
 
     # -- lowering --------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -118,17 +119,19 @@ class NnefHelper(OpHelper[NnefValue]):
             dtype, shape: the type of the result(s); by default the first input's element type and, for the element-wise
                 operations, the broadcast shape. Without either a result's rank must not be asked for.
             generic: the text in `op<...>`.
-            attributes: by name; None leaves one out; values, dimensions, lists and DTypes are written in NNEF's way.
+            attributes: by name (`shape_` for one called shape); None leaves one out; values, dimensions, lists and
+                DTypes are written in NNEF's way.
 
         Raises:
             RefusedError: this target's version has no such operation.
             TypeError: the operation has no such parameter: a mistake in the handler.
         """
+        attributes = {name.rstrip("_"): a for name, a in attributes.items()}
         extension = check_operation(self, op, inputs, attributes)
         if extension:
             self.extensions.add(extension)
         values = [self.reachable(v) for v in _values(inputs)]
-        inputs = _map(inputs, lambda x: self.reachable(x) if isinstance(x, NnefValue) else x)
+        inputs = _map(inputs, self._attribute)
         given = {k: _map(a, self._attribute) for k, a in attributes.items() if a is not None}
         dtypes = list(dtype) if isinstance(dtype, (list, tuple)) else [dtype] * outputs
         shapes = self._shapes(op, values, shape, outputs)
@@ -150,6 +153,8 @@ class NnefHelper(OpHelper[NnefValue]):
     def _attribute(self, a: Any) -> Any:
         if isinstance(a, DType):
             return a.short
+        if isinstance(a, Expr):
+            return self.size(a)
         return self.reachable(a) if isinstance(a, NnefValue) else a
 
     def reachable(self, x: NnefValue) -> NnefValue:
@@ -267,13 +272,58 @@ class NnefHelper(OpHelper[NnefValue]):
         return self.emit("transpose", x, axes=list(perm), shape=[x.type.shape[p] for p in perm])
 
     def reshape(self, x: NnefValue, shape: Sequence[Dim]) -> NnefValue:
-        """`x` in another shape."""
+        """`x` in another shape.
+
+        Axes that both shapes share stay out of it: tract accepts only what it can prove, and proves less than we do.
+        """
+        old, new = x.type.shape, tuple(shape)
+        if old == new:
+            return x
+        if x.array is not None:
+            return self.constant(x.array.reshape([int(s) for s in new]))
+        if 0 in old or 0 in new:  # a 0 in tract's `shape` copies an extent, and there is nothing to move
+            empty = self.constant(np.zeros([0 if isinstance(s, Expr) else s for s in new], numpy_dtype(x.type.dtype)))
+            return empty if not any(isinstance(s, Expr) for s in new) else self.expand(self.scalar(0, x.type.dtype), new)
+        first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+        rest = min(len(old), len(new)) - first
+        last = next((i for i in range(rest) if old[-1 - i] != new[-1 - i]), rest)
+        before, after = old[first : len(old) - last], new[first : len(new) - last]
+        if not before:
+            return self.unsqueeze(x, list(range(first, first + len(after))))
+        if not after:
+            return self.squeeze(x, list(range(first, first + len(before))))
+        part = {} if len(before) == len(old) else {"axis_start": first, "axis_count": len(before)}
+        return self.emit("reshape", x, shape_=list(after), shape=new, **part)
+
+    def slice(self, x: NnefValue, axis: int, begin: Dim, end: Dim) -> NnefValue:
+        """`x[begin:end]` along an axis; both are in range and count from the front."""
+        if begin == 0 and end == x.type.shape[axis]:
+            return x
+        shape = [end - begin if i == axis else s for i, s in enumerate(x.type.shape)]
+        return self.emit("slice", x, axes=[axis], begin=[begin], end=[end], shape=shape)
+
+    def concat(self, xs: Sequence[NnefValue], axis: int) -> NnefValue:
+        """The values one after the other along an axis."""
+        if len(xs) == 1:
+            return xs[0]
+        shape = list(xs[0].type.shape)
+        shape[axis] = sum((x.type.shape[axis] for x in xs[1:]), start=shape[axis])
+        return self.emit("concat", list(xs), axis=axis, shape=shape)
+
+    def expand(self, x: NnefValue, shape: Sequence[Dim]) -> NnefValue:
+        """`x` repeated along its axes of size 1, and along new leading ones, to fill `shape`."""
         if x.type.shape == tuple(shape):
             return x
-        made = NnefValue(self.unique(f"{self.node.name}_reshape"), x.type.with_shape(shape))
-        attributes = {"shape": [self.size(s) for s in shape]}
-        self.scope.steps.append(Step([made], "reshape", (self.reachable(x),), attributes))
-        return made
+        return self.emit("tract_core_broadcast", x, shape_=list(shape), shape=shape)
+
+    def take(self, x: NnefValue, index: NnefValue, axis: int) -> NnefValue:
+        """`x` at the places along an axis that an integer tensor names."""
+        shape = (*x.type.shape[:axis], *index.type.shape, *x.type.shape[axis + 1 :])
+        return self.emit("tract_core_gather", x, index, axis=axis, shape=shape)
+
+    def range(self, begin: Dim, end: Dim, step: int, count: Dim) -> NnefValue:
+        """The integers from `begin` towards `end`, `count` of them; good as an index, for numbers cast the bounds."""
+        return self.emit("tract_core_range", begin, end, step, dtype=DType.int64, shape=[count])
 
     # -- fragments -------------------------------------------------------------------------------------------------
 
@@ -364,9 +414,13 @@ _GENERIC = {"bool": "logical", "int": "integer", "uint": "integer", "float": "sc
 
 def dim_text(dim: Any, h: NnefHelper) -> str:
     """A dimension in the expression language of the document."""
-    infix = {"add": "+", "sub": "-", "mul": "*", "floordiv": "/", "mod": "%"}
+    infix = {"add": "+", "sub": "-", "mul": "*", "floordiv": "/"}
 
     def apply(fn: str, args: list[str]) -> str:
+        if fn in ("min", "max"):
+            return reduce(lambda a, b: f"{fn}({a},{b})", args)
+        if fn == "mod":  # the parser has no %
+            return f"({args[0]}-{args[0]}/{args[1]}*{args[1]})"
         if fn not in infix:
             h.refuse(f"the size {dim} uses {fn}, which tract's expressions do not have")
         return f"({infix[fn].join(args)})"

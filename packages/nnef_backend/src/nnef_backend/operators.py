@@ -1,30 +1,174 @@
-"""The operations that may be emitted: parameters, extension, first version of tract."""
+"""The operations that may be emitted, as data: parameters, element types, extension, first version of tract.
+
+`OPERATORS` is read off NNEF 1.0.5's standard operations and tract's registries; what tract does with each element
+type was measured. An operation that is missing here cannot be emitted, so that a misspelt name fails in the handler.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from ir.types import DType
 
+_SHORT = {d.short: d for d in DType}
+_FLOATS, _SINGLE, _SIGNED = "f16 f32 f64", "f16 f32", "i8 i16 i32 i64"
+_INTEGERS = f"{_SIGNED} u8 u16 u32 u64"
+_NUMBERS = f"{_INTEGERS} {_FLOATS}"
+_ANY = f"bool {_NUMBERS}"
+_SUMMED = "u8 u16 i8 i16 i32 i64 f32 f64"
 
-def check_operation(h: Any, op: str, inputs: Any, attributes: Any) -> str:
-    """The extension that declares the operation, "" for NNEF's own."""
-    for prefix, extension in _EXTENSIONS.items():
-        if op.startswith(prefix):
-            return extension
-    return ""
+# Where an operation does not take an element type, these hold every value of it, the cheapest first. Casting there
+# and back is exact for what follows torch's rules: integers wrap, bool is "not zero".
+WIDER: Mapping[DType, tuple[DType, ...]] = {
+    DType.bool: (DType.uint8, DType.int32, DType.int64),
+    DType.uint8: (DType.int32, DType.int64),
+    DType.int8: (DType.int32, DType.int64),
+    DType.int16: (DType.int32, DType.int64),
+    DType.uint16: (DType.int32, DType.int64),
+    DType.int32: (DType.int64,),
+    DType.uint32: (DType.int64,),
+    DType.float16: (DType.float32,),
+    DType.float32: (DType.float64,),
+}
 
+
+@dataclass(frozen=True)
+class Operator:
+    """One operation.
+
+    `tensors` are positional parameters, `named` the ones written as `name=value`; `rule` gives the result's shape
+    (see shapes.py), `result` its element type: "" for that of the operands, a short name, or "to" for the parameter's.
+    """
+
+    name: str
+    positional: tuple[str, ...]
+    named: tuple[str, ...]
+    rule: str
+    takes: frozenset[DType]
+    result: str
+    extension: str
+    since: tuple[int, ...]
+
+    @property
+    def broadcasts(self) -> bool:
+        """True if the operands broadcast, by NNEF's rule: aligned on the left."""
+        return self.rule == "broadcast"
+
+
+# (shape rule, result's element type, operands' element types, declarations): `name(positional; named)`, `x*` is the rest.
+_DECLARED = [
+    ("like", "", _ANY, "copy(x)"),
+    ("like", "", f"bool {_INTEGERS}", "tract_core_bitnot(x)"),
+    ("like", "", "bool", "not(x)"),
+    ("like", "", f"{_SIGNED} {_FLOATS}", "neg(x)"),
+    ("like", "", _NUMBERS, "abs(x) sign(x) floor(x) ceil(x) round(x) relu(x)"),
+    ("like", "", _FLOATS,
+     "exp(x) log(x) log2(x) sqrt(x) rsqrt(x) sqr(x) square(x) rsqr(x) recip(x) sin(x) cos(x) tan(x) asin(x) acos(x) "
+     "atan(x) sinh(x) cosh(x) tanh(x) asinh(x) acosh(x) atanh(x) softplus(x) elu(x; alpha) leaky_relu(x; alpha) "
+     "softabs(x; epsilon) tract_core_pow_const(x; exponent)"),
+    ("like", "", _SINGLE,
+     "sigmoid(x) tract_core_erf(x) tract_core_silu(x) tract_core_hard_swish(x) tract_core_round_even(x) "
+     "tract_core_gelu_approx(x; fast_impl)"),
+    ("like", "bool", _SINGLE, "tract_core_is_nan(x) tract_core_is_inf(x; detect_positive, detect_negative)"),
+    ("like", "to", _ANY, "tract_core_cast(x; to)"),
+    ("broadcast", "", _NUMBERS, "add(x, y) sub(x, y) mul(x, y) div(x, y) min(x, y) max(x, y)"),
+    ("broadcast", "", f"i32 i64 {_FLOATS}", "pow(x, y)"),
+    ("broadcast", "bool", _NUMBERS, "eq(x, y) ne(x, y) lt(x, y) le(x, y) gt(x, y) ge(x, y)"),
+    ("broadcast", "bool", "bool", "and(x, y) or(x, y) tract_core_xor(x, y)"),
+    ("broadcast", "", f"bool {_INTEGERS}",
+     "tract_core_bitand(x, y) tract_core_bitor(x, y) tract_core_bitxor(x, y)"),
+    ("broadcast", "", _INTEGERS, "tract_shl(x, y) tract_shr(x, y)"),
+    ("broadcast", "", _ANY, "select(condition, x, y)"),
+    ("broadcast", "", _FLOATS, "clamp(x, a, b) prelu(x, alpha)"),
+    # reductions keep their axes; sums of halves would overflow and round in halves
+    ("reduce", "", _SUMMED, "sum_reduce(x; axes, normalize) tract_core_product_reduce(x; axes)"),
+    ("reduce", "", "f32 f64", "mean_reduce(x; axes)"),
+    ("reduce", "", "u8 u16 i8 i16 i32 i64 f16 f32 f64", "max_reduce(x; axes) min_reduce(x; axes)"),
+    ("reduce", "i64", "u8 u16 i8 i16 i32 i64 f16 f32 f64", "argmax_reduce(x; axes) argmin_reduce(x; axes)"),
+    ("reduce", "bool", "bool", "any_reduce(x; axes) all_reduce(x; axes)"),
+    ("reduce", "", "f32 f64", "moments(x; axes)"),
+    ("like", "", _FLOATS,
+     "softmax(x; axes) tract_core_log_softmax(x; axes) tract_core_rms_norm(x; axis, eps) "
+     "tract_core_scaled_rms_norm(x, w; axis, eps) l1_normalization(x; axes, bias, epsilon) "
+     "l2_normalization(x; axes, bias, epsilon) "
+     "batch_normalization(x, mean, variance, offset, scale; epsilon)"),
+    ("like", "", "u8 u16 i8 i16 i32 i64 f32 f64", "tract_core_cumsum(x; axis, exclusive, reverse)"),
+    # shape
+    ("unsqueeze", "", _ANY, "unsqueeze(x; axes)"),
+    ("squeeze", "", _ANY, "squeeze(x; axes)"),
+    ("transpose", "", _ANY, "transpose(x; axes)"),
+    ("given", "", _ANY, "reshape(x; shape, axis_start, axis_count) tract_core_broadcast(x; shape)"),
+    ("concat", "", _ANY, "concat(x; axis)"),
+    ("stack", "", _ANY, "stack(x; axis)"),
+    ("unstack", "", _ANY, "unstack(x; axis)"),
+    ("slice", "", _ANY, "slice(x; axes, begin, end, stride)"),
+    ("tile", "", _ANY, "tile(x; repeats)"),
+    ("pad", "", _NUMBERS, "pad(x; padding, border, value)"),
+    ("like", "", _ANY, "tract_core_trilu(x, k; upper)"),
+    ("given", "", _ANY, "tract_core_downsample(x; axis, stride, modulo) tract_core_range(a, b, step)"),
+    # index
+    ("gather", "", _ANY, "tract_core_gather(x, index; axis, datum_type)"),
+    ("second", "", _ANY, "tract_core_gather_elements(x, index; axis)"),
+    ("given", "", _ANY, "tract_core_gather_nd(x, index; batch_dims)"),
+    ("like", "", _ANY,
+     "tract_core_scatter_elements(x, index, updates; axis, reduction) "
+     "tract_core_scatter_nd(x, index, updates; reduction)"),
+    ("topk", "", "u8 u16 i8 i16 i32 i64 f16 f32 f64", "tract_core_topk(x, k; axis, largest)"),
+    ("given", "", _ANY, "tract_core_one_hot(x; axis, dim, value_off, value_on)"),
+    # products
+    ("matmul", "", "i32 f16 f32 f64", "matmul(x, y; transposeA, transposeB)"),
+    ("given", "", "i32 f16 f32 f64", "linear(x, filter, bias) tract_core_einsum(x; expr, acc)"),
+    ("given", "", f"i8 {_FLOATS}",
+     "conv(x, filter, bias; border, padding, stride, dilation, groups) "
+     "deconv(x, filter, bias; border, padding, stride, dilation, output_shape, groups)"),
+    ("given", "", f"i8 u8 i32 i64 {_FLOATS}",
+     "max_pool(x; size, border, padding, stride, dilation) max_pool_with_index(x; size, border, padding, stride, dilation)"),
+    ("given", "", _FLOATS,
+     "avg_pool(x; size, border, padding, stride, dilation) rms_pool(x; size, border, padding, stride, dilation) "
+     "box(x; size, border, padding, stride, dilation, normalize) "
+     "debox(x; size, border, padding, stride, dilation, output_shape, normalize) "
+     "nearest_upsample(x; factor) multilinear_upsample(x; factor, method, border) "
+     "tract_core_resize(x; scales, sizes, coord_transformer, interpolator, nearest_mode) "
+     "tract_core_grid_sample(x, grid; mode, padding_mode, align_corners) "
+     "tract_core_fft(x; axis, inverse) tract_core_stft(x; axis, frame, stride, window) "
+     "tract_transformers_sdpa(q, k, v, mask; scale, datum_type, acc_datum_type, is_causal) "
+     "tract_transformers_scaled_masked_softmax(x, mask; scale, post_softmax_mask) "
+     "tract_transformers_apply_rope(x, cos, sin) "
+     "tract_core_lstm_epilogue(x, c; hidden) tract_core_gru_epilogue(x, r, h; hidden)"),
+    ("given", "", _ANY, "tract_core_scan(; body, scan, full, state, output, skip)"),
+    ("given", "", _ANY, "external(; shape) tract_core_external(; shape, datum_type) variable(; shape, label)"),
+]  # fmt: skip
+
+# tract's first version with an operation, where that is later than the oldest that is written for.
+_SINCE: Mapping[str, tuple[int, ...]] = {}
 
 _EXTENSIONS = {
     "tract_core_": "tract_registry tract_core",
+    "tract_sh": "tract_registry tract_core",
     "tract_extra_": "tract_registry tract_extra",
     "tract_transformers_": "tract_registry tract_transformers",
     "tract_pulse_": "tract_registry tract_pulse",
-    "tract_sh": "tract_registry tract_core",
 }
-_BOOL = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "tract_core_is_nan", "tract_core_is_inf"}
 
 
-def result_dtype(op: str) -> DType | None:
-    """The element type of a result that does not follow the inputs."""
-    return DType.bool if op in _BOOL else None
+def _parse(rule: str, result: str, takes: str, declarations: str) -> Iterable[Operator]:
+    for declaration in declarations.split(")"):
+        name, _, parameters = declaration.strip().partition("(")
+        if not name:
+            continue
+        positional, _, named = parameters.partition(";")
+        split = [tuple(p.strip() for p in part.split(",") if p.strip()) for part in (positional, named)]
+        extension = next((e for prefix, e in _EXTENSIONS.items() if name.startswith(prefix)), "")
+        dtypes = frozenset(_SHORT[t] for t in takes.split())
+        yield Operator(name, split[0], split[1], rule, dtypes, result, extension, _SINCE.get(name, ()))
+
+
+OPERATORS: Mapping[str, Operator] = {o.name: o for row in _DECLARED for o in _parse(*row)}
+
+
+def through(operator: Operator, dtype: DType) -> DType | None:
+    """The element type in which an operation is done: the operands' own, a wider one, or None if there is none."""
+    if dtype in operator.takes:
+        return dtype
+    return next((w for w in WIDER.get(dtype, ()) if w in operator.takes), None)

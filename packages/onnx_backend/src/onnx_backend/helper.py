@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,35 +13,19 @@ import onnx_ir
 from ir import dims as d
 from ir.dims import Dim, Expr
 from ir.graph import Body, Graph, Value, Weight
-from ir.helper import OpHelper
 from ir.types import DType, TensorType
 from onnx_backend.dtypes import TO_ONNX
 from onnx_backend.finish import make_model
+from onnx_backend.kernels import work_type
 from onnx_backend.schema import OpSchema, bind_types, first_opset, op_schema
 from onnx_backend.shapes import infer
+from onnx_backend.value import OnnxValue
+from onnx_backend.verbs import Verbs
 
 _EXPRESSION_OPS = {"add": "Add", "sub": "Sub", "mul": "Mul", "max": "Max", "min": "Min", "mod": "Mod", "pow": "Pow",
                    "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
                    "and": "And", "or": "Or", "not": "Not", "where": "Where", "sqrt": "Sqrt",
                    "truediv": "Div"}  # fmt: skip
-
-
-class OnnxValue:
-    """A tensor of the model under construction; `array` is its content where it is a constant."""
-
-    __slots__ = ("array", "type", "value")
-
-    def __init__(self, value: onnx_ir.Value, type: TensorType, array: np.ndarray | None = None) -> None:
-        self.value = value
-        self.type = type
-        self.array = array
-
-    @property
-    def name(self) -> str:
-        return self.value.name or ""
-
-    def __repr__(self) -> str:
-        return f"{self.name}: {self.type}"
 
 
 @dataclass
@@ -54,7 +38,7 @@ class Scope:
     function: bool = False
 
 
-class OnnxHelper(OpHelper[OnnxValue]):
+class OnnxHelper(Verbs):
     """Builds one onnx_ir.Model."""
 
     value_class = OnnxValue
@@ -119,7 +103,9 @@ class OnnxHelper(OpHelper[OnnxValue]):
         schema = None if domain else self._schema(name)
         values = self._operands(name, schema, list(inputs))
         given = {k: v for k, v in attributes.items() if v is not None}
+        detour: dict[str, DType] = {}
         if schema is not None:
+            values, detour = self._through(name, schema, values)
             self._check(name, schema, values, given)
         elif domain:
             self.domains.setdefault(domain, 1)
@@ -135,7 +121,9 @@ class OnnxHelper(OpHelper[OnnxValue]):
         )
         self.scope.nodes.append(node)
         made = [OnnxValue(r, t) for r, t in zip(results, types, strict=True)]
-        return made if outputs is not None and outputs > 1 or count > 1 else made[0]
+        if detour and schema is not None:
+            made = [self.cast(m, detour.get(schema.output(i).variable)) for i, m in enumerate(made)]
+        return made if count > 1 else made[0]
 
     def has(self, op: str) -> bool:
         """True if the opset being written has the op."""
@@ -168,6 +156,28 @@ class OnnxHelper(OpHelper[OnnxValue]):
             else:
                 result.append(self.tensor(x, wanted))
         return result
+
+    def _through(
+        self, op: str, schema: OpSchema, values: list[OnnxValue | None]
+    ) -> tuple[list[OnnxValue | None], dict[str, DType]]:
+        """Operands cast to a type that the opset allows and onnxruntime has kernels for; the types to cast back to."""
+        detour: dict[str, DType] = {}
+        through: dict[str, DType] = {}
+        for i, v in enumerate(values):
+            formal = schema.input(i)
+            if v is None or formal is None or formal.variable in through:
+                continue
+            work = work_type(op, self.opset, formal.variable, v.type.dtype)
+            if work is not v.type.dtype:
+                detour[formal.variable] = v.type.dtype
+                through[formal.variable] = work
+        if not through:
+            return values, detour
+        formals = [schema.input(i) for i in range(len(values))]
+        return [
+            self.cast(v, through.get(f.variable)) if v is not None and f is not None else v
+            for v, f in zip(values, formals, strict=True)
+        ], detour
 
     def _check(self, op: str, schema: OpSchema, values: list[OnnxValue | None], attributes: dict[str, Any]) -> None:
         unknown = attributes.keys() - schema.attributes
@@ -278,7 +288,7 @@ class OnnxHelper(OpHelper[OnnxValue]):
     def convert(self, x: OnnxValue, dtype: DType) -> OnnxValue:
         if x.array is not None and not dtype.is_complex and not x.type.dtype.is_complex:
             return self.const(x.array, dtype)
-        return self.emit("Cast", x, to=dtype)
+        return self._cached(("cast", id(x.value), dtype), lambda: self.emit("Cast", x, to=dtype))
 
     def bind(self, result: OnnxValue, value: Value) -> OnnxValue:
         """The result under its name in the graph; the type is the graph's."""
@@ -385,61 +395,28 @@ class OnnxHelper(OpHelper[OnnxValue]):
             return self.emit("Shape", x, start=axis, end=axis + 1, shape=(1,))
         return self.emit("Gather", self.emit("Shape", x), [axis], axis=0)
 
-    # -- verbs of shape --------------------------------------------------------------------------------------------
+    def wanted(self, index: int) -> bool:
+        """True if something reads this result of the node."""
+        graph, value = self.driver.scopes[-1], self.node.outputs[index]
+        return value in graph.uses or value in graph.results.values()
 
-    def reshape(self, x: OnnxValue, shape: Sequence[Dim]) -> OnnxValue:
-        """`x` in another shape; one unknown dimension is left to ONNX, those that stay in place are copied."""
-        shape = tuple(shape)
-        if x.type.shape == shape:
-            return x
-        dims: list[Dim] = list(shape)
-        unknown = [i for i, s in enumerate(dims) if isinstance(s, Expr)]
-        for i in unknown:
-            if x.type.shape is not None and i < len(x.type.shape) and x.type.shape[i] == dims[i]:
-                dims[i] = 0
-        unknown = [i for i in unknown if dims[i] != 0]
-        if len(unknown) == 1 and 0 not in shape:
-            dims[unknown[0]] = -1
-        return self.emit("Reshape", x, self.sizes(dims), shape=shape)
+    def shared(self, key: Any, make: Callable[[], OnnxValue]) -> OnnxValue:
+        """What `make` emits, once for all nodes that ask with the same key."""
+        return self._cached(key, make)
 
-    def unsqueeze(self, x: OnnxValue, axes: Sequence[int]) -> OnnxValue:
-        """`x` with axes of size 1 put in; the axes count in the result and are not negative."""
-        if not axes:
-            return x
-        shape = list(x.type.shape)
-        for a in sorted(axes):
-            shape.insert(a, 1)
-        return self.emit("Unsqueeze", x, list(axes), shape=shape)
+    def steps(self, count: Dim, step: Dim = 1, first: Dim = 0) -> OnnxValue:
+        """`first, first + step, ...`: `count` numbers in int64."""
+        if all(isinstance(x, int) for x in (count, step, first)):
+            return self.constant(np.arange(count, dtype=np.int64) * step + first)
+        bounds = (self.scalar(x, DType.int64) for x in (first, first + count * step, step))
+        return self.emit("Range", *bounds, shape=(count,))
 
-    def squeeze(self, x: OnnxValue, axes: Sequence[int]) -> OnnxValue:
-        """`x` without these axes of size 1."""
-        if not axes:
-            return x
-        shape = [s for i, s in enumerate(x.type.shape) if i not in axes]
-        return self.emit("Squeeze", x, list(axes), shape=shape)
-
-    def transpose(self, x: OnnxValue, perm: Sequence[int]) -> OnnxValue:
-        """`x` with its axes permuted."""
-        return x if list(perm) == list(range(len(perm))) else self.emit("Transpose", x, perm=list(perm))
-
-    def expand(self, x: OnnxValue, shape: Sequence[Dim]) -> OnnxValue:
-        """`x` broadcast to a shape."""
-        shape = tuple(shape)
-        return x if x.type.shape == shape else self.emit("Expand", x, self.sizes(shape), shape=shape)
-
-    def slice(self, x: OnnxValue, axis: int, start: Any, end: Any, step: int = 1, size: Dim | None = None) -> OnnxValue:
-        """`x[start:end:step]` along one axis; bounds are ints, dimensions or int64 tensors of shape [1]."""
-        shape = None if size is None else [*x.type.shape[:axis], size, *x.type.shape[axis + 1 :]]
-        bounds = [b if isinstance(b, OnnxValue) else self.size(b) for b in (start, end)]
-        return self.emit("Slice", x, *bounds, [axis], [step], shape=shape)
-
-    def concat(self, xs: Sequence[OnnxValue], axis: int) -> OnnxValue:
-        """Values joined along an axis."""
-        if len(xs) == 1:
-            return xs[0]
-        shape = list(xs[0].type.shape)
-        shape[axis] = sum((x.type.shape[axis] for x in xs[1:]), shape[axis])
-        return self.emit("Concat", *xs, axis=axis, shape=shape)
+    def windows(self, count: Dim, size: Dim, step: Dim = 1, dilation: int = 1) -> OnnxValue:
+        """The places that each of `count` windows of `size` reads, int64 [count, size]."""
+        starts, inside = self.steps(count, step), self.steps(size, dilation)
+        if starts.array is not None and inside.array is not None:
+            return self.constant(starts.array[:, None] + inside.array)
+        return self.emit("Add", self.unsqueeze(starts, [1]), inside)
 
     # -- sub-graphs and functions ----------------------------------------------------------------------------------
 
@@ -460,6 +437,18 @@ class OnnxHelper(OpHelper[OnnxValue]):
                 describe(r)
         values = [r.value for r in results]
         return onnx_ir.Graph([i.value for i in inputs], values, nodes=scope.nodes, name=self.unique(name))
+
+    def graph_of(
+        self, name: str, formals: Sequence[OnnxValue], results: Callable[..., Sequence[OnnxValue]]
+    ) -> onnx_ir.Graph:
+        """A sub-graph attribute written by a function of its formal inputs; outer values may be read inside."""
+        with self.nested() as scope:
+            made = [self.fresh_output(r) for r in results(*formals)]
+            for r in made:
+                describe(r)
+        return onnx_ir.Graph(
+            [f.value for f in formals], [r.value for r in made], nodes=scope.nodes, name=self.unique(name)
+        )
 
     def formal(self, name: str, type: TensorType) -> OnnxValue:
         """A formal input of a sub-graph or function."""

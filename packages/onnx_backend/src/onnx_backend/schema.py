@@ -41,6 +41,10 @@ class OpSchema:
         last = self.inputs[-1] if self.inputs else None
         return last if last is not None and last.variadic else None
 
+    def output(self, index: int) -> Formal:
+        """The formal output at a position; a variadic one makes all the rest."""
+        return self.outputs[min(index, len(self.outputs) - 1)]
+
 
 @lru_cache(maxsize=None)
 def op_schema(op: str, opset: int, domain: str = "") -> OpSchema | None:

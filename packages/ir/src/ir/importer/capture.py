@@ -19,8 +19,8 @@ from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value
 from ir.importer import fake_rules
 from ir.importer import structure as st
-from ir.importer.alias import needs_functionalisation
 from ir.importer.bodies import Bodies
+from ir.importer.memory import supported, writers
 from ir.importer.normalise import Importer
 from ir.importer.schema import op_is_random
 from ir.importer.symbols import Symbols
@@ -60,20 +60,24 @@ class Capture:
         if self._reference is None:
             self._reference = self.program.module(check_guards=False)
         module = self._reference
-        state = {k: v.clone() for k, v in module.named_buffers()}
+        state = {k: v.detach().clone() for k, v in self._mutated(module, graph)}
         args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs)))
         try:
             with torch.no_grad():
                 leaves = pytree.tree_leaves(module(*args, **kwargs))
                 outputs = [l for l, o in zip(leaves, graph.structure.outputs, strict=True) if not isinstance(o, st.Fixed)]
-                after = dict(module.named_buffers())
+                after = dict(self._mutated(module, graph))
                 after.update(zip(graph.structure.input_names, graph.structure.flatten(args, kwargs), strict=True))
                 return self.arrays([*outputs, *(after[name] for name in graph.updates)])
         finally:
             with torch.no_grad():
-                for k, v in module.named_buffers():
-                    if k in state:
-                        v.copy_(state[k])
+                for k, v in self._mutated(module, graph):
+                    v.copy_(state[k])
+
+    @staticmethod
+    def _mutated(module: torch.nn.Module, graph: Graph) -> list[tuple[str, torch.Tensor]]:
+        """The buffers and parameters that the model writes to."""
+        return [(k, v) for k, v in (*module.named_buffers(), *module.named_parameters()) if k in graph.updates]
 
     @staticmethod
     def arrays(values: Sequence[Any]) -> list[Any]:
@@ -113,10 +117,8 @@ def capture(
     program = _program(model, args, dict(kwargs or {}), dynamic_shapes)
     symbols = Symbols(program.range_constraints)
     _name_symbols(program, symbols, args, dict(kwargs or {}), dynamic_shapes)
-    if needs_functionalisation(program.graph) or _has_autocast(program.graph_module):
-        example = program.example_inputs
-        program = program.run_decompositions({})
-        program.example_inputs = example
+    if not supported(program.graph_module) or _has_autocast(program.graph_module):
+        program = _functionalised(program)
     return _import(program, module, symbols, input_names, output_names)
 
 
@@ -165,6 +167,29 @@ def load_pt2(path: Path) -> ExportedProgram:
         raise
     except Exception as error:
         raise CaptureError(f"{path} is not a .pt2 file that torch.export.load accepts: {error}") from error
+
+
+def _functionalised(program: ExportedProgram) -> ExportedProgram:
+    """torch's own functionalisation: a retrace, for writes that ir.importer.memory cannot undo, and for autocast.
+
+    Raises:
+        CaptureError: the retrace fixed a size that was dynamic.
+    """
+    example = program.example_inputs
+    with fake_rules.dynamic():
+        done = program.run_decompositions({})
+    done.example_inputs = example
+    before, after = ([str(s) for s in _input_sizes(p)] for p in (program, done))
+    if len(before) == len(after) and before != after:
+        changed = ", ".join(f"{b} became {a}" for b, a in zip(before, after, strict=True) if a != b)
+        raise CaptureError(f"torch's functionalisation fixed sizes that were dynamic: {changed}; write without views")
+    return done
+
+
+def _input_sizes(program: ExportedProgram) -> list[Any]:
+    names = set(program.graph_signature.user_inputs)
+    fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder" and n.name in names]
+    return [s for f in fakes if isinstance(f, torch.Tensor) for s in f.shape]
 
 
 def _has_autocast(module: torch.fx.GraphModule) -> bool:
@@ -288,6 +313,8 @@ def _import(
             importer.env[node] = importer.constant(node, spec.target, _tensor(program, spec))
         else:
             raise CaptureError(f"the input {node.name} is a {spec.kind.name}, which has no form in the IR")
+    if any(writers(m.graph) for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)):
+        importer.remember()
     results = importer.run(program.graph)
     results = results if isinstance(results, tuple) else (results,)
     updates: dict[str, Value] = {}
@@ -301,6 +328,9 @@ def _import(
             updates[by_name.get(out.target, out.target)] = result
         else:
             raise CaptureError(f"an output of kind {out.kind.name} has no form in the IR")
+    for node, spec in zip(placeholders, signature.input_specs, strict=True):
+        if importer.memory is not None and node in importer.memory.writes:
+            updates[by_name.get(node.name, spec.target or node.name)] = importer.env[node]
     outputs, kinds = _outputs(importer, users)
     out_spec = program.call_spec.out_spec
     all_names = st.names_of(out_spec) if out_spec is not None else ["output"] * len(users)

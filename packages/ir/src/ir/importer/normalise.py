@@ -14,6 +14,7 @@ from torch.fx import Node as FxNode
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Node, Origin, Value, Weight
+from ir.importer.memory import TRAINING_FLAG, Memory, updates_statistics, writers
 from ir.importer.schema import DTYPES, OpSchema, op_schema, plain
 from ir.importer.symbols import Symbols
 from ir.importer.weights import TorchWeight
@@ -63,7 +64,8 @@ class Importer:
         self.env: dict[FxNode, Any] = {}
         self.nodes: list[Node] = []
         self.weights: dict[Value, Weight] = {}
-        self._types: dict[Any, TensorType] = {}
+        self.memory: Memory | None = None  # only graphs that write need one
+        self._written_again = 0
 
     # -- values ----------------------------------------------------------------------------------------------------
 
@@ -93,11 +95,17 @@ class Importer:
         for node in graph.nodes:
             if node.op == "call_function":
                 self.env[node] = self._call(node)
+                if self.memory is not None:
+                    self.memory.track(node)
             elif node.op == "get_attr":
                 self.env[node] = self._attribute(node)
             elif node.op == "output":
                 return self._arg(node.args[0])
         return ()
+
+    def remember(self) -> None:
+        """Keep track of memory: the graph writes."""
+        self.memory = Memory(self.env, self._view_again, self._emit)
 
     def _attribute(self, node: FxNode) -> Any:
         owner: Any = self.owner
@@ -110,7 +118,7 @@ class Importer:
     def _call(self, node: FxNode) -> Any:
         target = node.target
         if target is operator.getitem:
-            return self.env[node.args[0]][node.args[1]]
+            return self._arg(node.args[0])[node.args[1]]
         if isinstance(target, OpOverload):
             return self._operator(node, op_schema(target))
         if isinstance(target, HigherOrderOperator):
@@ -133,19 +141,59 @@ class Importer:
             if type(args[name]) is int:
                 args[name] = float(args[name])
         if schema.op in IDENTITIES or schema.op in _DROPOUTS:
-            same = self._identity(schema, args, fake)
+            same = self._identity(node, schema, args, fake)
             if same is not None:
                 return same
-        outputs: list[Value] = []
-        result = self._results(node.name, fake, outputs)
-        self.nodes.append(
-            Node(used.op, args, tuple(outputs), _origin(node, used.overload), used.returns, used.defaults)
-        )
-        if schema.writes:
-            written = bound[schema.writes[0]]
-            if isinstance(written, FxNode):
-                self.env[written] = result
+        if schema.op in TRAINING_FLAG and updates_statistics(schema, node):
+            return self._training_norm(node, args, fake)
+        if used.op == "aten::copy" and args["src"].type == args["self"].type:
+            result = args["src"]
+        else:
+            outputs: list[Value] = []
+            result = self._results(node.name, fake, outputs)
+            origin = _origin(node, used.overload)
+            self.nodes.append(Node(used.op, args, tuple(outputs), origin, used.returns, used.defaults))
+        if schema.writes and self.memory is not None:
+            self.memory.write(bound[schema.writes[0]], result)
         return result
+
+    def _training_norm(self, node: FxNode, args: dict[str, Any], fake: torch.Tensor) -> Value:
+        """A batch norm in training mode: its functional form, and the new statistics written to the old ones."""
+        schema = op_schema(torch.ops.aten._native_batch_norm_legit_functional.default)
+        statistics = args["running_mean"].type
+        names = ("", "_mean", "_invstd", "_running_mean", "_running_var")
+        types = (self.type_of(fake), *(statistics,) * 4)
+        outputs = tuple(Value(node.name + n, t) for n, t in zip(names, types, strict=True))
+        kept = {n: args[n] for n in schema.names}
+        self.nodes.append(Node(schema.op, kept, outputs, _origin(node, ""), "tuple", schema.defaults))
+        bound = op_schema(node.target).bind(node.args, node.kwargs)
+        assert self.memory is not None
+        for name, value in (("running_mean", outputs[3]), ("running_var", outputs[4])):
+            self.memory.write(bound[name], value)
+        return outputs[0]
+
+    def _view_again(self, node: FxNode, base: Any) -> Any:
+        """A view taken anew from its written base."""
+        if not isinstance(node.target, OpOverload):
+            return base[node.args[1]]
+        schema = op_schema(node.target)
+        bound = schema.bind(node.args, node.kwargs)
+        args = {name: self._arg(a) for name, a in bound.items()} | {schema.views[0]: base}
+        self._written_again += 1
+        outputs: list[Value] = []
+        result = self._results(f"{node.name}_again{self._written_again}", node.meta["val"], outputs)
+        self.nodes.append(Node(schema.op, args, tuple(outputs), _origin(node, schema.overload), schema.returns,
+                               schema.defaults))  # fmt: skip
+        return result
+
+    def _emit(self, overload: Any, type: TensorType, name: str, given: Mapping[str, Any]) -> Value:
+        """One node that torch's graph does not have, such as the scatter of a written view into its base."""
+        schema = op_schema(overload)
+        args = schema.bind((), {k: self._arg(a) for k, a in given.items()})
+        self._written_again += 1
+        value = Value(f"{name}{self._written_again}", type)
+        self.nodes.append(Node(schema.op, args, (value,), Origin(schema.overload), schema.returns, schema.defaults))
+        return value
 
     def _results(self, name: str, fake: Any, outputs: list[Value]) -> Any:
         """Values for an op's results, nested as torch nests them, appended to `outputs` flat."""
@@ -167,27 +215,31 @@ class Importer:
             self.nodes.append(Node("ir::item", args, (), _origin(node, ""), "none"))
         return converted
 
-    def _identity(self, schema: OpSchema, args: Mapping[str, Any], fake: Any) -> Any:
+    def _identity(self, node: FxNode, schema: OpSchema, args: Mapping[str, Any], fake: Any) -> Any:
         """The first argument where the op does nothing in a graph without writes, else None."""
         first = next(iter(args.values()))
         flag = _DROPOUTS.get(schema.op)
         if flag is not None:
             return first if args[flag] is False and isinstance(fake, torch.Tensor) else None
         same = isinstance(first, Value) and isinstance(fake, torch.Tensor) and first.type == self.type_of(fake)
-        return first if same else None
+        return first if same and self._layout(node.all_input_nodes[0].meta["val"]) == self._layout(fake) else None
+
+    def _layout(self, fake: torch.Tensor) -> list[Any]:
+        """The strides that matter: a copy that changes them is kept, since torch's views and kernels depend on them."""
+        return [self.symbols.convert(s) for s, size in zip(fake.stride(), fake.shape, strict=True) if not (isinstance(size, int) and size == 1)]
 
     # -- higher-order operators ------------------------------------------------------------------------------------
 
     def _higher_order(self, node: FxNode, name: str) -> Any:
         if name in WRAPPERS:
             graph_at, first = WRAPPERS[name]
-            return self._inline(self._arg(node.args[graph_at]), [self._arg(a) for a in node.args[first:]])
+            return self._inline(self._arg(node.args[graph_at]), node.args[first:])
         if name not in HIGHER_ORDER:
             raise CaptureError(f"the higher-order operator {name} has no form in the IR\n  at {_origin(node, '')}")
         args = {}
         for key, arg in zip(HIGHER_ORDER[name], node.args, strict=False):
-            if isinstance(arg, FxNode) and isinstance(self.env[arg], torch.fx.GraphModule):
-                args[key] = self.subgraph(self.env[arg], str(arg.target))
+            if isinstance(arg, FxNode) and isinstance(self._arg(arg), torch.fx.GraphModule):
+                args[key] = self.subgraph(self._arg(arg), str(arg.target))
             else:
                 args[key] = self._arg(arg)
         outputs: list[Value] = []
@@ -196,15 +248,22 @@ class Importer:
         return result
 
     def _inline(self, module: torch.fx.GraphModule, operands: Sequence[Any]) -> Any:
-        inner = Importer(self.symbols, module)
-        inner.nodes, inner.weights = self.nodes, self.weights
+        """Import a wrapped graph in place; its placeholders are the operands under other names."""
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
-        inner.env.update(zip(placeholders, operands, strict=True))
-        return inner.run(module.graph)
+        for placeholder, operand in zip(placeholders, operands, strict=True):
+            self.env[placeholder] = self._arg(operand)
+            if self.memory is not None and isinstance(operand, FxNode):
+                self.memory.alias(placeholder, operand)
+        outer, self.owner = self.owner, module
+        result = self.run(module.graph)
+        self.owner = outer
+        return result
 
     def subgraph(self, module: torch.fx.GraphModule, name: str) -> Graph:
         """The graph of a branch or loop body; what is no tensor among its inputs must be a size known outside."""
         inner = Importer(self.symbols, module)
+        if writers(module.graph):
+            inner.remember()
         inputs = []
         for p in (n for n in module.graph.nodes if n.op == "placeholder"):
             fake = p.meta.get("val")
@@ -215,6 +274,8 @@ class Importer:
                 inner.env[p] = self.symbols.convert(fake)
         results = inner.run(module.graph)
         outputs = inner.tensors(results if isinstance(results, tuple) else (results,), f"{name}_out")
+        if inner.memory is not None and any(n.op == "placeholder" for n in inner.memory.writes):
+            raise CaptureError(f"the sub-graph {name} writes to a tensor from outside of it; return the new value instead")
         names = tuple(f"out_{i}" for i in range(len(outputs)))
         return Graph(tuple(inputs), tuple(inner.nodes), outputs, names, inner.weights, name=name)
 
@@ -238,7 +299,7 @@ class Importer:
 
     def _arg(self, arg: Any) -> Any:
         if isinstance(arg, FxNode):
-            return self.env[arg]
+            return self.env[arg] if self.memory is None else self.memory.read(arg)
         if isinstance(arg, (list, tuple)):
             return tuple(self._arg(a) for a in arg)
         if isinstance(arg, slice):

@@ -1,1 +1,301 @@
-"""The shape family."""
+"""The same numbers in another arrangement: views, joins, slices, turns, padding, triangles."""
+
+from __future__ import annotations
+
+import math
+
+from ir.dims import Expr, floordiv, maximum
+from ir.types import DType
+from nnef_backend.registry import register as op
+
+END = 2**63 - 1  # torch's word for "to the end"
+
+
+# -- views: torch has worked out the result's shape ------------------------------------------------------------------
+
+
+@op("aten::view", "aten::reshape", "aten::_unsafe_view", "aten::flatten", "aten::unflatten", "aten::ravel",
+    "aten::view_as", "aten::reshape_as", "aten::_reshape_alias", "aten::view_copy")  # fmt: skip
+def reshape(h, self, **shape):
+    return h.reshape(self, h.out.shape)
+
+
+@op("aten::view.dtype")
+def view_dtype(h, self, dtype):
+    return self if dtype is self.type.dtype else h.refuse("tract cannot read the bits of a tensor as another type")
+
+
+@op("aten::squeeze")
+def squeeze(h, self, dim=None):
+    dims = h.axes(dim, self) if dim is None or self.type.rank else []
+    return h.squeeze(self, [d for d in dims if self.type.shape[d] == 1])
+
+
+@op("aten::unsqueeze")
+def unsqueeze(h, self, dim):
+    return h.unsqueeze(self, [dim % (self.type.rank + 1)])
+
+
+@op("aten::expand", "aten::expand_as", "aten::broadcast_to")
+def expand(h, self, **size):
+    return h.expand(self, h.out.shape)
+
+
+@op("aten::broadcast_tensors")
+def broadcast_tensors(h, tensors):
+    return [h.expand(x, t.shape) for x, t in zip(tensors, h.results, strict=True)]
+
+
+@op("aten::repeat", "aten::tile")
+def repeat(h, self, repeats=None, dims=None):
+    repeats = list(dims if repeats is None else repeats)
+    repeats = [1] * (self.type.rank - len(repeats)) + repeats
+    x = h.unsqueeze(self, list(range(len(repeats) - self.type.rank)))
+    return x if all(r == 1 for r in repeats) else h.emit("tile", x, repeats=repeats, shape=h.out.shape)
+
+
+@op("aten::repeat_interleave.self_int")
+def repeat_interleave(h, self, repeats, dim=None, output_size=None):
+    x = h.reshape(self, [math.prod(self.type.shape)]) if dim is None else self
+    axis = 0 if dim is None else h.axis(dim, self)
+    shape = list(x.type.shape)
+    spread = h.expand(h.unsqueeze(x, [axis + 1]), [*shape[: axis + 1], repeats, *shape[axis + 1 :]])
+    return h.reshape(spread, h.out.shape)
+
+
+# -- order of axes ---------------------------------------------------------------------------------------------------
+
+
+@op("aten::permute")
+def permute(h, self, dims):
+    return h.transpose(self, [h.axis(d, self) for d in dims])
+
+
+@op("aten::transpose", "aten::swapaxes", "aten::swapdims")
+def transpose(h, self, dim0=None, dim1=None, axis0=None, axis1=None):
+    order = list(range(self.type.rank))
+    a, b = h.axis(axis0 if dim0 is None else dim0, self), h.axis(axis1 if dim1 is None else dim1, self)
+    if order:
+        order[a], order[b] = b, a
+    return h.transpose(self, order)
+
+
+@op("aten::t", "aten::mT", "aten::numpy_T", "aten::adjoint", "aten::matrix_H", "aten::mH")
+def t(h, self):
+    rank = self.type.rank
+    if h.node.op == "aten::numpy_T":
+        return h.transpose(self, list(range(rank))[::-1])
+    return self if rank < 2 else h.transpose(self, [*range(rank - 2), rank - 1, rank - 2])
+
+
+@op("aten::movedim", "aten::moveaxis")
+def movedim(h, self, source, destination):
+    source, destination = h.axes(source, self), h.axes(destination, self)
+    rest = iter(a for a in range(self.type.rank) if a not in source)
+    moved = dict(zip(destination, source, strict=True))
+    return h.transpose(self, [moved[i] if i in moved else next(rest) for i in range(self.type.rank)])
+
+
+# -- joins and splits ------------------------------------------------------------------------------------------------
+
+
+@op("aten::cat", "aten::concat", "aten::concatenate")
+def cat(h, tensors, dim=0, axis=None):
+    axis = dim if axis is None else axis
+    parts = [x for x in tensors if x.type.shape != (0,) or h.out.rank == 1] or tensors
+    return h.concat(parts, h.axis(axis, parts[0]))
+
+
+@op("aten::stack")
+def stack(h, tensors, dim=0):
+    return h.emit("stack", tensors, axis=dim % h.out.rank, shape=h.out.shape)
+
+
+@op("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::tensor_split", "aten::unsafe_split",
+    "aten::unsafe_split_with_sizes", "aten::unsafe_chunk", "aten::split_copy",
+    "aten::split_with_sizes_copy")  # fmt: skip
+def split(h, self, dim=0, **sizes):
+    axis, parts, begin = h.axis(dim, self), [], 0
+    for result in h.results:
+        parts.append(h.slice(self, axis, begin, begin + result.shape[axis]))
+        begin += result.shape[axis]
+    return parts
+
+
+@op("aten::unbind", "aten::unbind_copy")
+def unbind(h, self, dim=0):
+    axis = h.axis(dim, self)
+    return [h.squeeze(h.slice(self, axis, i, i + 1), [axis]) for i in range(len(h.results))]
+
+
+# -- slices ----------------------------------------------------------------------------------------------------------
+
+
+@op("aten::select", "aten::select_copy")
+def select(h, self, dim, index):
+    axis = h.axis(dim, self)
+    begin = index + self.type.shape[axis] if isinstance(index, int) and index < 0 else index
+    return h.squeeze(h.slice(self, axis, begin, begin + 1), [axis])
+
+
+@op("aten::slice", "aten::slice_copy")
+def slice_(h, self, dim=0, start=None, end=None, step=1):
+    axis = h.axis(dim, self)
+    size, count = self.type.shape[axis], h.out.shape[axis]
+    begin = first(start, size, count, end, step)
+    if step == 1:
+        return h.slice(self, axis, begin, begin + count)
+    return h.take(self, h.range(begin, begin + count * step, step, count), axis)
+
+
+def first(start, size, count, end, step):
+    """The place of a slice's first element, clipped as Python clips it."""
+    if start is None or start == 0:
+        return 0
+    if isinstance(start, int) and start < 0:
+        return size - count if step == 1 and (end is None or end == END) else maximum(size + start, 0)
+    if isinstance(start, int) and isinstance(size, int):
+        return min(start, size)
+    return start
+
+
+@op("aten::narrow", "aten::narrow_copy")
+def narrow(h, self, dim, start, length):
+    axis = h.axis(dim, self)
+    begin = start + self.type.shape[axis] if isinstance(start, int) and start < 0 else start
+    return h.slice(self, axis, begin, begin + length)
+
+
+# -- turns -----------------------------------------------------------------------------------------------------------
+
+
+@op("aten::flip", "aten::fliplr", "aten::flipud")
+def flip(h, self, dims=None):
+    dims = dims if dims is not None else [1] if h.node.op == "aten::fliplr" else [0]
+    for axis in h.axes(dims, self) if dims else []:
+        size = self.type.shape[axis]
+        self = h.take(self, h.range(size - 1, -1, -1, size), axis)
+    return self
+
+
+@op("aten::roll")
+def roll(h, self, shifts, dims=()):
+    x = self if dims else h.reshape(self, [math.prod(self.type.shape)])
+    for shift, dim in zip(shifts, dims or [0], strict=True):
+        axis = h.axis(dim, x)
+        size = x.type.shape[axis]
+        if isinstance(size, Expr):
+            cut = size - shift if isinstance(shift, int) and shift > 0 else -shift
+        else:
+            cut = -h.static(shift, "the shift") % size if size else 0
+        x = h.concat([h.slice(x, axis, cut, size), h.slice(x, axis, 0, cut)], axis)
+    return h.reshape(x, self.type.shape)
+
+
+@op("aten::tril", "aten::triu")
+def triangle(h, self, diagonal=0):
+    upper = h.node.op == "aten::triu"
+    return h.emit("tract_core_trilu", self, diagonal, upper=upper, shape=self.type.shape)
+
+
+# -- padding ---------------------------------------------------------------------------------------------------------
+
+
+@op("aten::constant_pad_nd")
+def constant_pad_nd(h, self, pad, value=0):
+    return _pad(h, self, pad, "constant", value)
+
+
+@op("aten::pad")
+def pad(h, self, pad, mode="constant", value=None):
+    return circular(h, self, pad) if mode == "circular" else _pad(h, self, pad, BORDERS[mode], value or 0)
+
+
+@op("aten::reflection_pad1d", "aten::reflection_pad2d", "aten::reflection_pad3d")
+def reflection_pad(h, self, padding):
+    return _pad(h, self, padding, "reflect")
+
+
+@op("aten::replication_pad1d", "aten::replication_pad2d", "aten::replication_pad3d")
+def replication_pad(h, self, padding):
+    return _pad(h, self, padding, "replicated")
+
+
+BORDERS = {"constant": "constant", "reflect": "reflect", "replicate": "replicated"}
+
+
+def pairs(pad, rank):
+    """torch's pads, from the last axis backwards, as (before, after) from the first axis on."""
+    given = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
+    return [(0, 0)] * (rank - len(given)) + given[::-1]
+
+
+def _pad(h, x, pad, border, value=0):
+    grow = []
+    for axis, (before, after) in enumerate(pairs(pad, x.type.rank)):
+        size = x.type.shape[axis]
+        begin, end = (-p if isinstance(p, int) and p < 0 else 0 for p in (before, after))
+        x = h.slice(x, axis, begin, size - end)
+        grow.append((before + begin, after + end))
+    if all(p == (0, 0) for p in grow):
+        return x
+    if x.type.dtype is DType.bool:
+        return h.cast(_emit_pad(h, h.cast(x, DType.uint8), grow, border, int(value)), DType.bool)
+    return _emit_pad(h, x, grow, border, value)
+
+
+def _emit_pad(h, x, grow, border, value):
+    if border == "constant" and float(value) != float(h.const(value, x).array):
+        h.refuse(f"tract pads with 32-bit floats, which do not hold {value}")
+    shape = [s + b + a for s, (b, a) in zip(x.type.shape, grow, strict=True)]
+    return h.emit("pad", x, padding=grow, border=border, value=float(value), shape=shape)
+
+
+def circular(h, x, pad):
+    for axis, (before, after) in enumerate(pairs(pad, x.type.rank)):
+        size = x.type.shape[axis]
+        parts = [h.slice(x, axis, size - before, size)] if before != 0 else []
+        parts += [x, h.slice(x, axis, 0, after)] if after != 0 else [x]
+        x = h.concat(parts, axis)
+    return x
+
+
+# -- space and channels ----------------------------------------------------------------------------------------------
+
+
+@op("aten::pixel_shuffle")
+def pixel_shuffle(h, self, upscale_factor):
+    *batch, c, height, width = self.type.shape
+    n, r = len(batch), upscale_factor
+    x = h.reshape(self, [*batch, floordiv(c, r * r), r, r, height, width])
+    x = h.transpose(x, [*range(n), n, n + 3, n + 1, n + 4, n + 2])
+    return h.reshape(x, h.out.shape)
+
+
+@op("aten::pixel_unshuffle")
+def pixel_unshuffle(h, self, downscale_factor):
+    *batch, c, height, width = self.type.shape
+    n, r = len(batch), downscale_factor
+    x = h.reshape(self, [*batch, c, floordiv(height, r), r, floordiv(width, r), r])
+    x = h.transpose(x, [*range(n), n, n + 2, n + 4, n + 1, n + 3])
+    return h.reshape(x, h.out.shape)
+
+
+@op("aten::channel_shuffle", "aten::native_channel_shuffle")
+def channel_shuffle(h, self, groups):
+    batch, c, *space = self.type.shape
+    x = h.reshape(self, [batch, groups, floordiv(c, groups), *space])
+    x = h.transpose(x, [0, 2, 1, *range(3, 3 + len(space))])
+    return h.reshape(x, self.type.shape)
+
+
+@op("aten::unfold")
+def unfold(h, self, dimension, size, step):
+    """Windows as an axis after the others: one slice or strided read for each place in the window."""
+    axis = h.axis(dimension, self)
+    count = h.out.shape[axis]
+    reads = [h.take(self, h.range(i, i + count * step, step, count), axis) if step > 1
+             else h.slice(self, axis, i, i + count) for i in range(size)]  # fmt: skip
+    return h.emit("stack", reads, axis=self.type.rank, shape=h.out.shape)
+
+

@@ -1,1 +1,410 @@
-"""The shape family."""
+"""The same numbers in another arrangement: views, joins, slices, padding, resizing, sampling."""
+
+from __future__ import annotations
+
+import numpy as np
+from ir import geometry
+from ir.dims import Dim, Expr, product
+from ir.types import DType
+from onnx_backend import resampling
+from onnx_backend.registry import register as op
+
+END = 2**63 - 1
+START = -(2**63)
+
+# -- views: what the result's shape says all of ------------------------------------------------------------------------
+
+
+@op("aten::view", "aten::reshape", "aten::_unsafe_view", "aten::_reshape_alias", "aten::view_copy")
+@op("aten::flatten", "aten::unflatten", "aten::ravel", "aten::view_as", "aten::reshape_as")
+def reshape(h, self, **_):
+    return h.reshape(self, h.out.shape)
+
+
+@op("aten::view.dtype", since_version=26)
+def bitcast(h, self, dtype):
+    if self.type.dtype.bits != dtype.bits:
+        h.refuse(f"ONNX's BitCast keeps the width, {self.type.dtype} and {dtype} differ")
+    return h.emit("BitCast", self, to=dtype, shape=h.out.shape)
+
+
+@op("aten::view.dtype")
+def bitcast_refused(h, self, dtype):
+    h.refuse("it needs BitCast, which opset 26 brings")
+
+
+@op("aten::squeeze", "aten::squeeze_copy")
+def squeeze(h, self, dim=None):
+    return h.squeeze(self, [a for a in h.axes(dim, self) if self.type.rank and self.type.shape[a] == 1])
+
+
+@op("aten::unsqueeze", "aten::unsqueeze_copy")
+def unsqueeze(h, self, dim):
+    return h.unsqueeze(self, [dim % (self.type.rank + 1)])
+
+
+@op("aten::permute", "aten::permute_copy")
+def permute(h, self, dims):
+    return h.transpose(self, h.axes(dims, self) if dims else [])
+
+
+@op("aten::transpose", "aten::transpose_copy")
+def transpose(h, self, dim0, dim1):
+    perm = list(range(self.type.rank))
+    if perm:
+        a, b = h.axis(dim0, self), h.axis(dim1, self)
+        perm[a], perm[b] = perm[b], perm[a]
+    return h.transpose(self, perm)
+
+
+@op("aten::swapaxes")
+def swapaxes(h, self, axis0, axis1):
+    return transpose(h, self, axis0, axis1)
+
+
+@op("aten::mT")
+def matrix_transpose(h, self):
+    return transpose(h, self, -2, -1)
+
+
+@op("aten::t", "aten::t_copy", "aten::numpy_T")
+def turn(h, self):
+    return h.transpose(self, range(self.type.rank)[::-1])
+
+
+@op("aten::movedim", "aten::moveaxis")
+def movedim(h, self, source, destination):
+    places = dict(zip(h.axes(destination, self), h.axes(source, self), strict=True))
+    rest = iter(a for a in range(self.type.rank) if a not in places.values())
+    return h.transpose(self, [places[i] if i in places else next(rest) for i in range(self.type.rank)])
+
+
+@op("aten::diagonal", "aten::diagonal_copy")
+def diagonal(h, self, offset=0, dim1=0, dim2=1):
+    a, b = h.axes([dim1, dim2], self)
+    rest = [i for i in range(self.type.rank) if i not in (a, b)]
+    x = h.transpose(self, [*rest, a, b])
+    *outer, _, width = x.type.shape
+    flat = h.reshape(x, [*outer, product(x.type.shape[-2:])])
+    first = offset if offset >= 0 else width * -offset
+    return h.emit("Gather", flat, h.steps(h.out.shape[-1], width + 1, first), axis=len(outer))
+
+
+@op("aten::as_strided")
+def as_strided(h, self, size, stride, storage_offset=None):
+    given = h.node.args["self"]
+    if given not in h.graph.inputs and given not in h.graph.weights:
+        h.refuse("the layout in memory of a result is torch's own affair")
+    total = h.tensor(storage_offset or 0, DType.int64)
+    for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
+        column = h.reshape(h.steps(n, step), [-1 if i == axis else 1 for i in range(len(size))])
+        total = column if total.type.rank == 0 and total.array == 0 else h.emit("Add", total, column)
+    return h.emit("Gather", h.reshape(self, [product(self.type.shape)]), total, axis=0)
+
+
+# -- repetition --------------------------------------------------------------------------------------------------------
+
+
+@op("aten::expand", "aten::expand_as", "aten::broadcast_to", "aten::expand_copy")
+def expand(h, self, **_):
+    return h.expand(self, h.out.shape)
+
+
+@op("aten::broadcast_tensors")
+def broadcast_tensors(h, tensors):
+    return [h.expand(t, r.shape) for t, r in zip(tensors, h.results, strict=True)]
+
+
+@op("aten::repeat")
+def repeat(h, self, repeats):
+    x = h.unsqueeze(self, range(len(repeats) - self.type.rank))
+    if all(r == 1 for r in repeats):
+        return x
+    return h.emit("Tile", x, repeats, shape=h.out.shape)
+
+
+@op("aten::tile")
+def tile(h, self, dims):
+    return repeat(h, self, [1] * (self.type.rank - len(dims)) + list(dims))
+
+
+@op("aten::repeat_interleave.self_int")
+def repeat_interleave(h, self, repeats, dim=None, output_size=None):
+    x = h.reshape(self, [product(self.type.shape)]) if dim is None else self
+    axis = h.axis(dim or 0, x)
+    shape = list(x.type.shape)
+    x = h.unsqueeze(x, [axis + 1])
+    return h.reshape(h.expand(x, [*shape[: axis + 1], repeats, *shape[axis + 1 :]]), h.out.shape)
+
+
+@op("aten::repeat_interleave.self_Tensor")
+def repeat_interleave_tensor(h, self, repeats, dim=None, output_size=None):
+    x = h.reshape(self, [product(self.type.shape)]) if dim is None else self
+    return h.emit("Gather", x, _repeated(h, repeats), axis=h.axis(dim or 0, x), shape=h.out.shape)
+
+
+@op("aten::repeat_interleave.Tensor")
+def repeat_interleave_index(h, repeats, output_size=None):
+    return h.cast(_repeated(h, repeats), h.out.dtype)
+
+
+def _repeated(h, repeats):
+    """0 repeated `repeats[0]` times, 1 repeated `repeats[1]` times ...: how many running totals each place has passed."""
+    ends = h.emit("CumSum", h.cast(repeats, DType.int64), h.const(0, DType.int64))
+    total = h.emit("Gather", ends, h.const(-1, DType.int64), axis=0, shape=())
+    places = h.emit("Range", h.const(0, DType.int64), total, h.const(1, DType.int64), shape=(-1,))
+    passed = h.emit("LessOrEqual", h.unsqueeze(ends, [0]), h.emit("Unsqueeze", places, [1], shape=(-1, 1)))
+    return h.emit("ReduceSum", h.cast(passed, DType.int64), [1], keepdims=0, shape=(-1,))
+
+
+# -- joins and splits --------------------------------------------------------------------------------------------------
+
+
+@op("aten::cat", "aten::concat", "aten::concatenate")
+def cat(h, tensors, dim=0):
+    parts = [t for t in tensors if t.type.shape != (0,)] or tensors[:1]  # torch skips these in any company
+    return h.concat(parts, h.axis(dim, parts[0]))
+
+
+@op("aten::stack")
+def stack(h, tensors, dim=0):
+    axis = dim % (tensors[0].type.rank + 1)
+    unknown = sum(isinstance(s, Expr) for s in h.out.shape[axis:])
+    if axis < tensors[0].type.rank and unknown <= 1 and 0 not in h.out.shape:
+        return h.reshape(h.concat(tensors, axis), h.out.shape)
+    return h.concat([h.unsqueeze(t, [axis]) for t in tensors], axis)
+
+
+@op("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::tensor_split", "aten::unsafe_chunk")
+@op("aten::unsafe_split", "aten::unsafe_split_with_sizes", "aten::split_copy", "aten::split_with_sizes_copy")
+def split(h, self, dim=0, **_):
+    """The sizes are those of the results."""
+    axis = h.axis(dim, self)
+    sizes = [r.shape[axis] for r in h.results]
+    if len(sizes) == 1:
+        return [self]
+    return h.emit("Split", self, sizes, axis=axis, outputs=len(sizes))
+
+
+@op("aten::unbind", "aten::unbind_copy")
+def unbind(h, self, dim=0):
+    return [select(h, self, dim, i) for i in range(len(h.results))]
+
+
+# -- slices ------------------------------------------------------------------------------------------------------------
+
+
+@op("aten::slice", "aten::slice_copy")
+def slice_(h, self, dim=0, start=None, end=None, step=1):
+    axis = h.axis(dim, self)
+    if step == 1 and self.type.shape == h.out.shape:
+        return self
+    return h.slice(self, axis, start or 0, END if end is None else end, step, h.out.shape[axis])
+
+
+@op("aten::select", "aten::select_copy")
+def select(h, self, dim, index):
+    axis = h.axis(dim, self)
+    shape = self.type.shape[:axis] + self.type.shape[axis + 1 :]
+    return h.emit("Gather", self, h.tensor(index, DType.int64), axis=axis, shape=shape)
+
+
+@op("aten::flip")
+def flip(h, self, dims):
+    axes = h.axes(dims, self) if dims and self.type.rank else []
+    if not axes:
+        return self
+    n = len(axes)
+    return h.emit("Slice", self, [-1] * n, [START] * n, axes, [-1] * n, shape=self.type.shape)
+
+
+@op("aten::roll")
+def roll(h, self, shifts, dims=()):
+    if not dims:
+        flat = h.reshape(self, [product(self.type.shape)])
+        return h.reshape(_roll(h, flat, shifts[0], 0), self.type.shape)
+    x = self
+    for shift, axis in zip(shifts, h.axes(dims, self), strict=True):
+        x = _roll(h, x, shift, axis)
+    return x
+
+
+def _roll(h, x, shift, axis):
+    size: Dim = x.type.shape[axis]
+    if size == 0:
+        return x
+    known = isinstance(size, int) or not isinstance(shift, int)
+    # Up to two places, Python's slices are right at any size: they clip where the axis is shorter.
+    cut: Dim = -shift if not known and abs(shift) <= 2 else -shift % size
+    if cut == 0:
+        return x
+    tail, head = (h.slice(x, axis, a, b, 1, None) for a, b in ((cut, END), (0, cut)))
+    return h.emit("Concat", tail, head, axis=axis, shape=x.type.shape)
+
+
+@op("aten::unfold", "aten::unfold_copy")
+def unfold(h, self, dimension, size, step):
+    if self.type.rank == 0:
+        return h.reshape(self, h.out.shape)
+    axis = h.axis(dimension, self)
+    windows = h.emit("Gather", self, h.windows(h.out.shape[axis], size, step), axis=axis)
+    return h.transpose(windows, [a for a in range(self.type.rank + 1) if a != axis + 1] + [axis + 1])
+
+
+@op("aten::im2col")
+def im2col(h, self, kernel_size, dilation, padding, stride):
+    (kh, kw), (dh, dw), (ph, pw), (sh, sw) = (geometry.spread(a, 2) for a in (kernel_size, dilation, padding, stride))
+    x = self if self.type.rank == 4 else h.unsqueeze(self, [0])
+    x = _constant_pad(h, x, [pw, pw, ph, ph], 0)
+    batch, channels, height, width = x.type.shape
+    rows = geometry.window_size(height, kh, sh, (0, 0), dh, False)
+    columns = geometry.window_size(width, kw, sw, (0, 0), dw, False)
+    x = h.emit("Gather", x, h.windows(rows, kh, sh, dh), axis=2)
+    x = h.emit("Gather", x, h.windows(columns, kw, sw, dw), axis=4)
+    x = h.transpose(x, [0, 1, 3, 5, 2, 4])
+    x = h.reshape(x, [batch, channels * kh * kw, rows * columns])
+    return h.reshape(x, h.out.shape)
+
+
+@op("aten::col2im", since_version=18)
+def col2im(h, self, output_size, kernel_size, dilation, padding, stride):
+    x = self if self.type.rank == 3 else h.unsqueeze(self, [0])
+    shape = [x.type.shape[0], h.out.shape[-3], *output_size]
+    y = h.emit(
+        "Col2Im", x, output_size, kernel_size, dilations=geometry.spread(dilation, 2),
+        pads=geometry.spread(padding, 2) * 2, strides=geometry.spread(stride, 2), shape=shape,
+    )  # fmt: skip
+    return h.reshape(y, h.out.shape)
+
+
+# -- padding -----------------------------------------------------------------------------------------------------------
+
+
+@op("aten::pad")
+def pad(h, self, pad, mode="constant", value=None):
+    return _pad(h, self, pad, mode, value)
+
+
+@op("aten::constant_pad_nd")
+def constant_pad_nd(h, self, pad, value=0):
+    return _pad(h, self, pad, "constant", value)
+
+
+@op("aten::reflection_pad1d", "aten::reflection_pad2d", "aten::reflection_pad3d")
+def reflection_pad(h, self, padding):
+    return _pad(h, self, padding, "reflect", None)
+
+
+@op("aten::replication_pad1d", "aten::replication_pad2d", "aten::replication_pad3d")
+def replication_pad(h, self, padding):
+    return _pad(h, self, padding, "replicate", None)
+
+
+def _pad(h, x, pads, mode, value):
+    """torch counts pads from the last axis, before and after in pairs; a negative one crops, which Slice does."""
+    last = x.type.rank - 1
+    for i, p in enumerate(pads):
+        if isinstance(p, int) and p < 0:
+            axis = last - i // 2
+            bounds = (-p, END) if i % 2 == 0 else (0, p)
+            x = h.slice(x, axis, *bounds, 1, x.type.shape[axis] + p)
+    pads = [max(p, 0) if isinstance(p, int) else p for p in pads]
+    if mode == "constant":
+        return _constant_pad(h, x, pads, value or 0)
+    if mode == "circular":
+        return _wrap(h, x, pads)
+    return _emit_pad(h, x, pads, {"reflect": "reflect", "replicate": "edge"}[mode])
+
+
+def _constant_pad(h, x, pads, value):
+    return _emit_pad(h, x, pads, None, *([h.tensor(value, x)] if value else []))
+
+
+def _emit_pad(h, x, pads, mode, *value):
+    if all(p == 0 for p in pads):
+        return x
+    axes = range(x.type.rank)
+    before, after = ([0] * x.type.rank for _ in range(2))
+    for i, p in enumerate(pads):
+        (before, after)[i % 2][-1 - i // 2] = p
+    shape = [x.type.shape[a] + before[a] + after[a] for a in axes]
+    return h.emit("Pad", x, [*before, *after], *value, mode=mode, shape=shape)
+
+
+def _wrap(h, x, pads):
+    """Circular padding, axis by axis: the other end's slice is joined on."""
+    for i in range(0, len(pads), 2):
+        axis, (before, after) = x.type.rank - 1 - i // 2, pads[i : i + 2]
+        size = x.type.shape[axis]
+        parts = [x]
+        if before != 0:
+            parts.insert(0, h.slice(x, axis, size - before if isinstance(before, Expr) else -before, END, 1, before))
+        if after != 0:
+            parts.append(h.slice(x, axis, 0, after, 1, after))
+        x = h.concat(parts, axis)
+    return x
+
+
+# -- space and channels ------------------------------------------------------------------------------------------------
+
+
+@op("aten::pixel_shuffle")
+def pixel_shuffle(h, self, upscale_factor):
+    if self.type.rank != 4:
+        h.refuse("DepthToSpace takes 4 dimensions")
+    return h.emit("DepthToSpace", self, blocksize=upscale_factor, mode="CRD", shape=h.out.shape)
+
+
+@op("aten::tril")
+def tril(h, self, diagonal=0):
+    return h.emit("Trilu", self, h.tensor(diagonal, DType.int64), upper=0, shape=h.out.shape)
+
+
+@op("aten::triu")
+def triu(h, self, diagonal=0):
+    return h.emit("Trilu", self, h.tensor(diagonal, DType.int64), upper=1, shape=h.out.shape)
+
+
+# -- resizing and sampling ---------------------------------------------------------------------------------------------
+
+
+@op("aten::upsample_nearest1d.vec", "aten::upsample_nearest2d.vec", "aten::upsample_nearest3d.vec")
+def upsample_nearest(h, input, output_size=None, scale_factors=None):
+    return resampling.nearest(h, input, scale_factors, exact=False)
+
+
+@op("aten::_upsample_nearest_exact1d.vec", "aten::_upsample_nearest_exact2d.vec", "aten::_upsample_nearest_exact3d.vec")
+def upsample_nearest_exact(h, input, output_size=None, scale_factors=None):
+    return resampling.nearest(h, input, scale_factors, exact=True)
+
+
+@op("aten::upsample_linear1d.vec", "aten::upsample_bilinear2d.vec", "aten::upsample_trilinear3d.vec")
+def upsample_linear(h, input, output_size, align_corners, scale_factors=None):
+    return resampling.resize(h, input, scale_factors, align_corners, mode="linear")
+
+
+@op("aten::upsample_bicubic2d.vec")
+def upsample_cubic(h, input, output_size, align_corners, scale_factors=None):
+    return resampling.resize(h, input, scale_factors, align_corners, mode="cubic", cubic_coeff_a=-0.75)
+
+
+@op("aten::_upsample_bilinear2d_aa.vec", since_version=18)
+def upsample_linear_antialias(h, input, output_size, align_corners, scale_factors=None):
+    return resampling.resize(h, input, scale_factors, align_corners, mode="linear", antialias=1)
+
+
+@op("aten::_upsample_bicubic2d_aa.vec", since_version=18)
+def upsample_cubic_antialias(h, input, output_size, align_corners, scale_factors=None):
+    return resampling.resize(
+        h, input, scale_factors, align_corners, mode="cubic", cubic_coeff_a=-0.5, antialias=1
+    )
+
+
+@op("aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d", since_version=16)
+def grid_sampler(h, input, grid, interpolation_mode, padding_mode, align_corners):
+    return resampling.grid_sample(h, input, grid, interpolation_mode, padding_mode, align_corners)
+
+
+@op("aten::affine_grid_generator", since_version=20)
+def affine_grid(h, theta, size, align_corners):
+    return h.emit("AffineGrid", theta, size, align_corners=int(align_corners), shape=h.out.shape)

@@ -1,0 +1,104 @@
+"""Every check of the project: `nox` runs them all, `nox -s onnx` one, `nox -l` lists them."""
+
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "virtualenv"
+nox.options.sessions = ["lint", "ir", "onnx", "nnef", "eager", "integration", "docs", "wheels"]
+nox.options.reuse_existing_virtualenvs = True
+
+PACKAGES = ("ir", "onnx_backend", "nnef_backend", "eager_backend")
+TESTS = ("pytest", "pytest-xdist")
+MODELS = ("torchvision", "timm", "transformers")
+
+
+def install(session: nox.Session, *packages: str, extra: tuple[str, ...] = ()) -> None:
+    """Packages of this repository and others, under the constraints; torch first, or a dependency picks another one."""
+    session.install("-c", "constraints.txt", "torch", "numpy")
+    local = [f"./packages/{p}" for p in packages]
+    session.install("-c", "constraints.txt", *local, *extra)
+
+
+def run_tests(session: nox.Session, *folders: str) -> None:
+    """pytest on two processes, from the root, so that tests/ is importable."""
+    session.run("python", "-m", "pytest", "-n", "2", *folders, *session.posargs)
+
+
+@nox.session
+def ir(session: nox.Session) -> None:
+    """The core alone."""
+    install(session, "ir", extra=TESTS)
+    run_tests(session, "tests/ir")
+
+
+@nox.session
+def onnx(session: nox.Session) -> None:
+    """The ONNX backend alone with the core."""
+    install(session, "ir", "onnx_backend", extra=TESTS)
+    run_tests(session, "tests/onnx")
+
+
+@nox.session
+def nnef(session: nox.Session) -> None:
+    """The NNEF backend alone with the core."""
+    install(session, "ir", "nnef_backend", extra=TESTS)
+    run_tests(session, "tests/nnef")
+
+
+@nox.session
+def eager(session: nox.Session) -> None:
+    """The eager backend alone with the core."""
+    install(session, "ir", "eager_backend", extra=TESTS)
+    run_tests(session, "tests/eager")
+
+
+@nox.session
+def integration(session: nox.Session) -> None:
+    """All packages together: models, custom ops on every target, structure, the command line."""
+    install(session, *PACKAGES, extra=(*TESTS, *MODELS))
+    run_tests(session, "tests/integration")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """ruff and mypy."""
+    install(session, *PACKAGES, extra=("ruff", "mypy"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", "packages", "tests", "examples", "benchmarks", "noxfile.py")
+    for package in PACKAGES:
+        session.run("mypy", f"packages/{package}/src/{package}")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The README's code runs."""
+    install(session, *PACKAGES, extra=("pytest",))
+    session.run("python", "-m", "pytest", "tests/docs", *session.posargs)
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Wheels of all packages into dist/, installed from there into an environment of their own and tried."""
+    dist = Path("dist")
+    shutil.rmtree(dist, ignore_errors=True)
+    for package in PACKAGES:
+        session.run("python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(dist), f"./packages/{package}")
+    session.install("-c", "constraints.txt", "torch", "numpy")
+    session.install("-c", "constraints.txt", "--find-links", str(dist), "ir==1.0.0", "onnx_backend==1.0.0")
+    session.run("python", "tests/wheels_smoke.py")
+
+
+@nox.session
+def models(session: nox.Session) -> None:
+    """The whole zoo at full size on every target, into docs/models.md (minutes)."""
+    install(session, *PACKAGES, extra=MODELS)
+    session.run("python", "-m", "tests.zoo.sweep", *session.posargs)
+
+
+@nox.session
+def benchmarks(session: nox.Session) -> None:
+    """Export time, run time and memory beside the peers', into benchmarks/README.md (minutes)."""
+    install(session, *PACKAGES, extra=(*MODELS, "onnxscript"))
+    session.run("python", "-m", "benchmarks", *session.posargs)

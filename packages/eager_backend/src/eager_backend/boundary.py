@@ -1,0 +1,90 @@
+"""Where a program meets its caller: inputs moved in, results handed out, mutations written back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from eager_backend.steps import Slot, Step
+from ir.graph import Graph
+from ir.importer.structure import Fixed
+from ir.types import DType
+
+if TYPE_CHECKING:
+    from eager_backend.helper import EagerHelper
+
+
+def accept(h: EagerHelper, slot: Slot) -> Slot:
+    """An input on the program's device and in its element type; the input itself where nothing is to be done."""
+    changes: dict[str, Any] = {}
+    if h.target.device.type != "cpu":
+        changes["device"] = h.target.device
+    if h.target.dtype is not None and slot.type.dtype is DType.float32:
+        changes["dtype"] = h.target.dtype
+    if not changes:
+        return slot
+    moved = Slot(h.names.take(f"{slot.name}_moved"), slot.type, slot.home)
+    h.block.steps.append(Step(Tensor.to, (slot,), changes, (moved,), True))
+    return moved
+
+
+def results(h: EagerHelper, named: dict[str, Slot]) -> list[Slot]:
+    """The slots that the program returns, behind the steps that keep them apart from inputs, weights and each other."""
+    slots = list(named.values())
+    count = len(h.graph.outputs)
+    outputs = [_fresh(h, slots, i) for i in range(count)]
+    updates = slots[count:]
+    if not updates:
+        return outputs
+    written = _written(h)
+    safe = tuple(Slot(h.names.take(s.name), s.type, h.block) for s in (*outputs, *updates))
+    arguments = (tuple(written), tuple(updates), tuple(outputs))
+    h.block.steps.append(Step(write_back, arguments, {}, safe, False))
+    return list(safe)
+
+
+def _fresh(h: EagerHelper, slots: Sequence[Slot], index: int) -> Slot:
+    """A result, copied where torch returns a tensor of its own and the graph, which drops copies, has none."""
+    slot = slots[index]
+    shared = slot.home is None or slot in h.block.inputs or slot in slots[:index]
+    if not shared or (slot.home is not None and _same_in_torch(h.graph, index)):
+        return slot
+    copy = Slot(h.names.take(f"{slot.name}_copy"), slot.type, h.block)
+    h.block.steps.append(Step(Tensor.clone, (slot,), {}, (copy,), True))
+    return copy
+
+
+def _same_in_torch(graph: Graph, index: int) -> bool:
+    """True if torch's own program returns an input or an earlier result as it is."""
+    program = getattr(graph.context, "program", None)
+    if program is None:
+        return True
+    kinds = program.graph_signature.output_specs
+    returned = program.graph.output_node().args[0]
+    users = [r for r, k in zip(returned, kinds, strict=True) if k.kind.name == "USER_OUTPUT"]
+    if graph.structure is not None:
+        users = [r for r, o in zip(users, graph.structure.outputs, strict=True) if not isinstance(o, Fixed)]
+    node = users[index]
+    return bool(node.op == "placeholder" or node in users[:index])
+
+
+def _written(h: EagerHelper) -> list[Slot]:
+    """The buffers and inputs that the model mutates, in the order of `graph.updates`."""
+    inputs = {v.name: s for v, s in zip(h.graph.inputs, h.block.inputs, strict=True)}
+    buffers = {w.name: h.weight(v, w) for v, w in h.graph.weights.items() if w.name in h.graph.updates}
+    return [buffers[name] if name in buffers else inputs[name] for name in h.graph.updates]
+
+
+def write_back(
+    targets: Sequence[Tensor], values: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """Give mutated buffers and inputs their new contents; returns outputs and values, none sharing a target's memory."""
+    memory = {t.untyped_storage()._cdata for t in targets}
+    safe = tuple(r.clone() if r.untyped_storage()._cdata in memory else r for r in (*outputs, *values))
+    for target, value in zip(targets, safe[len(outputs) :], strict=True):
+        target.copy_(value)
+    return safe
+
+

@@ -1,0 +1,1 @@
+"""Handlers of the eager target, a file a family."""

@@ -1,0 +1,14 @@
+"""Reductions, orderings and running sums."""
+
+import torch
+
+from eager_backend.registry import rows
+
+VF = torch._C._VariableFunctions
+
+rows(
+    VF,
+    "all amax amin aminmax any argmax argmin argsort bincount count_nonzero cummax cummin cumprod cumsum diff "
+    "kthvalue logcumsumexp logsumexp max mean median min mode msort nanmean nanmedian nansum prod quantile "
+    "nanquantile sort std std_mean sum topk trace unique_consecutive var var_mean norm histc dist",
+)

@@ -1,0 +1,212 @@
+"""EagerHelper: the verbs of the eager target. A handler's `emit` records one call of a torch function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eager_backend import boundary
+from eager_backend.bind import arguments_of, flat, returns_tensors
+from eager_backend.program import Program
+from eager_backend.source import Source
+from eager_backend.steps import Block, Formula, Function, Names, Number, Slot, Step, map_leaves
+from ir.dims import Dim, Expr
+from ir.graph import Body, Graph, Value, Weight
+from ir.helper import OpHelper
+from ir.importer.schema import TORCH_DTYPES
+from ir.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from eager_backend.target import Eager
+
+
+class EagerHelper(OpHelper[Slot]):
+    """Collects the steps of one graph."""
+
+    value_class = Slot
+    target: Eager
+
+    def __init__(self, target: Eager, graph: Graph) -> None:
+        super().__init__(target, graph)
+        self.names = Names()
+        self.source = Source(self.names)
+        self.block = Block(self.names.take("run"))
+        self.weights: dict[str, Tensor] = {}  # by the name they have in the source
+        self._by_weight: dict[int, Slot] = {}
+        self._functions: dict[Graph, tuple[Any, tuple[str, ...]]] = {}
+
+    # -- emit ------------------------------------------------------------------------------------------------------
+
+    def emit(  # type: ignore[override]
+        self,
+        fn: Callable[..., Any] | Function | Number,
+        *args: Any,
+        type: TensorType | Sequence[TensorType] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Record the call `fn(*args, **kwargs)`; sizes among the arguments are computed first, each once a call.
+
+        Args:
+            fn: a torch function or a method of torch.Tensor; `plain` bindings cost half of an OpOverload.
+            type: the type of the result, or a sequence where `fn` returns one; None takes the node's own results,
+                which is right for the last step of a handler.
+        """
+        if type is None:
+            single, types = self.node.returns == "one", self.results
+        else:
+            single = isinstance(type, TensorType)
+            types = (type,) if isinstance(type, TensorType) else tuple(type)
+        outputs = tuple(self._slot(f"{self.node.name}_{i}" if i else self.node.name, t) for i, t in enumerate(types))
+        self._step(fn, args, kwargs, outputs, single)
+        return outputs[0] if single else list(outputs)
+
+    def native(self, fn: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """The node as one call of `fn`, its arguments in the order of the schema, trailing defaults left out."""
+        args, kwargs = arguments_of(self.node, arguments, self.target.device)
+        return self.emit(fn if returns_tensors(self.node) else flat(fn), *args, **kwargs)
+
+    def _step(
+        self, fn: Any, args: Any, kwargs: dict[str, Any], outputs: tuple[Slot | Number, ...], single: bool
+    ) -> None:
+        args = map_leaves(args, self._argument)
+        kwargs = {k: map_leaves(a, self._argument) for k, a in kwargs.items()}
+        self.block.steps.append(Step(fn, args, kwargs, outputs, single, getattr(self, "node", None)))
+
+    def _argument(self, arg: Any) -> Any:
+        if isinstance(arg, Expr):
+            return self.number(arg)
+        if isinstance(arg, DType):
+            return self.dtype(arg)
+        if isinstance(arg, Slot):
+            assert arg.home is None or arg.home is self.block, f"{arg.name} belongs to the block {arg.home.name}"
+        return arg
+
+    def _slot(self, wish: str, type: TensorType) -> Slot:
+        return Slot(self.names.take(wish), type, self.block)
+
+    def dtype(self, dtype: DType | None) -> torch.dtype | None:
+        """torch's element type, or the program's own in place of float32."""
+        if dtype is DType.float32 and self.target.dtype is not None:
+            return self.target.dtype
+        return None if dtype is None else TORCH_DTYPES[dtype]
+
+    # -- sizes -----------------------------------------------------------------------------------------------------
+
+    def size(self, dim: Dim) -> Any:
+        """A dimension as it is: `emit` turns an expression into a number where it is used."""
+        return dim
+
+    def number(self, expr: Expr) -> Number:
+        """The number of this expression in this block, computed on first use."""
+        name = expr.as_symbol
+        found = self.block.numbers.get(expr)
+        if found is None:
+            if name is not None:
+                found = self._symbol(name)
+            else:
+                needed = {s: self._symbol(s) for s in sorted(expr.symbols)}
+                found = Number(self.names.take("size"))
+                self._step(Formula(expr, needed), (), {}, (found,), True)
+            self.block.numbers[expr] = found
+        return found
+
+    def _symbol(self, name: str) -> Number:
+        """A symbol's number: read off the tensor that carries it, or handed in by the surrounding block."""
+        found = self.block.numbers.get(name)
+        if found is not None:
+            return found
+        slot, source = self.driver.symbol(name)
+        found = self.block.numbers[name] = Number(self.names.take(name))
+        if slot.home is not self.block:
+            self.block.outer[name] = found
+            return found
+        if source.axis is None:
+            self._step(Tensor.item, (slot,), {}, (found,), True)
+            return found
+        plain = source.scale == 1 and source.offset == 0
+        size = found if plain else Number(self.names.take("size"))
+        self._step(Tensor.size, (slot, source.axis), {}, (size,), True)
+        if not plain:
+            self._step(_solve, (size, source.offset, source.scale), {}, (found,), True)
+        return found
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def constant(self, array: np.ndarray[Any, Any], name: str = "") -> Slot:
+        data = torch.from_numpy(np.array(array)).to(self.target.device)
+        return self._constant(data, name or "constant", TensorType(DType[array.dtype.name], array.shape))
+
+    def scalar(self, value: Any, dtype: DType) -> Slot:
+        result: Slot = self.emit(
+            torch.scalar_tensor, value, dtype=dtype, device=self.target.device, type=TensorType(dtype, ())
+        )
+        return result
+
+    def convert(self, x: Slot, dtype: DType) -> Slot:
+        result: Slot = self.emit(Tensor.to, x, dtype, type=x.type.with_dtype(dtype))
+        return result
+
+    def input(self, value: Value) -> Slot:
+        slot = self._slot(value.name, value.type)
+        self.block.inputs.append(slot)
+        return boundary.accept(self, slot)
+
+    def weight(self, value: Value, weight: Weight) -> Slot:
+        """The model's own tensor, moved if it lies elsewhere; a buffer that the model writes to is a copy."""
+        tensor: Tensor = weight.tensor
+        if id(tensor) not in self._by_weight:
+            with torch.inference_mode(False), torch.no_grad():
+                private = tensor.detach().to(self.target.device, self.dtype(weight.type.dtype))
+                if weight.name in self.graph.updates and private.data_ptr() == tensor.data_ptr():
+                    private = private.clone()
+            # matmul folds a batch or not by this flag, in inference as well
+            private.requires_grad_(tensor.requires_grad)
+            self._by_weight[id(tensor)] = self._constant(private, f"w_{weight.name}", value.type)
+        return self._by_weight[id(tensor)]
+
+    def _constant(self, tensor: Tensor, wish: str, type: TensorType) -> Slot:
+        name = self.source.bind(tensor, wish)
+        self.weights[name] = tensor
+        return Slot(name, type)
+
+    # -- nested programs -------------------------------------------------------------------------------------------
+
+    def call(self, body: Body, inputs: Sequence[Slot]) -> Sequence[Slot]:
+        results: list[Slot] = self.emit(self.function(body.graph), *inputs, type=self.results)
+        return results
+
+    def function(self, graph: Graph) -> Any:
+        """A graph as a callable of its tensors that returns a tuple: a branch, a loop body, a custom op's body.
+
+        What it reads of the sizes around it is bound to it here, where they are known.
+        """
+        if graph not in self._functions:
+            outer, self.block = self.block, Block(self.names.take(graph.name))
+            self.block.inputs = [self._slot(v.name, v.type) for v in graph.inputs]
+            # the inlined graph may hand back its own inputs and constants as they are
+            self.block.results = self.driver.inline(graph, list(self.block.inputs))
+            inner, self.block = self.block, outer
+            name = self.source.function(inner)
+            self._functions[graph] = Function(name), tuple(inner.outer)
+        function, symbols = self._functions[graph]
+        if not symbols:
+            return function
+        bound = Number(self.names.take(f"{function.name}_sized"))
+        self._step(partial, (function, *(self._symbol(s) for s in symbols)), {}, (bound,), True)
+        return bound
+
+    def finish(self, results: dict[str, Slot]) -> Program:
+        self.block.results = boundary.results(self, results)
+        entry = self.source.function(self.block)
+        run = self.source.compile(entry)
+        return Program(self.graph, run, self.source.text, self.weights)
+
+
+def _solve(size: int, offset: int, scale: int) -> int:
+    """The symbol of a dimension `scale * symbol + offset`."""
+    return (size - offset) // scale

@@ -1,0 +1,49 @@
+"""Which ops of a graph a target knows: native, through their body, or missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ir.graph import Graph, Node
+from ir.lower import Driver
+from ir.target import Target
+
+
+@dataclass(frozen=True)
+class OpRow:
+    """One op of a graph; `how` is native, body or missing, `through` the ops that its body uses."""
+
+    op: str
+    count: int
+    how: str
+    through: tuple[str, ...] = ()
+
+
+def coverage(graph: Graph, target: Target) -> list[OpRow]:
+    """A row for each op of the graph and its sub-graphs, the most frequent first."""
+    for rewrite in target.passes:
+        graph = rewrite(graph)
+    driver = Driver(graph, target, target.registry)
+    nodes: dict[str, Node] = {}
+    counts: Counter[str] = Counter()
+    for node in _all_nodes(graph):
+        if not node.op.startswith("ir::"):
+            counts[node.overload] += 1
+            nodes.setdefault(node.overload, node)
+    return [_row(driver, nodes[op], count) for op, count in counts.most_common()]
+
+
+def _row(driver: Driver, node: Node, count: int) -> OpRow:
+    if driver.handler(node) is not None:
+        return OpRow(node.overload, count, "native")
+    body = driver.body(node)
+    if body is None:
+        return OpRow(node.overload, count, "missing")
+    through = tuple(dict.fromkeys(n.op for n in _all_nodes(body.graph)))
+    missing = Driver(body.graph.replace(context=driver.graph.context), driver.target, driver.registry).missing()
+    return OpRow(node.overload, count, "missing" if missing else "body", through)
+
+
+def _all_nodes(graph: Graph) -> list[Node]:
+    return [n for node in graph.nodes for n in (node, *(i for g in node.graphs for i in _all_nodes(g)))]

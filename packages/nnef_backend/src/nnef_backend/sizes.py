@@ -1,0 +1,133 @@
+"""Dimensions in the document: as text in tract's expression language, or as 0-d tensors where that has no word."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from ir import dims as d
+from ir.dims import Dim, Expr
+from ir.types import DType
+
+if TYPE_CHECKING:
+    from nnef_backend.helper import NnefHelper, NnefValue
+
+_ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "max", "min")
+
+
+def is_textual(x: Any) -> bool:
+    """Whether tract's expressions can say it: + - * max min, and division by a number."""
+    if not isinstance(x, Expr):
+        return isinstance(x, int)
+    for monomial, _ in x.terms:
+        for atom, _power in monomial:
+            if isinstance(atom, d.Symbol):
+                if atom.kind != "int":
+                    return False
+            elif atom.fn not in _ARITHMETIC or not all(map(is_textual, atom.args)):
+                return False
+            elif atom.fn in ("floordiv", "mod") and not (isinstance(atom.args[1], int) and atom.args[1] > 0):
+                return False
+    return True
+
+
+def size_text(dim: Expr, name: Any) -> str:
+    """The expression as text; `name` gives a symbol's name in the document."""
+    text, _ = _text(_truncating(dim), name)
+    return text
+
+
+def _text(x: Any, name: Any) -> tuple[str, int]:
+    """Text and how tightly it binds: 0 a sum, 1 a product, 2 an atom. There is no unary minus but in numbers."""
+    if not isinstance(x, Expr):
+        return str(x), 2 if x >= 0 else 0
+    ordered = sorted(x.terms, key=lambda t: (not t[0], t[1] < 0))
+    if ordered[0][1] < 0:
+        ordered.sort(key=lambda t: t[1] < 0)
+    parts = []
+    for i, (monomial, coefficient) in enumerate(ordered):
+        sign = "" if not i else " - " if coefficient < 0 else " + "
+        factor = coefficient if not i else abs(coefficient)
+        factors = [_atom(a, name) for a, power in monomial for _ in range(power)]
+        if factor != 1 or not factors:
+            factors.insert(0, str(factor))
+        parts.append(sign + "*".join(factors))
+    if len(parts) > 1 or parts[0].startswith("-"):
+        return "".join(parts), 0
+    return parts[0], 2 if len(ordered[0][0]) == 1 and "*" not in parts[0] and "/" not in parts[0] else 1
+
+
+def _atom(atom: d.Atom, name: Any) -> str:
+    if isinstance(atom, d.Symbol):
+        return name(atom.name)
+    texts = [_text(a, name) for a in atom.args]
+    if atom.fn in ("max", "min"):
+        return reduce(lambda left, right: f"{atom.fn}({left}, {right})", (t for t, _ in texts))
+    left = texts[0][0] if texts[0][1] == 2 else f"({texts[0][0]})"
+    return f"({left}/{texts[1][0]})"
+
+
+def _truncating(x: Any) -> Any:
+    """The expression for a division that truncates, as tract's does, where what is divided is negative."""
+
+    def apply(fn: str, args: list[Any]) -> Any:
+        if fn == "mod":
+            return args[0] - apply("floordiv", list(args)) * args[1]
+        if fn == "floordiv":
+            a, b = args
+            if isinstance(a, Expr) and all(c < 0 for m, c in a.terms if m):
+                return -d.floordiv(-a + (b - 1), b)
+            return d.floordiv(a, b)
+        functions = {**d.FUNCTIONS, "max": d.maximum, "min": d.minimum}
+        return functions[fn](*args)
+
+    return d.visit(x, lambda n: n, lambda s: d.symbol(s.name, s.kind), apply)
+
+
+_BOOLEAN = {"and": "and", "or": "or"}
+_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "max": "max", "min": "min", "pow": "pow", "eq": "eq", "ne": "ne",
+           "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "truediv": "div"}  # fmt: skip
+_ROUNDING = {"floor": "floor", "ceil": "ceil", "round": "tract_core_round_even"}
+
+
+def computed(h: NnefHelper, x: Dim | float) -> NnefValue:
+    """The expression computed on 0-d tensors: i64 for integers, f64 for what is not, bool for truths."""
+    return d.visit(x, lambda n: _number(h, n), lambda s: h.symbol_value(s.name), lambda fn, args: _apply(h, fn, args))
+
+
+def _number(h: NnefHelper, n: Any) -> NnefValue:
+    return h.const(n, DType.bool if isinstance(n, bool) else DType.float64 if isinstance(n, float) else DType.int64)
+
+
+def _apply(h: NnefHelper, fn: str, args: list[NnefValue]) -> NnefValue:
+    if fn == "not":
+        return h.emit("not", args[0])
+    if fn == "where":
+        return h.emit("select", args[0], *_same(h, args[1:]))
+    if fn in _BOOLEAN:
+        return h.emit(_BOOLEAN[fn], *args)
+    if fn in ("truediv", "float", "sqrt"):
+        args = [h.cast(a, DType.float64) for a in args]
+    if fn == "float":
+        return args[0]
+    if fn == "sqrt":
+        return h.emit("sqrt", args[0])
+    if fn == "trunc":
+        return h.cast(args[0], DType.int64)
+    if fn in _ROUNDING:
+        # sizes are far below 2^24 where a root of them is rounded, so that f32 says the same as f64
+        rounded = args[0] if fn != "round" else h.cast(args[0], DType.float32)
+        return h.cast(h.emit(_ROUNDING[fn], rounded), DType.int64)
+    a, b = _same(h, args)
+    if fn in ("floordiv", "mod"):
+        return h.floor_division(a, b)[fn == "mod"]
+    if fn not in _BINARY:
+        h.refuse(f"the size expression {fn} has no form in tract")
+    return h.emit(_BINARY[fn], a, b)
+
+
+def _same(h: NnefHelper, args: list[NnefValue]) -> list[NnefValue]:
+    work = DType.float64 if any(a.type.dtype is DType.float64 for a in args) else DType.int64
+    if all(a.type.dtype is DType.bool for a in args):
+        work = DType.bool
+    return [h.cast(a, work) for a in args]

@@ -1,0 +1,105 @@
+"""What handlers say on top of `emit`: shapes, slices, ranges and the arithmetic that tract lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from ir.dims import Dim, Expr
+from ir.geometry import broadcast
+from ir.helper import OpHelper, numpy_dtype
+from ir.types import DType
+
+if TYPE_CHECKING:
+    from nnef_backend.helper import NnefValue
+
+
+class Verbs(OpHelper["NnefValue"]):
+    """The verbs that need no more than `emit`, `constant` and `size`."""
+
+    # -- verbs of shape --------------------------------------------------------------------------------------------
+
+    def align(self, *xs: NnefValue) -> list[NnefValue]:
+        """The values with leading axes of size 1 put in until all have one rank: NNEF aligns shapes on the left."""
+        rank = max(x.type.rank for x in xs)
+        return [self.unsqueeze(x, list(range(rank - x.type.rank))) for x in xs]
+
+    def unsqueeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
+        """`x` with axes of size 1 put in; the axes count in the result and are not negative."""
+        if not axes:
+            return x
+        shape = list(x.type.shape)
+        for a in sorted(axes):
+            shape.insert(a, 1)
+        if x.array is not None:
+            return self.constant(x.array.reshape(shape))
+        return self.emit("unsqueeze", x, axes=list(axes), shape=shape)
+
+    def squeeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
+        """`x` without these axes of size 1."""
+        if not axes:
+            return x
+        shape = [s for i, s in enumerate(x.type.shape) if i not in axes]
+        return self.emit("squeeze", x, axes=list(axes), shape=shape)
+
+    def transpose(self, x: NnefValue, perm: Sequence[int]) -> NnefValue:
+        """`x` with its axes permuted."""
+        if list(perm) == list(range(len(perm))):
+            return x
+        return self.emit("transpose", x, axes=list(perm), shape=[x.type.shape[p] for p in perm])
+
+    def reshape(self, x: NnefValue, shape: Sequence[Dim]) -> NnefValue:
+        """`x` in another shape.
+
+        Axes that both shapes share stay out of it: tract accepts only what it can prove, and proves less than we do.
+        """
+        old, new = x.type.shape, tuple(shape)
+        if old == new:
+            return x
+        if x.array is not None:
+            return self.constant(x.array.reshape([int(s) for s in new]))
+        if 0 in old or 0 in new:  # a 0 in tract's `shape` copies an extent, and there is nothing to move
+            empty = self.constant(np.zeros([0 if isinstance(s, Expr) else s for s in new], numpy_dtype(x.type.dtype)))
+            return empty if not any(isinstance(s, Expr) for s in new) else self.expand(self.scalar(0, x.type.dtype), new)
+        first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+        rest = min(len(old), len(new)) - first
+        last = next((i for i in range(rest) if old[-1 - i] != new[-1 - i]), rest)
+        before, after = old[first : len(old) - last], new[first : len(new) - last]
+        if not before:
+            return self.unsqueeze(x, list(range(first, first + len(after))))
+        if not after:
+            return self.squeeze(x, list(range(first, first + len(before))))
+        part = {} if len(before) == len(old) else {"axis_start": first, "axis_count": len(before)}
+        return self.emit("reshape", x, shape_=list(after), shape=new, **part)
+
+    def slice(self, x: NnefValue, axis: int, begin: Dim, end: Dim) -> NnefValue:
+        """`x[begin:end]` along an axis; both are in range and count from the front."""
+        if begin == 0 and end == x.type.shape[axis]:
+            return x
+        shape = [end - begin if i == axis else s for i, s in enumerate(x.type.shape)]
+        return self.emit("slice", x, axes=[axis], begin=[begin], end=[end], shape=shape)
+
+    def concat(self, xs: Sequence[NnefValue], axis: int) -> NnefValue:
+        """The values one after the other along an axis."""
+        if len(xs) == 1:
+            return xs[0]
+        shape = list(xs[0].type.shape)
+        shape[axis] = sum((x.type.shape[axis] for x in xs[1:]), start=shape[axis])
+        return self.emit("concat", list(xs), axis=axis, shape=shape)
+
+    def expand(self, x: NnefValue, shape: Sequence[Dim]) -> NnefValue:
+        """`x` repeated along its axes of size 1, and along new leading ones, to fill `shape`."""
+        if x.type.shape == tuple(shape):
+            return x
+        return self.emit("tract_core_broadcast", x, shape_=list(shape), shape=shape)
+
+    def take(self, x: NnefValue, index: NnefValue, axis: int) -> NnefValue:
+        """`x` at the places along an axis that an integer tensor names."""
+        shape = (*x.type.shape[:axis], *index.type.shape, *x.type.shape[axis + 1 :])
+        return self.emit("tract_core_gather", x, index, axis=axis, shape=shape)
+
+    def range(self, begin: Dim, end: Dim, step: int, count: Dim) -> NnefValue:
+        """The integers from `begin` towards `end`, `count` of them; good as an index, for numbers cast the bounds."""
+        return self.emit("tract_core_range", begin, end, step, dtype=DType.int64, shape=[count])
+

@@ -1,0 +1,113 @@
+"""What onnxruntime's CPU provider has no kernel for, and the element type to compute in instead.
+
+`kernels.json` is a table of gaps: op -> [first opset, type variable, the types that ONNX allows and no kernel takes].
+`python -m onnx_backend.kernels` writes it anew from the installed onnxruntime. float16 is no gap where float32 is
+none: onnxruntime puts those casts in by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ir.types import DType
+from onnx_backend.dtypes import FROM_SCHEMA
+from onnx_backend.schema import op_schema
+
+TABLE = Path(__file__).with_name("kernels.json")
+LOWEST = 13
+# Types that hold every value of the first (bfloat16 and the narrow integers), in the order of preference; integers
+# wrap on the way back as they would have in their own type. float64 loses digits: that beats no export at all.
+WIDER: Mapping[DType, tuple[DType, ...]] = {
+    DType.bfloat16: (DType.float32,),
+    DType.float16: (DType.float32,),
+    DType.float64: (DType.float32,),
+    DType.bool: (DType.uint8, DType.int32, DType.int64),
+    DType.uint8: (DType.int32, DType.int64),
+    DType.int8: (DType.int32, DType.int64),
+    DType.uint16: (DType.int32, DType.int64),
+    DType.int16: (DType.int32, DType.int64),
+    DType.uint32: (DType.int64,),
+    DType.int32: (DType.int64,),
+}
+_SHORT = {d.short: d for d in DType}
+
+
+@lru_cache(maxsize=1)
+def _table() -> Mapping[str, list[tuple[int, str, str]]]:
+    return json.loads(TABLE.read_text())
+
+
+@lru_cache(maxsize=None)
+def gaps(op: str, opset: int) -> Mapping[str, frozenset[DType]]:
+    """Type variable -> the element types without a kernel, for an op at an opset."""
+    found = {}
+    for since, variable, names in _table().get(op, ()):  # in order of `since`
+        if since <= opset:
+            found[variable] = frozenset(_SHORT[n] for n in names.split())
+    return found
+
+
+@lru_cache(maxsize=None)
+def work_type(op: str, opset: int, variable: str, dtype: DType) -> DType:
+    """The type to compute in: `dtype` itself where it is allowed and has a kernel, or where nothing else has."""
+    schema = op_schema(op, opset)
+    assert schema is not None
+    allowed = next((f.allowed for f in (*schema.inputs, *schema.outputs) if f.variable == variable), frozenset())
+    lacking = gaps(op, opset).get(variable, frozenset())
+    if not allowed or (dtype in allowed and dtype not in lacking):
+        return dtype
+    return next((w for w in WIDER.get(dtype, ()) if w in allowed and w not in lacking), dtype)
+
+
+def measure() -> dict[str, list[tuple[int, str, str]]]:
+    """The table, from the kernels that the installed onnxruntime registers."""
+    import onnx.defs
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
+
+    kernels: dict[str, list[Any]] = {}
+    for k in get_all_opkernel_def():
+        if k.provider == "CPUExecutionProvider" and k.domain == "":
+            kernels.setdefault(k.op_name, []).append(k)
+    table = {}
+    for op in sorted({s.name for s in onnx.defs.get_all_schemas() if s.domain == ""}):
+        rows: list[tuple[int, str, str]] = []
+        last: dict[str, str] = {}
+        for opset in range(LOWEST, onnx.defs.onnx_opset_version() + 1):
+            for variable, names in _gaps_at(op, opset, kernels.get(op, [])).items():
+                if last.get(variable, "") != names:
+                    rows.append((opset, variable, names))
+                    last[variable] = names
+        if rows:
+            table[op] = rows
+    return table
+
+
+def _gaps_at(op: str, opset: int, kernels: list[Any]) -> dict[str, str]:
+    import onnx.defs
+
+    schema = op_schema(op, opset)
+    if schema is None:
+        return {}
+    raw = onnx.defs.get_schema(op, opset)
+    fitting = [k for k in kernels if k.version_range[0] <= raw.since_version <= k.version_range[1]]
+    found = {}
+    for formal in schema.inputs:
+        has = {FROM_SCHEMA.get(t) for k in fitting for t in k.type_constraints.get(formal.variable, ())} - {None}
+        if not fitting and (raw.has_function or raw.has_context_dependent_function):
+            has = set(formal.allowed) - {DType.bfloat16}  # its body is run, and lacks what most ops lack
+        if not has:
+            continue
+        lacking = {d for d in formal.allowed - has if not d.is_complex and d.bits >= 8 and "8_e" not in d.name}
+        if DType.float32 in has:
+            lacking.discard(DType.float16)
+        found[formal.variable] = " ".join(sorted(d.short for d in lacking))
+    return found
+
+
+if __name__ == "__main__":
+    lines = (f"{json.dumps(op)}: {json.dumps(rows)}" for op, rows in measure().items())
+    TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n")

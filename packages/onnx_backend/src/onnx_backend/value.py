@@ -1,0 +1,26 @@
+"""OnnxValue: what a handler passes around."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir
+from ir.types import TensorType
+
+
+class OnnxValue:
+    """A tensor of the model under construction; `array` is its content where it is a constant."""
+
+    __slots__ = ("array", "before", "type", "value")
+
+    def __init__(self, value: onnx_ir.Value, type: TensorType, array: np.ndarray | None = None) -> None:
+        self.value = value
+        self.type = type
+        self.array = array
+        self.before: OnnxValue | None = None  # what this is a reshape or transpose of
+
+    @property
+    def name(self) -> str:
+        return self.value.name or ""
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.type}"

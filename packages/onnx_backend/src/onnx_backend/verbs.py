@@ -1,0 +1,198 @@
+"""The verbs over `emit` that many handlers speak: shapes, and ops whose form depends on the opset."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from ir import dims as d
+from ir.dims import Dim, Expr
+from ir.helper import OpHelper, numpy_dtype
+from ir.types import DType
+from onnx_backend.kernels import work_type
+from onnx_backend.schema import op_schema
+from onnx_backend.value import OnnxValue
+
+
+class Verbs(OpHelper[OnnxValue]):
+    """Everything here is said with `emit`, `sizes` and constants."""
+
+    opset: int
+
+    @abc.abstractmethod
+    def sizes(self, dims: Sequence[Dim]) -> OnnxValue:
+        """Dimensions as one int64 tensor of shape [n]."""
+
+    @abc.abstractmethod
+    def graph_of(self, name: str, formals: Sequence[OnnxValue], results: Callable[..., Sequence[OnnxValue]]) -> Any:
+        """A sub-graph attribute written by a function of its formal inputs."""
+
+    @abc.abstractmethod
+    def formal(self, name: str, type: Any) -> OnnxValue:
+        """A formal input of a sub-graph or function."""
+
+    # -- verbs of shape --------------------------------------------------------------------------------------------
+
+    def reshape(self, x: OnnxValue, shape: Sequence[Dim]) -> OnnxValue:
+        """`x` in another shape; what stays in place is copied by ONNX, one dimension of the rest is left to it."""
+        shape = tuple(shape)
+        if x.type.shape == shape:
+            return x
+        if 0 in shape:  # where ONNX reads 0 as "copy"; there is nothing to reshape
+            return self.full(shape, 0, x.type.dtype)
+        dims = _reshape_dims(x.type.shape, shape)
+        if x.before is not None and x.value.producer().op_type == "Reshape":
+            if x.before.type.shape == shape:
+                return x.before
+            direct = _reshape_dims(x.before.type.shape, shape)
+            if sum(isinstance(s, Expr) for s in direct) <= sum(isinstance(s, Expr) for s in dims):
+                x, dims = x.before, direct
+        made = self.emit("Reshape", x, self.sizes(dims), shape=shape)
+        made.before = x
+        return made
+
+    def unsqueeze(self, x: OnnxValue, axes: Sequence[int]) -> OnnxValue:
+        """`x` with axes of size 1 put in; the axes count in the result and are not negative."""
+        if not axes:
+            return x
+        shape = list(x.type.shape)
+        for a in sorted(axes):
+            shape.insert(a, 1)
+        return self.emit("Unsqueeze", x, list(axes), shape=shape)
+
+    def squeeze(self, x: OnnxValue, axes: Sequence[int]) -> OnnxValue:
+        """`x` without these axes of size 1."""
+        if not axes:
+            return x
+        shape = [s for i, s in enumerate(x.type.shape) if i not in axes]
+        return self.emit("Squeeze", x, list(axes), shape=shape)
+
+    def transpose(self, x: OnnxValue, perm: Sequence[int]) -> OnnxValue:
+        """`x` with its axes permuted; of two permutations in a row one is left."""
+        perm = list(perm)
+        if x.before is not None and x.value.producer().op_type == "Transpose":
+            first = x.value.producer().attributes["perm"].as_ints()
+            x, perm = x.before, [first[p] for p in perm]
+        if perm == list(range(len(perm))):
+            return x
+        made = self.emit("Transpose", x, perm=perm)
+        made.before = x
+        return made
+
+    def expand(self, x: OnnxValue, shape: Sequence[Dim]) -> OnnxValue:
+        """`x` broadcast to a shape."""
+        shape = tuple(shape)
+        if x.type.shape == shape:
+            return x
+        own = (None,) * (len(shape) - x.type.rank) + x.type.shape
+        dims = [1 if s == t else t for s, t in zip(own, shape, strict=True)]  # what has its size needs none
+        return self.emit("Expand", x, self.sizes(dims), shape=shape)
+
+    def slice(self, x: OnnxValue, axis: int, start: Any, end: Any, step: int = 1, size: Dim | None = None) -> OnnxValue:
+        """`x[start:end:step]` along one axis; bounds are ints, dimensions or int64 tensors of shape [1]."""
+        shape = None if size is None else [*x.type.shape[:axis], size, *x.type.shape[axis + 1 :]]
+        bounds = [b if isinstance(b, OnnxValue) else self.size(b) for b in (start, end)]
+        return self.emit("Slice", x, *bounds, [axis], [step], shape=shape)
+
+    def concat(self, xs: Sequence[OnnxValue], axis: int) -> OnnxValue:
+        """Values joined along an axis."""
+        if len(xs) == 1:
+            return xs[0]
+        shape = list(xs[0].type.shape)
+        shape[axis] = sum((x.type.shape[axis] for x in xs[1:]), shape[axis])
+        return self.emit("Concat", *xs, axis=axis, shape=shape)
+
+    # -- verbs of several opsets -----------------------------------------------------------------------------------
+
+    def reduce(self, op: str, x: OnnxValue, axes: Sequence[int] | None = None, keepdims: bool = False) -> OnnxValue:
+        """A Reduce op; axes (None for all) are not negative. They are an attribute or an input, by op and opset."""
+        axes = list(range(x.type.rank)) if axes is None else list(axes)
+        shape = [1 if i in axes else s for i, s in enumerate(x.type.shape) if keepdims or i not in axes]
+        schema = op_schema(op, self.opset)
+        assert schema is not None
+        if len(axes) == x.type.rank:  # the default, at every opset
+            return self.emit(op, x, keepdims=keepdims, shape=shape)
+        if not axes:
+            return self.emit(op, x, [], noop_with_empty_axes=1, shape=shape) if "axes" not in schema.attributes else x
+        if "axes" in schema.attributes:
+            return self.emit(op, x, axes=axes, keepdims=keepdims, shape=shape)
+        return self.emit(op, x, axes, keepdims=keepdims, shape=shape)
+
+    def full(self, shape: Sequence[Dim], value: Any, dtype: DType) -> OnnxValue:
+        """A tensor of one repeated number: a constant where it is small, else made at run time."""
+        shape = tuple(shape)
+        count = d.product(shape)
+        if isinstance(value, OnnxValue | Expr):
+            return self.expand(self.tensor(value, dtype), shape)
+        if isinstance(count, int) and count <= 64:
+            return self.constant(np.full(shape, self.const(value, dtype).array))
+        filled = work_type("ConstantOfShape", self.opset, "T2", dtype)
+        content = np.reshape(self.const(value, filled).array, (1,))
+        made = self.emit("ConstantOfShape", self.sizes(shape), value=content, dtype=filled, shape=shape)
+        return self.cast(made, dtype)
+
+    def range(self, start: Any, stop: Any, step: Any = 1, *, size: Dim, dtype: DType = DType.int64) -> OnnxValue:
+        """`start, start + step, ...` below `stop`; a constant where all is static and small."""
+        static = isinstance(size, int) and not any(isinstance(v, Expr | OnnxValue) for v in (start, stop, step))
+        if static and size <= 64:
+            return self.const(start + np.arange(size) * step, dtype)
+        bounds = [self.tensor(v, dtype) for v in (start, stop, step)]
+        return self.emit("Range", *bounds, shape=(size,))
+
+    def split(self, x: OnnxValue, sizes: Sequence[Dim], axis: int) -> list[OnnxValue]:
+        """Pieces of these sizes along an axis."""
+        if len(sizes) == 1:
+            return [x]
+        pieces = self.emit("Split", x, self.sizes(sizes), axis=axis, outputs=len(sizes))
+        for piece, size in zip(pieces, sizes, strict=True):
+            piece.type = piece.type.with_shape([*x.type.shape[:axis], size, *x.type.shape[axis + 1 :]])
+        return pieces
+
+    def scan(
+        self,
+        step: Callable[..., tuple[Sequence[OnnxValue], Sequence[OnnxValue]]],
+        states: Sequence[OnnxValue],
+        xs: Sequence[OnnxValue],
+        axis: int,
+        reverse: bool = False,
+    ) -> list[OnnxValue]:
+        """Scan along an axis of the `xs`: `step(*states, *slices)` gives the new states and what is stacked along it.
+
+        The result holds the last states, then the stacked outputs.
+        """
+        slices = [x.type.with_shape([s for i, s in enumerate(x.type.shape) if i != axis]) for x in xs]
+        formals = [self.formal(f"state_{i}", s.type) for i, s in enumerate(states)]
+        formals += [self.formal(f"slice_{i}", t) for i, t in enumerate(slices)]
+        stacked: list[OnnxValue] = []
+
+        def results(*values: OnnxValue) -> list[OnnxValue]:
+            new, stack = step(*values)
+            stacked.extend(stack)
+            return [*new, *stack]
+
+        body = self.graph_of("scan", formals, results)
+        size = xs[0].type.shape[axis]
+        types = [s.type for s in states]
+        types += [t.type.with_shape([*t.type.shape[:axis], size, *t.type.shape[axis:]]) for t in stacked]
+        made = self.emit(
+            "Scan", *states, *xs, body=body, num_scan_inputs=len(xs), outputs=len(types),
+            scan_input_axes=[axis] * len(xs), scan_output_axes=[axis] * len(stacked) or None,
+            scan_input_directions=[int(reverse)] * len(xs),
+            scan_output_directions=[int(reverse)] * len(stacked) or None,
+        )  # fmt: skip
+        for value, type in zip(made, types, strict=True):
+            value.type = type
+        return made
+
+
+def _reshape_dims(old: Sequence[Dim], new: Sequence[Dim]) -> list[Dim]:
+    """The operand of Reshape: 0 copies a dimension that stays in place, -1 is the last that nothing else tells."""
+    dims: list[Dim] = [
+        0 if isinstance(s, Expr) and i < len(old) and old[i] == s else s for i, s in enumerate(new)
+    ]
+    unknown = [i for i, s in enumerate(dims) if isinstance(s, Expr)]
+    if unknown:
+        dims[max(unknown, key=lambda i: (new[i].as_symbol is None, i))] = -1
+    return dims
