@@ -51,9 +51,7 @@ def main() -> None:
     out = Path(sys.argv[1] if len(sys.argv) > 1 else "out")
     out.mkdir(exist_ok=True)
     names = {0: "batch", 1: "sequence"}
-    graph = ir.capture(
-        model(), kwargs=inputs(2, 16), dynamic_shapes={"input_ids": names, "attention_mask": names}
-    )
+    graph = ir.capture(model(), kwargs=inputs(2, 16), dynamic_shapes={"input_ids": names, "attention_mask": names})
     table = Table("target", "file", "MB", "ops", "export s", "largest error", title="BERT with demo::swish")
     for target, file in {"onnx": "bert.onnx", "nnef": "bert.nnef.tar", "eager": "bert.pt2"}.items():
         start = time.perf_counter()

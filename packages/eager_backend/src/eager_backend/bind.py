@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
-
-from eager_backend.registry import Kernel
 from ir.graph import Node
 from ir.importer.schema import overload_of
+from torch.utils import _pytree as pytree
 
 # The IR says these as text; a schema tells them from text that is text.
 _TEXT = {"Device", "Layout", "MemoryFormat"}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _parameters(overload: Any) -> tuple[tuple[str, bool, str], ...]:
     """Name, keyword-only, and the kind of what came as text, for each argument of an overload."""
     kinds = ((a, str(a.real_type).removeprefix("Optional[").removesuffix("]")) for a in overload._schema.arguments)
     return tuple((a.name, a.kwarg_only, kind if kind in _TEXT else "") for a, kind in kinds)
 
 
-def arguments_of(
-    node: Node, given: Mapping[str, Any], device: torch.device
-) -> tuple[list[Any], dict[str, Any]]:
+def arguments_of(node: Node, given: Mapping[str, Any], device: torch.device) -> tuple[list[Any], dict[str, Any]]:
     """Positional and keyword arguments of a call in the schema's own order."""
     overload = overload_of(node.op, node.origin.overload)
     if overload is None:
@@ -80,9 +76,8 @@ def returns_tensors(node: Node) -> bool:
 
 def flat(fn: Callable[..., Any]) -> Callable[..., Any]:
     """`fn` with nothing but the tensors of its result, in order."""
-    call = fn.call if isinstance(fn, Kernel) else fn
 
     def tensors(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
-        return [t for t in pytree.tree_leaves(call(*args, **kwargs)) if isinstance(t, torch.Tensor)]
+        return [t for t in pytree.tree_leaves(fn(*args, **kwargs)) if isinstance(t, torch.Tensor)]
 
     return tensors

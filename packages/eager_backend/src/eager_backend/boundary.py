@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from eager_backend.steps import Slot, Step
 from ir.graph import Graph
 from ir.importer.structure import Fixed
 from ir.types import DType
+from torch import Tensor
+
+from eager_backend.steps import Slot, Step
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
@@ -77,14 +77,10 @@ def _written(h: EagerHelper) -> list[Slot]:
     return [buffers[name] if name in buffers else inputs[name] for name in h.graph.updates]
 
 
-def write_back(
-    targets: Sequence[Tensor], values: Sequence[Tensor], outputs: Sequence[Tensor]
-) -> tuple[Tensor, ...]:
-    """Give mutated buffers and inputs their new contents; returns outputs and values, none sharing a target's memory."""
+def write_back(targets: Sequence[Tensor], values: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Give mutated buffers and inputs their new contents; returns outputs and values, none in a target's memory."""
     memory = {t.untyped_storage()._cdata for t in targets}
     safe = tuple(r.clone() if r.untyped_storage()._cdata in memory else r for r in (*outputs, *values))
     for target, value in zip(targets, safe[len(outputs) :], strict=True):
         target.copy_(value)
     return safe
-
-

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
-
-from eager_backend import boundary
-from eager_backend.bind import arguments_of, flat, returns_tensors
-from eager_backend.program import Program
-from eager_backend.source import Source
-from eager_backend.steps import Block, Formula, Function, Names, Number, Slot, Step, map_leaves
 from ir.dims import Dim, Expr
 from ir.graph import Body, Graph, Value, Weight
 from ir.helper import OpHelper
 from ir.importer.schema import TORCH_DTYPES
 from ir.types import DType, TensorType
+from torch import Tensor
+
+from eager_backend import boundary
+from eager_backend.bind import arguments_of, flat, returns_tensors
+from eager_backend.passes import PASSES
+from eager_backend.program import Program
+from eager_backend.source import Source
+from eager_backend.steps import Block, Formula, Function, Names, Number, Slot, Step, map_leaves
 
 if TYPE_CHECKING:
     from eager_backend.target import Eager
@@ -38,6 +40,7 @@ class EagerHelper(OpHelper[Slot]):
         self.block = Block(self.names.take("run"))
         self.weights: dict[str, Tensor] = {}  # by the name they have in the source
         self._by_weight: dict[int, Slot] = {}
+        self._numbers: dict[tuple[float, DType, float], Slot] = {}
         self._functions: dict[Graph, tuple[Any, tuple[str, ...]]] = {}
 
     # -- emit ------------------------------------------------------------------------------------------------------
@@ -83,7 +86,7 @@ class EagerHelper(OpHelper[Slot]):
         if isinstance(arg, DType):
             return self.dtype(arg)
         if isinstance(arg, Slot):
-            assert arg.home is None or arg.home is self.block, f"{arg.name} belongs to the block {arg.home.name}"
+            assert arg.home is None or arg.home is self.block, f"{arg.name} is a local of another block"
         return arg
 
     def _slot(self, wish: str, type: TensorType) -> Slot:
@@ -174,6 +177,15 @@ class EagerHelper(OpHelper[Slot]):
         self.weights[name] = tensor
         return Slot(name, type)
 
+    def number_tensor(self, number: float, dtype: DType) -> Slot:
+        """A 0-d constant for a Python number, one for all of its uses."""
+        key = number, dtype, math.copysign(1.0, number)
+        if key not in self._numbers:
+            with torch.inference_mode(False):
+                tensor = torch.tensor(number, dtype=TORCH_DTYPES[dtype])
+            self._numbers[key] = Slot(self.source.bind(tensor, f"number_{number:g}"), TensorType(dtype, ()))
+        return self._numbers[key]
+
     # -- nested programs -------------------------------------------------------------------------------------------
 
     def call(self, body: Body, inputs: Sequence[Slot]) -> Sequence[Slot]:
@@ -191,7 +203,7 @@ class EagerHelper(OpHelper[Slot]):
             # the inlined graph may hand back its own inputs and constants as they are
             self.block.results = self.driver.inline(graph, list(self.block.inputs))
             inner, self.block = self.block, outer
-            name = self.source.function(inner)
+            name = self._compile(inner)
             self._functions[graph] = Function(name), tuple(inner.outer)
         function, symbols = self._functions[graph]
         if not symbols:
@@ -202,9 +214,16 @@ class EagerHelper(OpHelper[Slot]):
 
     def finish(self, results: dict[str, Slot]) -> Program:
         self.block.results = boundary.results(self, results)
-        entry = self.source.function(self.block)
+        entry = self._compile(self.block)
         run = self.source.compile(entry)
         return Program(self.graph, run, self.source.text, self.weights)
+
+
+    def _compile(self, block: Block) -> str:
+        if self.target.optimize:
+            for rewrite in PASSES.values():
+                rewrite(self, block)
+        return self.source.function(block)
 
 
 def _solve(size: int, offset: int, scale: int) -> int:

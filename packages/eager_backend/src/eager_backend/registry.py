@@ -48,12 +48,14 @@ def fallback(name: str) -> HandlerFn | None:
 
 
 class Kernel:
-    """A kernel of torch.ops that has no plain binding, under its own name."""
+    """A kernel of torch.ops that has no plain binding, under its own name; programs call what is in it."""
 
     def __init__(self, name: str, call: Callable[..., Any]) -> None:
-        self.name = name
+        self.name = self.__name__ = name
         self.call = call
-        self.__name__ = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.call(*args, **kwargs)
 
 
 def load() -> Registry:

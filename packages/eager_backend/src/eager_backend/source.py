@@ -13,10 +13,10 @@ from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import Any
 
 import torch
+from ir import dims
 
 from eager_backend.registry import Kernel
 from eager_backend.steps import Block, Formula, Function, Names, Number, Slot, Step, leaves
-from ir import dims
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "truediv": "/", "pow": "**", "eq": "==",
@@ -170,7 +170,7 @@ def _last_uses(block: Block) -> Iterable[list[str]]:
     kept = {id(v) for v in (*block.inputs, *block.results)}
     dead: list[list[str]] = []
     for step in reversed(block.steps):
-        found = {}
+        found: dict[str, None] = {}
         for v in (*step.reads(), *step.outputs):
             if isinstance(v, Slot) and v.home is block and id(v) not in kept:
                 kept.add(id(v))

@@ -83,7 +83,7 @@ class Block:
 
     @property
     def parameters(self) -> list[str]:
-        return [v.name for v in (*self.outer.values(), *self.inputs)]
+        return [*(n.name for n in self.outer.values()), *(s.name for s in self.inputs)]
 
 
 def leaves(args: Any) -> Iterator[Slot | Number]:

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-
-from eager_backend.helper import EagerHelper
-from eager_backend.program import Program
-from eager_backend.registry import load
 from ir.errors import ExportError
 from ir.graph import Graph
 from ir.registry import Registry
 from ir.target import Runner, Target
+
+from eager_backend.helper import EagerHelper
+from eager_backend.program import Program
+from eager_backend.registry import load
 
 
 class Eager(Target):
@@ -46,7 +46,7 @@ class Eager(Target):
         """Save the captured program: an eager program is compiled from it in a moment, and it holds no code."""
         program = getattr(artifact.graph.context, "program", None)
         if program is None:
-            raise ExportError("this program's graph was not captured from a model, and only a captured one can be saved")
+            raise ExportError("this graph was not captured from a model, and only a captured one can be saved")
         torch.export.save(program, path)
 
     def runner(self, artifact: Any, graph: Graph, path: Path | None = None) -> Runner:

@@ -125,7 +125,9 @@ def main() -> None:
     try:
         app()
     except ir.ExportError as error:
-        Console(stderr=True, soft_wrap=True).print(f"{type(error).__name__}: {error}", style="red", highlight=False, markup=False)
+        Console(stderr=True, soft_wrap=True).print(
+            f"{type(error).__name__}: {error}", style="red", highlight=False, markup=False
+        )
         raise SystemExit(1) from None
 
 

@@ -361,25 +361,33 @@ def evaluate(x: Number | Expr, env: Mapping[str, Any], functions: Mapping[str, C
     return visit(x, lambda n: n, lambda s: env[s.name], lambda fn, args: functions[fn](*args))
 
 
+_EXACT: dict[str, Callable[..., Any]] = {
+    **{fn: FUNCTIONS[fn] for fn in ("add", "sub", "mul")},
+    "floordiv": floordiv,
+    "mod": mod,
+    "max": maximum,
+    "min": minimum,
+}
+
+
 def substitute(x: Any, env: Mapping[str, Number | Expr]) -> Any:
     """The expression with symbols replaced; symbols that `env` lacks stay."""
     if not isinstance(x, Expr) or not (x.symbols & env.keys()):
         return x
-    functions = {**FUNCTIONS, "floordiv": floordiv, "mod": mod, "max": maximum, "min": minimum}
-    return visit(
-        x,
-        lambda n: n,
-        lambda s: env.get(s.name, symbol(s.name, s.kind)),
-        lambda fn, args: functions[fn](*args)
-        if fn in ("add", "sub", "mul", "floordiv", "mod", "max", "min")
-        else call(fn, *args),
-    )
+
+    def apply(fn: str, args: list[Any]) -> Any:
+        exact = _EXACT.get(fn)
+        return exact(*args) if exact is not None else call(fn, *args)
+
+    return visit(x, lambda n: n, lambda s: env.get(s.name, symbol(s.name, s.kind)), apply)
 
 
 def solve(size: Dim, name: str) -> tuple[int, int] | None:
     """(a, b) with `size == a * name + b` and a != 0, where the dimension is linear in that one symbol."""
-    if not isinstance(size, Expr) or size.symbols != {name} or not all(
-        len(m) == 0 or (len(m) == 1 and isinstance(m[0][0], Symbol) and m[0][1] == 1) for m, _ in size.terms
+    if (
+        not isinstance(size, Expr)
+        or size.symbols != {name}
+        or not all(len(m) == 0 or (len(m) == 1 and isinstance(m[0][0], Symbol) and m[0][1] == 1) for m, _ in size.terms)
     ):
         return None
     offset = next((c for m, c in size.terms if not m), 0)

@@ -46,7 +46,7 @@ def spread(values: T | Sequence[T], n: int) -> list[T]:
     Raises:
         ValueError: the list has another length.
     """
-    items = list(values) if isinstance(values, (list, tuple)) else [values]  # type: ignore[list-item]
+    items: list[T] = list(values) if isinstance(values, (list, tuple)) else [values]  # type: ignore[list-item]
     if len(items) == 1:
         return items * n
     if len(items) != n:

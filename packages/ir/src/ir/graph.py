@@ -32,8 +32,13 @@ Arg = Any  # Value | Scalar | Graph | tuple[Arg, ...]; a recursive alias would h
 class Weight(Protocol):
     """A parameter, buffer or constant: a reference to the model's own tensor, which is not copied."""
 
-    name: str
-    type: TensorType
+    @property
+    def name(self) -> str:
+        """The qualified name in the model."""
+
+    @property
+    def type(self) -> TensorType:
+        """The tensor's type."""
 
     @property
     def tensor(self) -> Any:
@@ -138,7 +143,7 @@ class Node:
 
     @property
     def overload(self) -> str:
-        """"aten::add.Tensor" for op "aten::add" of overload "Tensor"."""
+        """ "aten::add.Tensor" for op "aten::add" of overload "Tensor"."""
         return f"{self.op}.{self.origin.overload}" if self.origin.overload else self.op
 
     @cached_property

@@ -243,4 +243,3 @@ def lower(graph: Graph, target: Target, registry: Registry | None = None) -> Any
     for rewrite in target.passes:
         graph = rewrite(graph)
     return Driver(graph, target, registry or target.registry).run()
-

@@ -47,13 +47,17 @@ def find_target(target: str | Target, options: dict[str, Any]) -> Target:
     """
     if isinstance(target, Target):
         if options:
-            raise TypeError(f"options {sorted(options)} belong to the Target object itself: {type(target).__name__}(...)")
+            raise TypeError(
+                f"options {sorted(options)} belong to the Target object itself: {type(target).__name__}(...)"
+            )
         return target
     found: list[EntryPoint] = [e for e in entry_points(group=TARGETS) if e.name == target]
     if not found:
         package = KNOWN.get(target)
         installed = ", ".join(sorted(targets())) or "none"
-        how = f"install the package {package} (pip install {package})" if package else "known names: " + ", ".join(KNOWN)
+        how = (
+            f"install the package {package} (pip install {package})" if package else "known names: " + ", ".join(KNOWN)
+        )
         raise PluginError(f"target {target!r} is not installed: {how}; installed: {installed}")
     made = found[0].load()(**options)
     assert isinstance(made, Target)
@@ -64,7 +68,9 @@ def found(explicit: Sequence[str] = (), discover: bool = False) -> list[Plugin]:
     """What would load, in order: the explicit list, IR_PLUGINS, and the entry points if `discover`."""
     plugins = [Plugin(m, "explicit") for m in explicit]
     variable = os.environ.get(VARIABLE, "")
-    plugins += [Plugin(m.strip(), "environment") for m in variable.replace(",", os.pathsep).split(os.pathsep) if m.strip()]
+    plugins += [
+        Plugin(m.strip(), "environment") for m in variable.replace(",", os.pathsep).split(os.pathsep) if m.strip()
+    ]
     if discover:
         plugins += [Plugin(e.value.split(":")[0], "entry point") for e in entry_points(group=HANDLERS)]
     return list({p.module: p for p in reversed(plugins)}.values())[::-1]

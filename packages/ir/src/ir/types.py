@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,16 +50,16 @@ class DType(enum.Enum):
         return self.value[2]
 
     @property
-    def is_float(self) -> bool:
+    def is_float(self) -> builtins.bool:
         return self.kind == "float"
 
     @property
-    def is_integer(self) -> bool:
+    def is_integer(self) -> builtins.bool:
         """Signed or unsigned, not bool."""
         return self.kind in ("int", "uint")
 
     @property
-    def is_complex(self) -> bool:
+    def is_complex(self) -> builtins.bool:
         return self.kind == "complex"
 
     @property

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any
 
 import numpy as np
-from ir import dims as d
 from ir.dims import Dim, Expr
-from ir.geometry import broadcast
+from ir.errors import RefusedError
 from ir.graph import Body, Graph, Value, Weight
-from ir.helper import OpHelper, numpy_dtype
+from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
 from nnef_backend import document as doc
 from nnef_backend.document import Document, Fragment, FragmentText, Operation, Parameter
-from nnef_backend.operators import check_operation, result_dtype
+from nnef_backend.operators import OPERATORS, SHORT, STORED, Operator, through
+from nnef_backend.shapes import infer
+from nnef_backend.sizes import computed, is_textual, size_text
+from nnef_backend.verbs import Verbs
 
 
 class NnefValue:
-    """A tensor of the document under construction; `array` is its content where it is a constant."""
+    """A tensor of the document under construction; `array` is its content where it is a constant.
+
+    The name of a number is the number itself (`0.5`, `tract_core_cast(3, to='i64')`), a `document.Expr`.
+    """
 
     __slots__ = ("array", "name", "type")
 
@@ -29,6 +34,11 @@ class NnefValue:
         self.name = name
         self.type = type
         self.array = array
+
+    @property
+    def is_literal(self) -> bool:
+        """True if it is written where it is used, in any scope."""
+        return isinstance(self.name, doc.Expr)
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.type}"
@@ -66,26 +76,35 @@ class Scope:
     """Where operations go: the graph, or the body of a fragment, whose constants come in as parameters."""
 
     steps: list[Step] = field(default_factory=list)
-    fragment: bool = False
+    formals: list[NnefValue] = field(default_factory=list)
     captured: dict[int, tuple[NnefValue, NnefValue]] = field(default_factory=dict)  # outer value, parameter
     names: set[str] = field(default_factory=set)
+    made: dict[int, NnefValue] = field(default_factory=dict)  # by id: what this scope can name
+    unsqueezed: dict[Any, NnefValue] = field(default_factory=dict)
+
+    def add(self, step: Step) -> None:
+        """Put an operation at the end."""
+        self.steps.append(step)
+        self.made.update((id(r), r) for r in step.results)
 
 
-class NnefHelper(OpHelper[NnefValue]):
+class NnefHelper(Verbs):
     """Builds one Document."""
 
     value_class = NnefValue
 
     def __init__(self, target: Any, graph: Graph) -> None:
         super().__init__(target, graph)
-        self.scopes = [Scope()]
         self.inputs: list[NnefValue] = []
         self.labels: dict[str, Any] = {}
         self.constants: dict[Any, NnefValue] = {}
         self.fragments: dict[Any, Fragment | FragmentText] = {}
         self.extensions: set[str] = set()
-        self._reserved = {doc.identifier(n) for n in (*(v.name for v in graph.inputs), *graph.results)}
-        self.scopes[0].names |= self._reserved | set(graph.symbols)
+        self.symbols = {s: doc.identifier(s) for s in graph.symbols}
+        self.known = {s for v in graph.inputs for dim in v.type.shape if isinstance(dim, Expr) for s in dim.symbols}
+        self._bodies: dict[Graph, tuple[str, list[NnefValue]]] = {}
+        reserved = {doc.identifier(n) for n in (*(v.name for v in graph.inputs), *graph.results)}
+        self.scopes = [Scope(names=reserved | set(self.symbols.values()))]
 
     @property
     def scope(self) -> Scope:
@@ -112,45 +131,111 @@ class NnefHelper(OpHelper[NnefValue]):
     ) -> Any:
         """Add one operation and return its result, or a list of its results.
 
+        Operands of operations that broadcast are aligned, and numbers among them become tensors of the others' element
+        type. Operands of a type that tract's operation does not take go through a wider one where that is exact.
+
         Args:
             op: an operation of NNEF or of tract; its extension is declared in the document.
-            inputs: values, lists of values, numbers or dimensions (written as literals as they are).
+            inputs: values, lists of values, numbers or dimensions.
             outputs: how many results.
-            dtype, shape: the type of the result(s); by default the first input's element type and, for the element-wise
-                operations, the broadcast shape. Without either a result's rank must not be asked for.
+            dtype, shape: the type of the result(s), where it does not follow from the operation. Without either a
+                result's rank must not be asked for. Of reshape and broadcast `shape` is the parameter, too.
             generic: the text in `op<...>`.
+            listed: write the results in brackets.
             attributes: by name (`shape_` for one called shape); None leaves one out; values, dimensions, lists and
                 DTypes are written in NNEF's way.
 
         Raises:
-            RefusedError: this target's version has no such operation.
-            TypeError: the operation has no such parameter: a mistake in the handler.
+            RefusedError: this target has no such operation, or not for this element type.
+            TypeError: the operation has no such parameter, or operands do not agree: a mistake in the handler.
         """
-        attributes = {name.rstrip("_"): a for name, a in attributes.items()}
-        extension = check_operation(self, op, inputs, attributes)
-        if extension:
-            self.extensions.add(extension)
-        values = [self.reachable(v) for v in _values(inputs)]
-        inputs = _map(inputs, self._attribute)
-        given = {k: _map(a, self._attribute) for k, a in attributes.items() if a is not None}
+        attributes = {k.rstrip("_"): a for k, a in attributes.items() if a is not None}
+        if shape is not None and op in ("reshape", "tract_core_broadcast"):
+            attributes.setdefault("shape", list(shape))
+        operator = self._operator(op, len(inputs), attributes)
+        if operator.broadcasts:
+            inputs = self._operands(operator, inputs)
+        values = list(_values(inputs))
+        element = values[op == "select"].type.dtype if values else None
+        work = self._work(operator, element)
+        if work is not element and work is not None:
+            assert element is not None
+            inputs = _map(inputs, lambda x: self._through(x, element, work))
+            attributes = {k: work if a is element else a for k, a in attributes.items()}
+        shapes = infer(operator.rule, [v.type.shape for v in values], attributes, inputs) if shape is None else shape
+        several = outputs > 1 or listed
+        shapes = list(shapes) if several and shapes is not None else [shapes] * outputs
         dtypes = list(dtype) if isinstance(dtype, (list, tuple)) else [dtype] * outputs
-        shapes = self._shapes(op, values, shape, outputs)
         results = []
-        for t, s in zip(dtypes, shapes, strict=True):
-            element = t or result_dtype(op) or (values[0].type.dtype if values else self.out.dtype)
-            results.append(NnefValue(self.unique(f"{self.node.name}_{op}"), TensorType(element, s)))
-        self.scope.steps.append(Step(results, op, tuple(inputs), given, generic, listed))
-        return results if outputs > 1 or listed else results[0]
+        for i, s in enumerate(shapes):
+            t = dtypes[min(i, len(dtypes) - 1)] or self._result(operator, i, element, attributes)
+            made = work if work is not None and t is element else t
+            name = self.unique(f"{self._node_name}_{op.removeprefix('tract_core_')}")
+            results.append(NnefValue(name, TensorType(made, s if s is None else tuple(s))))
+        given = {k: _map(a, self._written) for k, a in attributes.items()}
+        self.scope.add(Step(results, op, tuple(_map(list(inputs), self._written)), given, generic, listed))
+        if work is not element and element is not None:
+            results = [self.convert(r, element) if r.type.dtype is work else r for r in results]
+        return results if several else results[0]
 
-    def _shapes(self, op: str, values: list[NnefValue], shape: Any, outputs: int) -> list[Any]:
-        if shape is None:
-            known = [v.type.shape for v in values]
-            return [broadcast(*known) if known and None not in known else None] * outputs
-        if outputs > 1:
-            return [tuple(s) for s in shape]
-        return [tuple(shape)]
+    @property
+    def _node_name(self) -> str:
+        node = getattr(self, "node", None)
+        return node.name if node is not None else self.graph.name
 
-    def _attribute(self, a: Any) -> Any:
+    def has(self, op: str) -> bool:
+        """True if the target has the operation."""
+        operator = OPERATORS[op]
+        return self.target.has(operator)
+
+    def _operator(self, op: str, count: int, attributes: dict[str, Any]) -> Operator:
+        operator = OPERATORS.get(op)
+        if operator is None:
+            raise TypeError(f"{op} is no operation of nnef_backend.operators")
+        unknown = attributes.keys() - set(operator.named)
+        if unknown or count > len(operator.positional):
+            raise TypeError(
+                f"{op} takes {len(operator.positional)} positional parameters and {operator.named} by name, "
+                f"got {count} and {sorted(attributes)}"
+            )
+        if not self.target.has(operator):
+            since = ".".join(map(str, operator.since))
+            self.refuse(f"it needs {op}, which {self.target.dialect} lacks" + (f" (there since {since})" if since else ""))
+        if operator.extension:
+            self.extensions.add(operator.extension)
+        return operator
+
+    def _operands(self, operator: Operator, inputs: Sequence[Any]) -> list[NnefValue]:
+        first = operator.name == "select"
+        known = [x.type.dtype for x in inputs[first:] if isinstance(x, NnefValue)]
+        if len(set(known)) != 1:
+            raise TypeError(f"the operands of {operator.name} have element types {known}")
+        return self.align(*inputs[:first], *(self.tensor(x, known[0]) for x in inputs[first:]))
+
+    def _work(self, operator: Operator, element: DType | None) -> DType | None:
+        """The element type to do it in; refused if neither the operands' own nor a wider one will do."""
+        if element is None:
+            return None
+        if element not in STORED:
+            self.refuse(f"tract has no {element} tensors")
+        work = through(operator, element)
+        if work is None:
+            self.refuse(f"{self.target.dialect} has no {operator.name} of {element}")
+        return work
+
+    def _through(self, x: Any, element: DType, work: DType) -> Any:
+        return self.convert(x, work) if isinstance(x, NnefValue) and x.type.dtype is element else x
+
+    def _result(self, operator: Operator, i: int, element: DType | None, attributes: dict[str, Any]) -> DType:
+        words = operator.result.split()
+        word = words[min(i, len(words) - 1)]
+        if word == "to":
+            return attributes["to"]
+        if word != "=":
+            return SHORT[word]
+        return element or self.out.dtype
+
+    def _written(self, a: Any) -> Any:
         if isinstance(a, DType):
             return a.short
         if isinstance(a, Expr):
@@ -159,18 +244,14 @@ class NnefHelper(OpHelper[NnefValue]):
 
     def reachable(self, x: NnefValue) -> NnefValue:
         """The value as this scope can name it: a fragment takes what lies outside as a parameter."""
-        for scope in self.scopes[1:]:
-            if scope.fragment and scope is self.scope and self._is_outer(x, scope):
-                if id(x) not in scope.captured:
-                    inner = NnefValue(self.unique(x.name), x.type, x.array)
-                    scope.captured[id(x)] = (x, inner)
-                return scope.captured[id(x)][1]
-        return x
-
-    def _is_outer(self, x: NnefValue, scope: Scope) -> bool:
-        return not any(x is r for s in scope.steps for r in s.results) and not any(
-            x is inner for _, inner in scope.captured.values()
-        ) and not any(x is f for f in getattr(scope, "formals", ()))
+        scope = self.scope
+        if scope is self.scopes[0] or x.is_literal or id(x) in scope.made:
+            return x
+        if id(x) not in scope.captured:
+            inner = NnefValue(self.unique(x.name), x.type, x.array)
+            scope.captured[id(x)] = (x, inner)
+            scope.made[id(inner)] = inner
+        return scope.captured[id(x)][1]
 
     def bind(self, result: NnefValue, value: Value) -> NnefValue:
         """The result under its name in the graph, if a step of this node made it."""
@@ -178,159 +259,115 @@ class NnefHelper(OpHelper[NnefValue]):
         if fresh and result.name.startswith(doc.identifier(f"{self.node.name}_")):
             self.scope.names.discard(result.name)
             result.name = self.unique(value.name)
-        if result.type.dtype is value.type.dtype:
+        if (fresh or result.type.shape is None) and result.type.dtype is value.type.dtype:
             result.type = value.type
         return result
 
     # -- constants, inputs, weights --------------------------------------------------------------------------------
 
     def constant(self, array: np.ndarray, name: str = "") -> NnefValue:
-        """A constant tensor, shared by all equal ones; handlers write float literals straight into `emit`."""
+        """A constant tensor, shared by all equal ones; a number is written where it is used."""
         array = np.asarray(array)
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self.constants:
             type = TensorType(DType[array.dtype.name], array.shape)
-            self.constants[key] = self._variable(name or "const", type, array)
-            self.constants[key].array = array
+            text = self._number_text(array, type.dtype) if array.ndim == 0 else None
+            made = NnefValue(doc.Expr(text), type) if text else self._variable(name or "const", type, array)
+            made.array = array
+            self.constants[key] = made
         return self.constants[key]
+
+    def _number_text(self, array: np.ndarray, dtype: DType) -> str | None:
+        """A number as NNEF text of exactly this element type: tract reads literals as f32, as bool or as dimensions."""
+        if dtype not in STORED:
+            self.refuse(f"tract has no {dtype} tensors")
+        if dtype is DType.bool:
+            return "true" if array else "false"
+        if dtype.is_integer:
+            return f"tract_core_cast({int(array)}, to='{dtype.short}')"
+        number = float(array)
+        if math.isnan(number) or float(np.float32(number)) != number:
+            return None
+        text = doc.float_text(float(str(array)))
+        return text if dtype is DType.float32 else f"tract_core_cast({text}, to='{dtype.short}')"
 
     def weight(self, value: Value, weight: Weight) -> NnefValue:
         """A weight: a variable whose file is written from the model's own tensor."""
         return self._variable(weight.name, value.type, weight.numpy)
 
     def _variable(self, name: str, type: TensorType, source: Any) -> NnefValue:
-        """Variables stand in the graph, whichever scope asks."""
-        if type.dtype is DType.bfloat16 or type.dtype.is_complex:
-            self.refuse(f"tract has no {type.dtype} tensors")
+        """Variables stand in the graph, whichever scope asks; those that nothing reads are left out in the end."""
         top = self.scopes[0]
         label = doc.identifier(name.replace(".", "_"), top.names)
         top.names.add(label)
         made = NnefValue(label, type)
         attributes = {"label": label, "shape": list(type.shape)}
         self.labels[label] = source
-        top.steps.append(Step([made], "variable", (), attributes, _GENERIC.get(type.dtype.kind, "scalar")))
+        top.add(Step([made], "variable", (), attributes, _GENERIC.get(type.dtype.kind, "scalar")))
         return made
 
     def input(self, value: Value) -> NnefValue:
         """An input of the document."""
+        if value.type.dtype not in STORED:
+            raise RefusedError(f"target {self.target.name!r} refuses input {value.name!r}: no {value.type.dtype} tensors")
         made = NnefValue(doc.identifier(value.name), value.type)
         self.inputs.append(made)
         shape = [self.size(s) for s in value.type.shape]
         attributes = {"shape": shape, "datum_type": value.type.dtype.short}
-        self.scope.steps.append(Step([made], "tract_core_external", (), attributes))
+        self.scope.add(Step([made], "tract_core_external", (), attributes))
         self.extensions.add("tract_registry tract_core")
         return made
 
     def convert(self, x: NnefValue, dtype: DType) -> NnefValue:
+        """`x` in another element type, by torch's rules: floats are cut off, integers wrap."""
+        if dtype not in STORED:
+            self.refuse(f"tract has no {dtype} tensors")
         if x.array is not None:
             return self.constant(x.array.astype(numpy_dtype(dtype)))
-        return self.emit("tract_core_cast", x, to=dtype, dtype=dtype, shape=x.type.shape)
+        if x.type.dtype.is_float and dtype.is_integer and dtype not in (DType.int32, DType.int64):
+            x = self.convert(x, DType.int64)  # tract's own cast would saturate
+        return self.emit("tract_core_cast", x, to=dtype)
 
     # -- sizes -----------------------------------------------------------------------------------------------------
 
     def size(self, dim: Dim) -> Any:
-        """A dimension as it stands in arguments: an int, or an expression over symbols."""
+        """A dimension as it stands in arguments: an int, or an expression over the symbols of the inputs."""
         if not isinstance(dim, Expr):
             return dim
-        return doc.Expr(dim_text(dim, self))
+        if not is_textual(dim):
+            self.refuse(f"the size {dim} has no form in tract's expressions")
+        unknown = dim.symbols - self.known
+        if unknown:
+            self.refuse(f"the size {dim} depends on data: no input has {', '.join(sorted(unknown))} in its shape")
+        return doc.Expr(size_text(dim, lambda name: self.symbols.get(name) or doc.identifier(name)))
 
     def scalar(self, value: Any, dtype: DType) -> NnefValue:
         """A 0-d tensor that holds a number or a size expression."""
         if not isinstance(value, Expr):
             return self.const(value, dtype)
-        return self.emit("tract_core_cast", self.size(value), to=dtype, dtype=dtype, shape=())
+        if not is_textual(value) or value.symbols - self.known or dtype is DType.bool:
+            return self.cast(computed(self, value), dtype)
+        self.extensions.add("tract_registry tract_core")
+        return NnefValue(doc.Expr(f"tract_core_cast({self.size(value)}, to='{dtype.short}')"), TensorType(dtype, ()))
 
-    # -- verbs of shape --------------------------------------------------------------------------------------------
-
-    def align(self, *xs: NnefValue) -> list[NnefValue]:
-        """The values with leading axes of size 1 put in until all have one rank: NNEF aligns shapes on the left."""
-        rank = max(x.type.rank for x in xs)
-        return [self.unsqueeze(x, list(range(rank - x.type.rank))) for x in xs]
-
-    def unsqueeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
-        """`x` with axes of size 1 put in; the axes count in the result and are not negative."""
-        if not axes:
-            return x
-        shape = list(x.type.shape)
-        for a in sorted(axes):
-            shape.insert(a, 1)
-        if x.array is not None:
-            return self.constant(x.array.reshape(shape))
-        return self.emit("unsqueeze", x, axes=list(axes), shape=shape)
-
-    def squeeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
-        """`x` without these axes of size 1."""
-        if not axes:
-            return x
-        shape = [s for i, s in enumerate(x.type.shape) if i not in axes]
-        return self.emit("squeeze", x, axes=list(axes), shape=shape)
-
-    def transpose(self, x: NnefValue, perm: Sequence[int]) -> NnefValue:
-        """`x` with its axes permuted."""
-        if list(perm) == list(range(len(perm))):
-            return x
-        return self.emit("transpose", x, axes=list(perm), shape=[x.type.shape[p] for p in perm])
-
-    def reshape(self, x: NnefValue, shape: Sequence[Dim]) -> NnefValue:
-        """`x` in another shape.
-
-        Axes that both shapes share stay out of it: tract accepts only what it can prove, and proves less than we do.
-        """
-        old, new = x.type.shape, tuple(shape)
-        if old == new:
-            return x
-        if x.array is not None:
-            return self.constant(x.array.reshape([int(s) for s in new]))
-        if 0 in old or 0 in new:  # a 0 in tract's `shape` copies an extent, and there is nothing to move
-            empty = self.constant(np.zeros([0 if isinstance(s, Expr) else s for s in new], numpy_dtype(x.type.dtype)))
-            return empty if not any(isinstance(s, Expr) for s in new) else self.expand(self.scalar(0, x.type.dtype), new)
-        first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-        rest = min(len(old), len(new)) - first
-        last = next((i for i in range(rest) if old[-1 - i] != new[-1 - i]), rest)
-        before, after = old[first : len(old) - last], new[first : len(new) - last]
-        if not before:
-            return self.unsqueeze(x, list(range(first, first + len(after))))
-        if not after:
-            return self.squeeze(x, list(range(first, first + len(before))))
-        part = {} if len(before) == len(old) else {"axis_start": first, "axis_count": len(before)}
-        return self.emit("reshape", x, shape_=list(after), shape=new, **part)
-
-    def slice(self, x: NnefValue, axis: int, begin: Dim, end: Dim) -> NnefValue:
-        """`x[begin:end]` along an axis; both are in range and count from the front."""
-        if begin == 0 and end == x.type.shape[axis]:
-            return x
-        shape = [end - begin if i == axis else s for i, s in enumerate(x.type.shape)]
-        return self.emit("slice", x, axes=[axis], begin=[begin], end=[end], shape=shape)
-
-    def concat(self, xs: Sequence[NnefValue], axis: int) -> NnefValue:
-        """The values one after the other along an axis."""
-        if len(xs) == 1:
-            return xs[0]
-        shape = list(xs[0].type.shape)
-        shape[axis] = sum((x.type.shape[axis] for x in xs[1:]), start=shape[axis])
-        return self.emit("concat", list(xs), axis=axis, shape=shape)
-
-    def expand(self, x: NnefValue, shape: Sequence[Dim]) -> NnefValue:
-        """`x` repeated along its axes of size 1, and along new leading ones, to fill `shape`."""
-        if x.type.shape == tuple(shape):
-            return x
-        return self.emit("tract_core_broadcast", x, shape_=list(shape), shape=shape)
-
-    def take(self, x: NnefValue, index: NnefValue, axis: int) -> NnefValue:
-        """`x` at the places along an axis that an integer tensor names."""
-        shape = (*x.type.shape[:axis], *index.type.shape, *x.type.shape[axis + 1 :])
-        return self.emit("tract_core_gather", x, index, axis=axis, shape=shape)
-
-    def range(self, begin: Dim, end: Dim, step: int, count: Dim) -> NnefValue:
-        """The integers from `begin` towards `end`, `count` of them; good as an index, for numbers cast the bounds."""
-        return self.emit("tract_core_range", begin, end, step, dtype=DType.int64, shape=[count])
+    def symbol_value(self, name: str) -> NnefValue:
+        """A symbol as a 0-d tensor: a size of an input, or a number that was read out of a tensor."""
+        if name in self.known:
+            text = f"tract_core_cast({self.symbols.get(name) or name}, to='i64')"
+            return NnefValue(doc.Expr(text), TensorType(DType.int64, ()))
+        value, source = self.driver.symbol(name)
+        if source.axis is not None:
+            self.refuse(f"the size {name} depends on data")
+        return value if value.type.dtype in (DType.float64, DType.bool) else self.cast(
+            value, DType.float64 if value.type.dtype.is_float else DType.int64
+        )
 
     # -- fragments -------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def nested(self) -> Iterator[Scope]:
         """A fragment's scope."""
-        self.scopes.append(Scope(fragment=True))
+        self.scopes.append(Scope(names=set(self.symbols.values())))
         try:
             yield self.scope
         finally:
@@ -339,47 +376,43 @@ class NnefHelper(OpHelper[NnefValue]):
     def call(self, body: Body, inputs: Sequence[NnefValue]) -> list[NnefValue]:
         """A call of a fragment that holds the custom op's body."""
         assert body.name is not None
-        name, captured = self.fragment_of(body.graph, str(body.name).replace("::", "_"), inputs)
-        outputs = body.graph.outputs
-        made = [NnefValue(self.unique(f"{self.node.name}_{name}"), v.type) for v in outputs]
+        if body.graph not in self._bodies:
+            name = str(body.name).replace("::", "_")
+            formals = [(v.name, v.type) for v in body.graph.inputs]
+            made = self.fragment(name, formals, lambda xs: self.inline(body.graph, xs))
+            self._bodies[body.graph] = made[0], [outer for outer, _ in made[2]]
+        name, captured = self._bodies[body.graph]
+        results = [NnefValue(self.unique(f"{self.node.name}_{name}"), v.type) for v in body.graph.outputs]
         arguments = tuple(self.reachable(x) for x in (*inputs, *captured))
-        self.scope.steps.append(Step(made, name, arguments, {}))
-        return made
+        self.scope.add(Step(results, name, arguments, {}))
+        return results
 
-    def fragment_of(
-        self, graph: Graph, name: str, inputs: Sequence[NnefValue]
-    ) -> tuple[str, list[NnefValue]]:
-        """The fragment that holds a graph, and the outer values that it takes after the graph's own inputs."""
-        if graph in self._bodies:
-            return self._bodies[graph]
+    def fragment(
+        self,
+        name: str,
+        formals: Sequence[tuple[str, TensorType]],
+        body: Callable[[list[NnefValue]], Sequence[NnefValue]],
+    ) -> tuple[str, Fragment, list[tuple[NnefValue, NnefValue]]]:
+        """A new fragment: its name, itself, and what it takes from outside as (outer value, parameter)."""
         outer = self.node
         with self.nested() as scope:
-            formals = [NnefValue(self.unique(v.name), v.type) for v in graph.inputs]
-            scope.formals = formals  # type: ignore[attr-defined]
-            results = self.inline(graph, formals)
-            results = [self._fresh(r, scope) for r in results]
+            scope.formals = [NnefValue(self.unique(n), t) for n, t in formals]
+            scope.made.update((id(f), f) for f in scope.formals)
+            results: list[NnefValue] = []
+            for r in body(list(scope.formals)):
+                fresh = id(r) in scope.made and not any(r is x for x in (*results, *scope.formals))
+                results.append(r if fresh and not any(r is i for _, i in scope.captured.values()) else self._copy(r))
         self.node = outer
         captured = list(scope.captured.values())
-        parameters = [Parameter(f.name) for f in (*formals, *(inner for _, inner in captured))]
-        used = {f.name for f in self.fragments.values()}
-        unique = doc.identifier(name, used)
-        steps = live(scope.steps, results)
-        fragment = Fragment(
-            unique, tuple(parameters), tuple(Parameter(r.name) for r in results), tuple(s.operation() for s in steps)
-        )
-        self.fragments[graph] = fragment
-        self._bodies[graph] = unique, [x for x, _ in captured]
-        return self._bodies[graph]
+        parameters = [Parameter(f.name) for f in (*scope.formals, *(inner for _, inner in captured))]
+        unique = doc.identifier(name, {f.name for f in self.fragments.values()} | OPERATORS.keys())
+        steps = tuple(s.operation() for s in live(scope.steps, results))
+        made = Fragment(unique, tuple(parameters), tuple(Parameter(r.name) for r in results), steps)
+        self.fragments[unique] = made
+        return unique, made, captured
 
-    @property
-    def _bodies(self) -> dict[Graph, tuple[str, list[NnefValue]]]:
-        return self.__dict__.setdefault("_made_bodies", {})
-
-    def _fresh(self, result: NnefValue, scope: Scope) -> NnefValue:
-        """A fragment's result must be made inside of it."""
-        if any(result is r for s in scope.steps for r in s.results):
-            return result
-        return self.emit("copy", result, shape=result.type.shape)
+    def _copy(self, x: NnefValue) -> NnefValue:
+        return self.emit("copy", x, shape=x.type.shape)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -387,10 +420,9 @@ class NnefHelper(OpHelper[NnefValue]):
         """The document: named outputs, unused operations left out."""
         outputs: list[NnefValue] = []
         for name, result in results.items():
-            made_here = any(result is r for s in self.scope.steps for r in s.results)
             is_source = any(result is i for i in self.inputs) or result.name in self.labels
-            if not made_here or is_source or any(result is o for o in outputs):
-                result = self.emit("copy", result, shape=result.type.shape)
+            if id(result) not in self.scope.made or is_source or any(result is o for o in outputs):
+                result = self._copy(result)
             result.name = doc.identifier(name)
             outputs.append(result)
         steps = live(self.scope.steps, outputs, keep=self.inputs)
@@ -404,29 +436,12 @@ class NnefHelper(OpHelper[NnefValue]):
         )
 
     def _extensions(self) -> list[str]:
-        symbols = [f"tract_symbol {s}" for s in sorted(self.graph.symbols)]
+        symbols = [f"tract_symbol {name}" for s, name in sorted(self.symbols.items()) if s in self.known]
         assertions = [f"tract_assert {a}" for a in self.target.assertions]
         return [*sorted(self.extensions), *symbols, *assertions]
 
 
 _GENERIC = {"bool": "logical", "int": "integer", "uint": "integer", "float": "scalar"}
-
-
-def dim_text(dim: Any, h: NnefHelper) -> str:
-    """A dimension in the expression language of the document."""
-    infix = {"add": "+", "sub": "-", "mul": "*", "floordiv": "/"}
-
-    def apply(fn: str, args: list[str]) -> str:
-        if fn in ("min", "max"):
-            return reduce(lambda a, b: f"{fn}({a},{b})", args)
-        if fn == "mod":  # the parser has no %
-            return f"({args[0]}-{args[0]}/{args[1]}*{args[1]})"
-        if fn not in infix:
-            h.refuse(f"the size {dim} uses {fn}, which tract's expressions do not have")
-        return f"({infix[fn].join(args)})"
-
-    text = d.visit(dim, str, lambda s: s.name, apply)
-    return text[1:-1] if text.startswith("(") and text.endswith(")") and text.count("(") == 1 else text
 
 
 def live(steps: Sequence[Step], outputs: Sequence[NnefValue], keep: Sequence[NnefValue] = ()) -> list[Step]:

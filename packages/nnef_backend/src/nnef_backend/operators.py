@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from ir.types import DType
 
-_SHORT = {d.short: d for d in DType}
+SHORT: Mapping[str, DType] = {d.short: d for d in DType}
 _FLOATS, _SINGLE, _SIGNED = "f16 f32 f64", "f16 f32", "i8 i16 i32 i64"
 _INTEGERS = f"{_SIGNED} u8 u16 u32 u64"
 _NUMBERS = f"{_INTEGERS} {_FLOATS}"
 _ANY = f"bool {_NUMBERS}"
+STORED = frozenset(SHORT[t] for t in _ANY.split())  # the element types a tensor may have
 _SUMMED = "u8 u16 i8 i16 i32 i64 f32 f64"
 
 # Where an operation does not take an element type, these hold every value of it, the cheapest first. Casting there
@@ -37,8 +38,9 @@ WIDER: Mapping[DType, tuple[DType, ...]] = {
 class Operator:
     """One operation.
 
-    `tensors` are positional parameters, `named` the ones written as `name=value`; `rule` gives the result's shape
-    (see shapes.py), `result` its element type: "" for that of the operands, a short name, or "to" for the parameter's.
+    `positional` parameters are tensors and numbers, `named` the ones written as `name=value`; `rule` gives the result's
+    shape (see shapes.py), `result` its element type: "=" for that of the operands, a short name, or "to" for what the
+    parameter of that name says; `takes` are the element types of the operands that tract computes rightly.
     """
 
     name: str
@@ -58,73 +60,75 @@ class Operator:
 
 # (shape rule, result's element type, operands' element types, declarations): `name(positional; named)`, `x*` is the rest.
 _DECLARED = [
-    ("like", "", _ANY, "copy(x)"),
-    ("like", "", f"bool {_INTEGERS}", "tract_core_bitnot(x)"),
-    ("like", "", "bool", "not(x)"),
-    ("like", "", f"{_SIGNED} {_FLOATS}", "neg(x)"),
-    ("like", "", _NUMBERS, "abs(x) sign(x) floor(x) ceil(x) round(x) relu(x)"),
-    ("like", "", _FLOATS,
+    ("like", "=", _ANY, "copy(x)"),
+    ("like", "=", f"bool {_INTEGERS}", "tract_core_bitnot(x)"),
+    ("like", "=", "bool", "not(x)"),
+    ("like", "=", f"{_SIGNED} {_FLOATS}", "neg(x)"),
+    ("like", "=", _NUMBERS, "abs(x) sign(x) floor(x) ceil(x) round(x) relu(x)"),
+    ("like", "=", _FLOATS,
      "exp(x) log(x) log2(x) sqrt(x) rsqrt(x) sqr(x) square(x) rsqr(x) recip(x) sin(x) cos(x) tan(x) asin(x) acos(x) "
      "atan(x) sinh(x) cosh(x) tanh(x) asinh(x) acosh(x) atanh(x) softplus(x) elu(x; alpha) leaky_relu(x; alpha) "
      "softabs(x; epsilon) tract_core_pow_const(x; exponent)"),
-    ("like", "", _SINGLE,
+    ("like", "=", _SINGLE,
      "sigmoid(x) tract_core_erf(x) tract_core_silu(x) tract_core_hard_swish(x) tract_core_round_even(x) "
      "tract_core_gelu_approx(x; fast_impl)"),
     ("like", "bool", _SINGLE, "tract_core_is_nan(x) tract_core_is_inf(x; detect_positive, detect_negative)"),
     ("like", "to", _ANY, "tract_core_cast(x; to)"),
-    ("broadcast", "", _NUMBERS, "add(x, y) sub(x, y) mul(x, y) div(x, y) min(x, y) max(x, y)"),
-    ("broadcast", "", f"i32 i64 {_FLOATS}", "pow(x, y)"),
+    ("broadcast", "=", _NUMBERS, "add(x, y) sub(x, y) mul(x, y) div(x, y) min(x, y) max(x, y)"),
+    ("broadcast", "=", f"i32 i64 {_FLOATS}", "pow(x, y)"),
     ("broadcast", "bool", _NUMBERS, "eq(x, y) ne(x, y) lt(x, y) le(x, y) gt(x, y) ge(x, y)"),
     ("broadcast", "bool", "bool", "and(x, y) or(x, y) tract_core_xor(x, y)"),
-    ("broadcast", "", f"bool {_INTEGERS}",
+    ("broadcast", "=", f"bool {_INTEGERS}",
      "tract_core_bitand(x, y) tract_core_bitor(x, y) tract_core_bitxor(x, y)"),
-    ("broadcast", "", _INTEGERS, "tract_shl(x, y) tract_shr(x, y)"),
-    ("broadcast", "", _ANY, "select(condition, x, y)"),
-    ("broadcast", "", _FLOATS, "clamp(x, a, b) prelu(x, alpha)"),
+    ("broadcast", "=", _INTEGERS, "tract_shl(x, y) tract_shr(x, y)"),
+    ("broadcast", "=", _ANY, "select(condition, x, y)"),
+    ("broadcast", "=", _FLOATS, "clamp(x, a, b) prelu(x, alpha)"),
     # reductions keep their axes; sums of halves would overflow and round in halves
-    ("reduce", "", _SUMMED, "sum_reduce(x; axes, normalize) tract_core_product_reduce(x; axes)"),
-    ("reduce", "", "f32 f64", "mean_reduce(x; axes)"),
-    ("reduce", "", "u8 u16 i8 i16 i32 i64 f16 f32 f64", "max_reduce(x; axes) min_reduce(x; axes)"),
+    ("reduce", "=", _SUMMED, "sum_reduce(x; axes, normalize) tract_core_product_reduce(x; axes)"),
+    ("reduce", "=", "f32 f64", "mean_reduce(x; axes)"),
+    ("reduce", "=", "u8 u16 i8 i16 i32 i64 f16 f32 f64", "max_reduce(x; axes) min_reduce(x; axes)"),
     ("reduce", "i64", "u8 u16 i8 i16 i32 i64 f16 f32 f64", "argmax_reduce(x; axes) argmin_reduce(x; axes)"),
     ("reduce", "bool", "bool", "any_reduce(x; axes) all_reduce(x; axes)"),
-    ("reduce", "", "f32 f64", "moments(x; axes)"),
-    ("like", "", _FLOATS,
+    ("reduce", "=", "f32 f64", "moments(x; axes)"),
+    ("like", "=", _FLOATS,
      "softmax(x; axes) tract_core_log_softmax(x; axes) tract_core_rms_norm(x; axis, eps) "
      "tract_core_scaled_rms_norm(x, w; axis, eps) l1_normalization(x; axes, bias, epsilon) "
      "l2_normalization(x; axes, bias, epsilon) "
      "batch_normalization(x, mean, variance, offset, scale; epsilon)"),
-    ("like", "", "u8 u16 i8 i16 i32 i64 f32 f64", "tract_core_cumsum(x; axis, exclusive, reverse)"),
+    ("like", "=", "u8 u16 i8 i16 i32 i64 f32 f64", "tract_core_cumsum(x; axis, exclusive, reverse)"),
     # shape
-    ("unsqueeze", "", _ANY, "unsqueeze(x; axes)"),
-    ("squeeze", "", _ANY, "squeeze(x; axes)"),
-    ("transpose", "", _ANY, "transpose(x; axes)"),
-    ("given", "", _ANY, "reshape(x; shape, axis_start, axis_count) tract_core_broadcast(x; shape)"),
-    ("concat", "", _ANY, "concat(x; axis)"),
-    ("stack", "", _ANY, "stack(x; axis)"),
-    ("unstack", "", _ANY, "unstack(x; axis)"),
-    ("slice", "", _ANY, "slice(x; axes, begin, end, stride)"),
-    ("tile", "", _ANY, "tile(x; repeats)"),
-    ("pad", "", _NUMBERS, "pad(x; padding, border, value)"),
-    ("like", "", _ANY, "tract_core_trilu(x, k; upper)"),
-    ("given", "", _ANY, "tract_core_downsample(x; axis, stride, modulo) tract_core_range(a, b, step)"),
+    ("unsqueeze", "=", _ANY, "unsqueeze(x; axes)"),
+    ("squeeze", "=", _ANY, "squeeze(x; axes)"),
+    ("transpose", "=", _ANY, "transpose(x; axes)"),
+    ("given", "=", _ANY, "reshape(x; shape, axis_start, axis_count) tract_core_broadcast(x; shape)"),
+    ("concat", "=", _ANY, "concat(x; axis)"),
+    ("stack", "=", _ANY, "stack(x; axis)"),
+    ("unstack", "=", _ANY, "unstack(x; axis)"),
+    ("slice", "=", _ANY, "slice(x; axes, begin, end, stride)"),
+    ("tile", "=", _ANY, "tile(x; repeats)"),
+    ("pad", "=", _NUMBERS, "pad(x; padding, border, value)"),
+    ("like", "=", _ANY, "tract_core_trilu(x, k; upper)"),
+    ("given", "=", _ANY, "tract_core_downsample(x; axis, stride, modulo) tract_core_range(a, b, step)"),
     # index
-    ("gather", "", _ANY, "tract_core_gather(x, index; axis, datum_type)"),
-    ("second", "", _ANY, "tract_core_gather_elements(x, index; axis)"),
-    ("given", "", _ANY, "tract_core_gather_nd(x, index; batch_dims)"),
-    ("like", "", _ANY,
+    ("gather", "=", _ANY, "tract_core_gather(x, index; axis, datum_type)"),
+    ("second", "=", _ANY, "tract_core_gather_elements(x, index; axis)"),
+    ("given", "=", _ANY, "tract_core_gather_nd(x, index; batch_dims)"),
+    ("like", "=", _ANY,
      "tract_core_scatter_elements(x, index, updates; axis, reduction) "
      "tract_core_scatter_nd(x, index, updates; reduction)"),
-    ("topk", "", "u8 u16 i8 i16 i32 i64 f16 f32 f64", "tract_core_topk(x, k; axis, largest)"),
-    ("given", "", _ANY, "tract_core_one_hot(x; axis, dim, value_off, value_on)"),
+    ("topk", "= i64", "u8 u16 i8 i16 i32 i64 f16 f32 f64", "tract_core_topk(x, k; axis, largest)"),
+    ("given", "=", _ANY, "tract_core_one_hot(x; axis, dim, value_off, value_on)"),
     # products
-    ("matmul", "", "i32 f16 f32 f64", "matmul(x, y; transposeA, transposeB)"),
-    ("given", "", "i32 f16 f32 f64", "linear(x, filter, bias) tract_core_einsum(x; expr, acc)"),
-    ("given", "", f"i8 {_FLOATS}",
+    ("matmul", "=", "i32 f16 f32 f64", "matmul(x, y; transposeA, transposeB)"),
+    ("given", "=", "i32 f16 f32 f64", "linear(x, filter, bias) tract_core_einsum(x; expr, acc)"),
+    ("given", "=", f"i8 {_FLOATS}",
      "conv(x, filter, bias; border, padding, stride, dilation, groups) "
      "deconv(x, filter, bias; border, padding, stride, dilation, output_shape, groups)"),
-    ("given", "", f"i8 u8 i32 i64 {_FLOATS}",
-     "max_pool(x; size, border, padding, stride, dilation) max_pool_with_index(x; size, border, padding, stride, dilation)"),
-    ("given", "", _FLOATS,
+    ("given", "=", f"i8 u8 i32 i64 {_FLOATS}",
+     "max_pool(x; size, border, padding, stride, dilation)"),
+    ("given", "= i64", f"i8 u8 i32 i64 {_FLOATS}",
+     "max_pool_with_index(x; size, border, padding, stride, dilation)"),
+    ("given", "=", _FLOATS,
      "avg_pool(x; size, border, padding, stride, dilation) rms_pool(x; size, border, padding, stride, dilation) "
      "box(x; size, border, padding, stride, dilation, normalize) "
      "debox(x; size, border, padding, stride, dilation, output_shape, normalize) "
@@ -136,12 +140,22 @@ _DECLARED = [
      "tract_transformers_scaled_masked_softmax(x, mask; scale, post_softmax_mask) "
      "tract_transformers_apply_rope(x, cos, sin) "
      "tract_core_lstm_epilogue(x, c; hidden) tract_core_gru_epilogue(x, r, h; hidden)"),
-    ("given", "", _ANY, "tract_core_scan(; body, scan, full, state, output, skip)"),
-    ("given", "", _ANY, "external(; shape) tract_core_external(; shape, datum_type) variable(; shape, label)"),
+    ("given", "=", _ANY, "tract_core_scan(; body, scan, full, state, output, skip)"),
+    ("given", "=", _ANY, "external(; shape) tract_core_external(; shape, datum_type) variable(; shape, label)"),
 ]  # fmt: skip
 
 # tract's first version with an operation, where that is later than the oldest that is written for.
-_SINCE: Mapping[str, tuple[int, ...]] = {}
+_SINCE: Mapping[str, tuple[int, ...]] = {
+    "tract_core_log_softmax": (0, 22, 0),
+    "tract_transformers_sdpa": (0, 22, 0),
+    "tract_core_is_nan": (0, 23, 0),
+    "tract_core_is_inf": (0, 23, 0),
+    "tract_core_lstm_epilogue": (0, 23, 2),
+    "tract_core_grid_sample": (0, 23, 3),
+    "tract_core_resize": (0, 23, 3),
+    "tract_core_gru_epilogue": (0, 23, 6),
+    "tract_core_pow_const": (0, 23, 6),
+}
 
 _EXTENSIONS = {
     "tract_core_": "tract_registry tract_core",
@@ -160,7 +174,7 @@ def _parse(rule: str, result: str, takes: str, declarations: str) -> Iterable[Op
         positional, _, named = parameters.partition(";")
         split = [tuple(p.strip() for p in part.split(",") if p.strip()) for part in (positional, named)]
         extension = next((e for prefix, e in _EXTENSIONS.items() if name.startswith(prefix)), "")
-        dtypes = frozenset(_SHORT[t] for t in takes.split())
+        dtypes = frozenset(SHORT[t] for t in takes.split())
         yield Operator(name, split[0], split[1], rule, dtypes, result, extension, _SINCE.get(name, ()))
 
 

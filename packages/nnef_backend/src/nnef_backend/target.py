@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from ir.target import Pass, Target
 from nnef_backend import archive, runtime
 from nnef_backend.document import Document
 from nnef_backend.helper import NnefHelper
+from nnef_backend.operators import Operator
 from nnef_backend.registry import load
 
 
@@ -30,9 +33,16 @@ class Tract(Target):
     name = "nnef"
     suffix = ".nnef.tgz"
 
+    dialect = "tract"
+
     def __init__(self, version: str | None = None, *, assertions: Sequence[str] = ()) -> None:
-        self.tract_version = version or "0.23"
+        self.tract_version = version or installed()
         self.assertions = tuple(assertions)
+
+    def has(self, operator: Operator) -> bool:
+        """True if this version of tract has the operation."""
+        release = tuple(int(n) for n in re.findall(r"\d+", self.tract_version)[:3])
+        return not operator.since or operator.since[: len(release)] <= release
 
     @property
     def registry(self) -> Registry:
@@ -51,6 +61,14 @@ class Tract(Target):
 
     def runner(self, artifact: Document, graph: Graph, path: Path | None = None) -> NnefProgram:
         return NnefProgram(artifact, path)
+
+
+def installed() -> str:
+    """The version of the installed tract, or the newest that the table of operations knows."""
+    try:
+        return metadata.version("tract")
+    except metadata.PackageNotFoundError:
+        return "0.23"
 
 
 class NnefProgram:
@@ -85,3 +103,8 @@ class Khronos(Tract):
     """Standard NNEF 1.0.5 only, run in nnef-tools' interpreter."""
 
     name = "khronos"
+    dialect = "standard NNEF"
+
+    def has(self, operator: Operator) -> bool:
+        """True for NNEF's own operations."""
+        return not operator.extension

@@ -21,9 +21,12 @@ class Verbs(OpHelper["NnefValue"]):
     # -- verbs of shape --------------------------------------------------------------------------------------------
 
     def align(self, *xs: NnefValue) -> list[NnefValue]:
-        """The values with leading axes of size 1 put in until all have one rank: NNEF aligns shapes on the left."""
+        """The values with leading axes of size 1 put in until all have one rank: NNEF aligns shapes on the left.
+
+        Numbers (rank 0) stay as they are.
+        """
         rank = max(x.type.rank for x in xs)
-        return [self.unsqueeze(x, list(range(rank - x.type.rank))) for x in xs]
+        return [self.unsqueeze(x, list(range(rank - x.type.rank))) if x.type.rank else x for x in xs]
 
     def unsqueeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
         """`x` with axes of size 1 put in; the axes count in the result and are not negative."""
@@ -34,7 +37,10 @@ class Verbs(OpHelper["NnefValue"]):
             shape.insert(a, 1)
         if x.array is not None:
             return self.constant(x.array.reshape(shape))
-        return self.emit("unsqueeze", x, axes=list(axes), shape=shape)
+        key = id(x), tuple(axes)
+        if key not in self.scope.unsqueezed:
+            self.scope.unsqueezed[key] = self.emit("unsqueeze", x, axes=list(axes), shape=shape)
+        return self.scope.unsqueezed[key]
 
     def squeeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
         """`x` without these axes of size 1."""
@@ -103,3 +109,26 @@ class Verbs(OpHelper["NnefValue"]):
         """The integers from `begin` towards `end`, `count` of them; good as an index, for numbers cast the bounds."""
         return self.emit("tract_core_range", begin, end, step, dtype=DType.int64, shape=[count])
 
+    def floor_division(self, a: NnefValue, b: NnefValue) -> tuple[NnefValue, NnefValue]:
+        """(a // b, a % b) rounded down as Python's, on integers; tract's division is cut off at the point."""
+        q = self.emit("div", a, b)
+        r = self.emit("sub", a, self.emit("mul", q, b))
+        if a.type.dtype.kind == "uint":
+            return q, r
+        below = self.emit("tract_core_xor", self.emit("lt", r, 0), self.emit("lt", b, 0))
+        one = self.cast(self.emit("and", self.emit("ne", r, 0), below), a.type.dtype)
+        return self.emit("sub", q, one), self.emit("add", r, self.emit("mul", b, one))
+
+    def reduce(self, op: str, x: NnefValue, dims: int | Sequence[int] | None, keepdim: bool = False) -> NnefValue:
+        """A reduction over axes, all for None or none; the axes stay as size 1 only with `keepdim`."""
+        axes = sorted(self.axes(dims, x))
+        made = self.emit(op, x, axes=axes) if axes else self._unreduced(op, x)
+        return made if keepdim else self.squeeze(made, axes)
+
+    def _unreduced(self, op: str, x: NnefValue) -> NnefValue:
+        """A reduction of a 0-d tensor, which has no axis."""
+        return self.squeeze(self.emit(op, self.unsqueeze(x, [0]), axes=[0]), [0])
+
+    def floating(self, x: NnefValue) -> NnefValue:
+        """`x` as what torch computes with: halves in f32, all else as it is."""
+        return self.cast(x, DType.float32) if x.type.dtype is DType.float16 else x

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir
 from ir import dims as d
 from ir.dims import Dim, Expr
-from ir.graph import Body, Graph, Value, Weight
+from ir.graph import Body, Graph, Node, Value, Weight
 from ir.types import DType, TensorType
 from onnx_backend.dtypes import TO_ONNX
 from onnx_backend.finish import make_model
@@ -45,6 +45,7 @@ class OnnxHelper(Verbs):
 
     def __init__(self, target: Any, graph: Graph) -> None:
         super().__init__(target, graph)
+        self.node = Node("ir::graph", {}, ())  # until the first one is lowered; a graph may have none
         self.opset: int = target.opset
         self.scopes = [Scope()]
         self.inputs: list[OnnxValue] = []

@@ -14,6 +14,8 @@ register = REGISTRY.register
 
 FAMILIES = (
     "elementwise",
+    "activation",
+    "special",
     "reduce",
     "matmul",
     "conv",
@@ -29,14 +31,27 @@ FAMILIES = (
 
 
 def rows(table: Mapping[str, str], *, since_version: int = 0) -> None:
-    """Register one-to-one ops: aten name -> ONNX op, all tensor arguments in schema order."""
+    """Register one-to-one ops of one tensor: aten name -> ONNX op."""
     for name, op in table.items():
         REGISTRY.add(f"aten::{name}", _row(op), since_version=since_version)
+
+
+def pairs(table: Mapping[str, str], *, since_version: int = 0) -> None:
+    """Register one-to-one ops of two operands, either of which may be a number."""
+    for name, op in table.items():
+        REGISTRY.add(f"aten::{name}", _pair(op), since_version=since_version)
 
 
 def _row(op: str) -> HandlerFn:
     def handler(h, self):  # type: ignore[no-untyped-def]
         return h.emit(op, self)
+
+    return handler
+
+
+def _pair(op: str) -> HandlerFn:
+    def handler(h, self, other):  # type: ignore[no-untyped-def]
+        return h.emit(op, self, other)
 
     return handler
 

@@ -4,7 +4,8 @@ import torch
 
 from eager_backend.registry import register, rows
 
-VF, NN, SPECIAL, Tensor = torch._C._VariableFunctions, torch._C._nn, torch._C._special, torch.Tensor
+VF, NN, Tensor = torch._C._VariableFunctions, torch._C._nn, torch.Tensor
+SPECIAL = torch._C._special  # type: ignore[attr-defined]
 
 # without arguments beside the tensor a method is the shortest way into a kernel
 rows(

@@ -4,7 +4,7 @@ import torch
 
 from eager_backend.registry import rows
 
-VF, NN, LINALG = torch._C._VariableFunctions, torch._C._nn, torch._C._linalg
+VF, NN, LINALG = torch._C._VariableFunctions, torch._C._nn, torch._C._linalg  # type: ignore[attr-defined]
 
 rows(NN, "linear")
 rows(

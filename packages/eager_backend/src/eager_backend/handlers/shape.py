@@ -9,8 +9,8 @@ _END = 2**63 - 1  # torch's word for "to the end"
 
 rows(
     Tensor,
-    "adjoint clone contiguous detach diagonal expand_as flatten narrow ravel reshape_as squeeze sum_to_size t transpose "
-    "unfold unsqueeze view_as swapaxes swapdims movedim moveaxis",
+    "adjoint clone contiguous detach diagonal expand_as flatten narrow ravel reshape_as squeeze sum_to_size t "
+    "transpose unfold unsqueeze view_as swapaxes swapdims movedim moveaxis",
 )
 rows(Tensor, "split_with_sizes unbind chunk tensor_split unsafe_chunk unsafe_split unsafe_split_with_sizes")
 rows(
@@ -74,4 +74,4 @@ def split(h, self, split_size=None, dim=0, split_sizes=None):
     """Tensor.split is Python; the kernels behind it are not."""
     if split_size is None:
         return h.emit(Tensor.split_with_sizes, self, split_sizes, dim)
-    return h.emit(VF.split, self, split_size, dim)
+    return h.emit(VF.split, self, split_size, dim)  # type: ignore[attr-defined]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -21,12 +22,12 @@ from ir.types import DType, TensorType
 
 BODIES: dict[str, Callable[..., Any]] = {}  # op name or overload -> the portable body its owner gave it
 
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b,
     "max": torch.sym_max, "min": torch.sym_min, "float": torch.sym_float,
     "truediv": lambda a, b: a / b, "floor": lambda a: torch.sym_int(a), "trunc": lambda a: torch.sym_int(a),
-    "sqrt": lambda a: torch._sym_sqrt(a), "pow": lambda a, b: a**b,
+    "sqrt": lambda a: torch.sym_sqrt(a), "pow": lambda a, b: a**b,
 }  # fmt: skip
 
 
@@ -91,6 +92,8 @@ class Bodies:
             inputs.append(Value(f"in_{i}" if not named else _argument_name(node, i), v.type))
             importer.env[p] = inputs[-1]
         results = importer.run(traced.graph)
+        if any(isinstance(w.tensor, FakeTensor) for w in importer.weights.values()):
+            raise NotImplementedError(f"the kernel of {node.op} makes its result out of sight of the tracer")
         names = tuple(f"out_{i}" for i in range(len(results)))
         return Graph(tuple(inputs), tuple(importer.nodes), tuple(results), names, importer.weights,
                      name=node.op.replace("::", "_"))  # fmt: skip
@@ -104,7 +107,7 @@ class Bodies:
         if not isinstance(dim, Expr):
             return dim
         for name in dim.symbols - self.symbols.nodes.keys():
-            env = self._mode.shape_env
+            env: Any = self._mode.shape_env
             self.symbols.nodes[name] = env.create_unbacked_symint()
             self.symbols.names[self.symbols.nodes[name].node.expr] = name
         return evaluate(dim, self.symbols.nodes, _FUNCTIONS)
@@ -143,13 +146,24 @@ def _decomposition(node: Node) -> Callable[..., Any] | None:
 
     table = global_decomposition_table["post_autograd"]
     if torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeImplicitAutograd"):
-        return lambda *args, **kwargs: overload.decompose(*args, **kwargs)
+        return _kernel(overload, torch._C.DispatchKey.CompositeImplicitAutograd)
     fn = table.get(overload)
     if fn is not None:
         return fn
-    if torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeExplicitAutograd"):
-        return lambda *args, **kwargs: overload._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+    own = node.op.startswith(("aten::", "prims::", "quantized_decomposed::"))  # other people's kernels are opaque
+    if own and torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeExplicitAutograd"):
+        return _kernel(overload, torch._C.DispatchKey.CompositeExplicitAutograd)
     return None
+
+
+def _kernel(overload: Any, key: Any) -> Callable[..., Any]:
+    """The composite kernel itself: make_fx's torch function mode would call the operator again in its place."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            return (overload.py_kernels.get(key) or partial(overload._op_dk, key))(*args, **kwargs)
+
+    return call
 
 
 def _invoke(fn: Callable[..., Any], node: Node, kwargs: dict[str, Any]) -> Any:

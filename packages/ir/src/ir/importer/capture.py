@@ -65,7 +65,9 @@ class Capture:
         try:
             with torch.no_grad():
                 leaves = pytree.tree_leaves(module(*args, **kwargs))
-                outputs = [l for l, o in zip(leaves, graph.structure.outputs, strict=True) if not isinstance(o, st.Fixed)]
+                outputs = [
+                    leaf for leaf, o in zip(leaves, graph.structure.outputs, strict=True) if not isinstance(o, st.Fixed)
+                ]
                 after = dict(self._mutated(module, graph))
                 after.update(zip(graph.structure.input_names, graph.structure.flatten(args, kwargs), strict=True))
                 return self.arrays([*outputs, *(after[name] for name in graph.updates)])
@@ -82,7 +84,9 @@ class Capture:
     @staticmethod
     def arrays(values: Sequence[Any]) -> list[Any]:
         """Tensors and numbers as numpy arrays."""
-        return [TorchWeight("", v.clone() if isinstance(v, torch.Tensor) else torch.as_tensor(v)).numpy() for v in values]
+        return [
+            TorchWeight("", v.clone() if isinstance(v, torch.Tensor) else torch.as_tensor(v)).numpy() for v in values
+        ]
 
     @staticmethod
     def private(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -102,7 +106,7 @@ def capture(
     """The graph of a model.
 
     Args:
-        model: an nn.Module, a torch.export.ExportedProgram, the path of a .pt2 file, or an ir.Graph (returned as it is).
+        model: an nn.Module, a torch.export.ExportedProgram, the path of a .pt2 file, or an ir.Graph (as it is).
         args, kwargs: example arguments, as for torch.export.export; not needed for a program that exists already.
         dynamic_shapes: torch.export's own argument. A string in place of a Dim names a dimension that torch.export
             finds the range of (Dim.DYNAMIC). For a program that exists already it only names dimensions.
@@ -129,7 +133,9 @@ def _program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_
         return load_pt2(Path(model))
     if not isinstance(model, torch.nn.Module):
         if not callable(model):
-            raise CaptureError(f"cannot capture a {type(model).__name__}: give an nn.Module, an ExportedProgram or a .pt2")
+            raise CaptureError(
+                f"cannot capture a {type(model).__name__}: give an nn.Module, an ExportedProgram or a .pt2"
+            )
         model = _FunctionModule(model)
     if not isinstance(args, tuple):
         args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
@@ -235,7 +241,9 @@ def _name_symbols(
             _collect_names(arg, shape, named)
     flat = pytree.tree_leaves((args, kwargs))
     fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
-    users = [f for f, s in zip(fakes, program.graph_signature.input_specs, strict=True) if s.kind == InputKind.USER_INPUT]
+    users = [
+        f for f, s in zip(fakes, program.graph_signature.input_specs, strict=True) if s.kind == InputKind.USER_INPUT
+    ]
     for leaf, fake in zip(flat, users, strict=False):
         for axis, name in named.get(id(leaf), {}).items():
             if isinstance(fake, torch.Tensor):
@@ -336,9 +344,7 @@ def _import(
     all_names = st.names_of(out_spec) if out_spec is not None else ["output"] * len(users)
     names = [n for n, k in zip(all_names, kinds, strict=True) if not isinstance(k, st.Fixed)]
     names[: len(output_names or ())] = list(output_names or ())[: len(names)]
-    convention = st.Structure(
-        program.call_spec.in_spec, out_spec, tuple(leaves), kinds, tuple(v.name for v in inputs)
-    )
+    convention = st.Structure(program.call_spec.in_spec, out_spec, tuple(leaves), kinds, tuple(v.name for v in inputs))
     return Graph(
         inputs=tuple(inputs),
         nodes=tuple(importer.nodes),
@@ -379,6 +385,3 @@ def _tensor(program: ExportedProgram, spec: Any) -> torch.Tensor:
     if spec.target in program.constants:
         return program.constants[spec.target]
     return program.state_dict[spec.target]
-
-
-

@@ -155,15 +155,22 @@ def _derive_autograd(op: CustomOp, fn: Fn) -> None:
         given = torch.utils._pytree.tree_leaves(list(gradients))
         pairs = [(r, g) for r, g in zip(results, given, strict=False) if g is not None and r.requires_grad]
         leaves = [t for t in tensors if t.requires_grad]
-        found = torch.autograd.grad([r for r, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True) if pairs else [None] * len(leaves)  # noqa: E501
+        outputs, weights = [r for r, _ in pairs], [g for _, g in pairs]
+        found = torch.autograd.grad(outputs, leaves, weights, allow_unused=True) if pairs else [None] * len(leaves)
         by_leaf = iter(found)
         answer: list[Any] = [None] * len(flat)
         for place, tensor in zip(ctx.places, tensors, strict=True):
             answer[place] = next(by_leaf) if tensor.requires_grad else None
         positional, _ = torch.utils._pytree.tree_unflatten(answer, ctx.spec)
-        return tuple(positional) if len(positional) != 1 else positional[0]
+        gradients = tuple(p if _holds_tensor(a) else None for p, a in zip(positional, args, strict=True))
+        return gradients if len(gradients) != 1 else gradients[0]
 
     op.register_autograd(backward, setup_context=setup_context)
+
+
+def _holds_tensor(arg: Any) -> bool:
+    """True for a tensor or a list with one: what a gradient belongs to."""
+    return any(isinstance(a, torch.Tensor) for a in torch.utils._pytree.tree_leaves(arg))
 
 
 def skeleton(node: Node, target: str) -> str:

@@ -183,14 +183,14 @@ class Memory:
             return value
         if not isinstance(view.target, torch._ops.OpOverload):  # getitem of a split, chunk or unbind
             parts = list(base)
-            parts[view.args[1]] = value
+            parts[int(view.args[1])] = value  # type: ignore[arg-type]
             return tuple(parts)
         schema = op_schema(view.target)
         bound = schema.bind(view.args, view.kwargs)
         op = schema.op.removeprefix("aten::")
         make = lambda overload, **kwargs: self._emit(overload, base.type, f"{view.name}_back", kwargs)  # noqa: E731
-        if op in _SAME:
-            return value
+        if op in _SAME or (op in ("slice", "narrow") and value.type == base.type):
+            return value  # all of the base is written
         if op in _RESHAPES:
             return make(aten.reshape.default, self=value, shape=base.type.shape)
         if op == "t" or op in ("numpy_T", "mT"):

@@ -49,7 +49,8 @@ IDENTITIES = frozenset({
     "aten::lift_fresh_copy", "aten::_lazy_clone", "aten::view_as", "aten::requires_grad", "prims::view_of",
     "aten::resolve_conj", "aten::resolve_neg", "aten::pin_memory", "aten::to", "aten::_to_copy", "aten::type_as",
     "aten::expand_as", "aten::expand", "aten::reshape", "aten::view", "aten::_unsafe_view", "aten::_reshape_copy",
-    "aten::squeeze", "aten::flatten", "aten::slice", "aten::narrow", "aten::repeat", "aten::tile", "prims::convert_element_type",
+    "aten::squeeze", "aten::flatten", "aten::slice", "aten::narrow", "aten::repeat", "aten::tile",
+    "prims::convert_element_type",
 })  # fmt: skip
 _DROPOUTS = {"aten::dropout": "train", "aten::alpha_dropout": "train", "aten::feature_dropout": "train",
              "aten::feature_alpha_dropout": "train", "aten::native_dropout": "train"}  # fmt: skip
@@ -157,7 +158,7 @@ class Importer:
             self.memory.write(bound[schema.writes[0]], result)
         return result
 
-    def _training_norm(self, node: FxNode, args: dict[str, Any], fake: torch.Tensor) -> Value:
+    def _training_norm(self, node: FxNode, args: dict[str, Any], fake: Any) -> Value:
         """A batch norm in training mode: its functional form, and the new statistics written to the old ones."""
         schema = op_schema(torch.ops.aten._native_batch_norm_legit_functional.default)
         statistics = args["running_mean"].type
@@ -226,7 +227,11 @@ class Importer:
 
     def _layout(self, fake: torch.Tensor) -> list[Any]:
         """The strides that matter: a copy that changes them is kept, since torch's views and kernels depend on them."""
-        return [self.symbols.convert(s) for s, size in zip(fake.stride(), fake.shape, strict=True) if not (isinstance(size, int) and size == 1)]
+        return [
+            self.symbols.convert(s)
+            for s, size in zip(fake.stride(), fake.shape, strict=True)
+            if not (isinstance(size, int) and size == 1)
+        ]
 
     # -- higher-order operators ------------------------------------------------------------------------------------
 
@@ -275,13 +280,17 @@ class Importer:
         results = inner.run(module.graph)
         outputs = inner.tensors(results if isinstance(results, tuple) else (results,), f"{name}_out")
         if inner.memory is not None and any(n.op == "placeholder" for n in inner.memory.writes):
-            raise CaptureError(f"the sub-graph {name} writes to a tensor from outside of it; return the new value instead")
+            raise CaptureError(
+                f"the sub-graph {name} writes to a tensor from outside of it; return the new value instead"
+            )
         names = tuple(f"out_{i}" for i in range(len(outputs)))
         return Graph(tuple(inputs), tuple(inner.nodes), outputs, names, inner.weights, name=name)
 
     def tensors(self, results: Sequence[Any], prefix: str) -> tuple[Value, ...]:
         """Results as values; a number becomes a 0-d tensor."""
-        return tuple(r if isinstance(r, Value) else self.scalar_tensor(r, f"{prefix}_{i}") for i, r in enumerate(results))
+        return tuple(
+            r if isinstance(r, Value) else self.scalar_tensor(r, f"{prefix}_{i}") for i, r in enumerate(results)
+        )
 
     def scalar_tensor(self, number: Any, name: str) -> Value:
         """A 0-d tensor that holds a number or a size expression."""
@@ -315,5 +324,3 @@ def _holds_tensor(fake: Any) -> bool:
 
 def _origin(node: FxNode, overload: str) -> Origin:
     return Origin(overload, node.meta.get("stack_trace") or "", node.meta.get("nn_module_stack"))
-
-

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
 
 from ir.types import DType
 
-DTYPES: dict[torch.dtype, DType] = {
-    getattr(torch, d.name): d for d in DType if hasattr(torch, d.name)
-}
+DTYPES: dict[torch.dtype, DType] = {getattr(torch, d.name): d for d in DType if hasattr(torch, d.name)}
 TORCH_DTYPES = {d: t for t, d in DTYPES.items()}
 _PLAIN = (torch.device, torch.layout, torch.memory_format)
 
@@ -22,7 +20,8 @@ UNANNOTATED_ALIASES = frozenset(
     f"aten::{name}"
     for name in (
         "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "meshgrid", "broadcast_tensors",
-        "atleast_1d", "atleast_2d", "atleast_3d", "rrelu", "pad", "resolve_conj", "resolve_neg", "type_as", "combinations",
+        "atleast_1d", "atleast_2d", "atleast_3d", "rrelu", "pad", "resolve_conj", "resolve_neg", "type_as",
+        "combinations",
     )
 )  # fmt: skip
 
@@ -62,7 +61,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-@lru_cache(maxsize=None)
+@cache
 def op_schema(target: Any) -> OpSchema:
     """The schema of a torch OpOverload."""
     s = target._schema

@@ -66,7 +66,7 @@ class Structure:
 
     def restore(self, results: Sequence[torch.Tensor]) -> Any:
         """The model's own output from the graph's outputs."""
-        leaves = []
+        leaves: list[Any] = []
         for o in self.outputs:
             match o:
                 case TensorOutput(index):

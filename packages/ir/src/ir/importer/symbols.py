@@ -50,7 +50,7 @@ class Symbols:
         self._counts = {"s": 0, "u": 0}
 
     def name_user_symbol(self, size: Any, name: str) -> None:
-        """Call the symbol behind this size `name`; a derived size (2*s) names the one symbol in it if it has no name."""
+        """Call the symbol behind this size `name`."""
         if isinstance(size, torch.SymInt) and isinstance(size.node.expr, _symbol_class()):
             self.names.setdefault(size.node.expr, name)
 
@@ -68,7 +68,7 @@ class Symbols:
     @property
     def ranges(self) -> dict[str, Range]:
         """The range of each named symbol, as torch.export found it."""
-        result = {}
+        result: dict[str, Range] = {}
         for s, name in self.names.items():
             r = self._ranges.get(s)
             low = int(r.lower) if r is not None and r.lower.is_Integer else 0
@@ -90,13 +90,13 @@ class Symbols:
                     self.nodes[name] = env.create_symintnode(s, hint=None if hint is None else int(hint))
 
     def _name(self, s: Any) -> str:
-        name = self.names.get(s)
-        if name is None:
-            kind = "u" if str(s).startswith(("u", "zuf")) else "s"
-            taken = set(self.names.values())
-            while (name := f"{kind}{self._counts[kind]}") in taken:
-                self._counts[kind] += 1
-            self.names[s] = name
+        if s in self.names:
+            return self.names[s]
+        kind = "u" if str(s).startswith(("u", "zuf")) else "s"
+        taken = set(self.names.values())
+        while (name := f"{kind}{self._counts[kind]}") in taken:
+            self._counts[kind] += 1
+        self.names[s] = name
         return name
 
     def _expr(self, e: Any) -> Any:
@@ -163,7 +163,9 @@ def _reduce(fn: str, args: list[Any]) -> Any:
     exact = all(isinstance(a, int) or (isinstance(a, Expr) and a.kind == "int") for a in args)
     result = args[0]
     for a in args[1:]:
-        result = (result + a if fn == "add" else result * a) if exact and fn in ("add", "mul") else dims.call(fn, result, a)
+        result = (
+            (result + a if fn == "add" else result * a) if exact and fn in ("add", "mul") else dims.call(fn, result, a)
+        )
     return result
 
 

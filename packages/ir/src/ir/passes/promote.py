@@ -58,6 +58,7 @@ TO_BOOL: Mapping[str, tuple[str, ...]] = {
     "logical_and": _BOTH, "logical_or": _BOTH, "logical_xor": _BOTH, "logical_not": _SELF,
 }  # fmt: skip
 
+_COMPLEX = {DType.float16: DType.complex32, DType.float64: DType.complex128}
 _CATEGORY = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 
 
@@ -87,7 +88,9 @@ def promote(graph: Graph) -> Graph:
         changed = {o: cast(node.args[o], dtype) for o in present} if dtype is not None else {}
         inner = {k: promote(a) for k, a in node.args.items() if isinstance(a, Graph)}
         if inner or any(changed[o] is not node.args[o] for o in changed):
-            node = Node(node.op, {**node.args, **changed, **inner}, node.outputs, node.origin, node.returns, node.defaults)
+            node = Node(
+                node.op, {**node.args, **changed, **inner}, node.outputs, node.origin, node.returns, node.defaults
+            )
         nodes.append(node)
     return graph.replace(nodes=tuple(nodes))
 
@@ -124,6 +127,8 @@ def result_type(args: Iterable[Any]) -> DType | None:
             continue
         if result is None:
             result = c
+        elif result.is_float and c.is_complex:
+            result = _COMPLEX.get(result, DType.complex64)
         elif _CATEGORY[c.kind] > _CATEGORY[result.kind]:
             result = c
     return result
@@ -148,10 +153,9 @@ def promote_types(a: DType, b: DType) -> DType:
         if high.kind == "complex" and low is DType.float64:
             return DType.complex128
         return high
-    if low.kind == "uint" and high.kind == "int" or low.kind == high.kind:
-        if {a, b} == {DType.float16, DType.bfloat16}:
-            return DType.float32
-        return high
-    signed = low if low.kind == "int" else high
-    wider = [d for d in (DType.int16, DType.int32, DType.int64) if d.bits > high.bits]
-    return wider[0] if wider and high.kind == "uint" else signed
+    if low.kind == high.kind:
+        return DType.float32 if {a, b} == {DType.float16, DType.bfloat16} else high
+    signed, unsigned = (low, high) if low.kind == "int" else (high, low)
+    if signed.bits > unsigned.bits:
+        return signed
+    return next((d for d in (DType.int16, DType.int32, DType.int64) if d.bits > unsigned.bits), DType.int64)

@@ -10,11 +10,9 @@ rows({"relu": "relu", "sigmoid": "sigmoid", "exp": "exp", "tanh": "tanh", "sqrt"
 
 @op("aten::mul")
 def mul(h, self, other):
-    return h.emit("mul", *h.align(h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)))
+    return h.emit("mul", self, other)
 
 
 @op("aten::add")
 def add(h, self, other, alpha=1):
-    other = h.tensor(other, h.out.dtype)
-    other = other if alpha == 1 else h.emit("mul", other, h.const(alpha, other))
-    return h.emit("add", *h.align(h.tensor(self, h.out.dtype), other))
+    return h.emit("add", self, other if alpha == 1 else h.emit("mul", other, alpha))

@@ -1,1 +1,182 @@
-"""The norm family."""
+"""Normalisations, softmax and its kin."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ir.dims import floordiv, product
+from ir.helper import numpy_dtype
+from ir.types import DType
+from nnef_backend.registry import register as op
+
+# -- softmax ---------------------------------------------------------------------------------------------------------
+
+
+@op("aten::softmax", "aten::_softmax", "aten::special_softmax")
+def softmax(h, self, dim, dtype=None, half_to_float=False):
+    return _along(h, "softmax", self, dim)
+
+
+@op("aten::log_softmax", "aten::_log_softmax", "aten::special_log_softmax")
+def log_softmax(h, self, dim, dtype=None, half_to_float=False):
+    return _along(h, "tract_core_log_softmax", self, dim)
+
+
+@op("aten::_safe_softmax")
+def safe_softmax(h, self, dim, dtype=None):
+    """A row of -inf alone is 0, where softmax has NaN."""
+    x = h.cast(self, h.out.dtype)
+    hidden = h.emit("eq", h.emit("max_reduce", x, axes=[h.axis(dim, x)]), h.const(-math.inf, x))
+    return h.emit("select", hidden, h.const(0, x), _along(h, "softmax", self, dim))
+
+
+def _along(h, name, x, dim):
+    x, axis = h.cast(x, h.out.dtype), h.axis(dim, x)
+    y = h.reshape(x, [1]) if x.type.rank == 0 else x
+    return h.reshape(h.emit(name, y, axes=[axis], shape=y.type.shape), x.type.shape)
+
+
+# -- statistics of a batch, given or taken ---------------------------------------------------------------------------
+
+
+def per_channel(h, v, x):
+    """A vector over axis 1 of `x`, in the type that `x` is normalised in."""
+    return h.reshape(h.cast(v, x.type.dtype), [1, v.type.shape[0]] + [1] * (x.type.rank - 2))
+
+
+def scaled(h, x, mean, var, weight, bias, eps):
+    """`(x - mean) / sqrt(var + eps) * weight + bias` as one product and one sum, which tract folds for constants."""
+    scale = h.emit("rsqrt", h.emit("add", var, float(eps)))
+    scale = scale if weight is None else h.emit("mul", scale, weight)
+    shift = h.emit("mul", h.emit("neg", mean), scale)
+    shift = shift if bias is None else h.emit("add", shift, bias)
+    return h.emit("add", h.emit("mul", x, scale), shift)
+
+
+def moments(h, x, axes):
+    """Mean and biased variance, the axes kept, and the values around the mean."""
+    mean = h.emit("mean_reduce", x, axes=axes)
+    centred = h.emit("sub", x, mean)
+    return mean, h.emit("mean_reduce", h.emit("square", centred), axes=axes), centred
+
+
+def standardised(h, x, axes, eps):
+    _, var, centred = moments(h, x, axes)
+    return h.emit("mul", centred, h.emit("rsqrt", h.emit("add", var, float(eps))))
+
+
+def affine(h, x, weight, bias):
+    x = x if weight is None else h.emit("mul", x, weight)
+    return x if bias is None else h.emit("add", x, bias)
+
+
+def wide(h, x):
+    """Halves are normalised in 32 bits, as torch does."""
+    return h.cast(x, DType.float32 if x.type.dtype is DType.float16 else None)
+
+
+@op("aten::batch_norm", "aten::native_batch_norm", "aten::_native_batch_norm_legit_no_training",
+    "aten::cudnn_batch_norm")  # fmt: skip
+def batch_norm(h, input, weight, bias, running_mean, running_var, training=False, momentum=0.1, eps=1e-5,
+               cudnn_enabled=True):  # fmt: skip
+    x = wide(h, input)
+    weight, bias, mean, var = (None if v is None else per_channel(h, v, x)
+                               for v in (weight, bias, running_mean, running_var))  # fmt: skip
+    if training or mean is None:
+        mean, var, _ = moments(h, x, [0, *range(2, x.type.rank)])
+    y = h.cast(scaled(h, x, mean, var, weight, bias, eps), input.type.dtype)
+    return y if len(h.results) == 1 else [y, *(_saved(h, t) for t in h.results[1:])]
+
+
+def _saved(h, type):
+    """What the backward pass would read: empty without training, left out with it."""
+    return h.constant(np.zeros((0,), numpy_dtype(type.dtype))) if type.shape == (0,) else None
+
+
+@op("aten::_native_batch_norm_legit_functional")
+def batch_norm_functional(h, input, weight, bias, running_mean, running_var, training, momentum, eps):
+    if not training:
+        return [*batch_norm(h, input, weight, bias, running_mean, running_var, False, momentum, eps),
+                running_mean, running_var]  # fmt: skip
+    x = wide(h, input)
+    axes = [0, *range(2, x.type.rank)]
+    mean, var, centred = moments(h, x, axes)
+    inverse = h.emit("rsqrt", h.emit("add", var, float(eps)))
+    y = h.emit("mul", centred, inverse)
+    y = affine(h, y, *(None if v is None else per_channel(h, v, x) for v in (weight, bias)))
+    count = product(x.type.shape[a] for a in axes)
+    unbiased = h.emit("mul", var, h.emit("div", h.tensor(count, x), h.tensor(count - 1, x)))
+    flat = [h.squeeze(v, axes) for v in (mean, inverse, unbiased)]
+    new = [h.emit("add", h.emit("mul", h.cast(old, x.type.dtype), 1.0 - momentum), h.emit("mul", seen, float(momentum)))
+           for old, seen in ((running_mean, flat[0]), (running_var, flat[2]))]  # fmt: skip
+    return [h.cast(y, input.type.dtype), flat[0], flat[1],
+            *(h.cast(n, o.type.dtype) for n, o in zip(new, (running_mean, running_var), strict=True))]  # fmt: skip
+
+
+@op("aten::instance_norm")
+def instance_norm(h, input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled):
+    x = wide(h, input)
+    weight, bias, mean, var = (None if v is None else per_channel(h, v, x)
+                               for v in (weight, bias, running_mean, running_var))  # fmt: skip
+    if use_input_stats:
+        y = affine(h, standardised(h, x, list(range(2, x.type.rank)), eps), weight, bias)
+    else:
+        y = scaled(h, x, mean, var, weight, bias, eps)
+    return h.cast(y, input.type.dtype)
+
+
+# -- over the last axes, or over groups of channels ------------------------------------------------------------------
+
+
+@op("aten::layer_norm")
+def layer_norm(h, input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
+    x = wide(h, input)
+    axes = list(range(x.type.rank - len(normalized_shape), x.type.rank))
+    weight, bias = (None if v is None else h.cast(v, x.type.dtype) for v in (weight, bias))
+    return h.cast(affine(h, standardised(h, x, axes, eps), *_ranked(h, x, weight, bias)), input.type.dtype)
+
+
+@op("aten::native_layer_norm")
+def native_layer_norm(h, input, normalized_shape, weight, bias, eps):
+    x = wide(h, input)
+    axes = list(range(x.type.rank - len(normalized_shape), x.type.rank))
+    mean, var, centred = moments(h, x, axes)
+    inverse = h.emit("rsqrt", h.emit("add", var, float(eps)))
+    weight, bias = (None if v is None else h.cast(v, x.type.dtype) for v in (weight, bias))
+    y = affine(h, h.emit("mul", centred, inverse), *_ranked(h, x, weight, bias))
+    return [h.cast(y, input.type.dtype), *(h.cast(v, t.dtype) for v, t in zip((mean, inverse), h.results[1:]))]
+
+
+def _ranked(h, x, *vectors):
+    return [None if v is None else h.align(v, x)[0] for v in vectors]
+
+
+@op("aten::rms_norm")
+def rms_norm(h, input, normalized_shape, weight=None, eps=None):
+    x = wide(h, input)
+    axes = list(range(x.type.rank - len(normalized_shape), x.type.rank))
+    eps = float(np.finfo(numpy_dtype(x.type.dtype)).eps) if eps is None else float(eps)
+    if len(axes) == 1:
+        y = h.emit("tract_core_rms_norm", x, axis=axes[0], eps=eps)
+    else:
+        power = h.emit("mean_reduce", h.emit("square", x), axes=axes)
+        y = h.emit("mul", x, h.emit("rsqrt", h.emit("add", power, eps)))
+    weight = None if weight is None else h.cast(weight, x.type.dtype)
+    return h.cast(affine(h, y, *_ranked(h, x, weight, None)), input.type.dtype)
+
+
+@op("aten::group_norm")
+def group_norm(h, input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
+    x = wide(h, input)
+    batch, channels, *space = x.type.shape
+    grouped = h.reshape(x, [batch, num_groups, floordiv(channels, num_groups), *space])
+    y = h.reshape(standardised(h, grouped, list(range(2, grouped.type.rank)), eps), x.type.shape)
+    y = affine(h, y, *(None if v is None else per_channel(h, v, x) for v in (weight, bias)))
+    return h.cast(y, input.type.dtype)
+
+
+@op("aten::native_group_norm")
+def native_group_norm(h, input, weight, bias, N, C, HxW, group, eps):
+    return [group_norm(h, input, group, weight, bias, eps), None, None]

@@ -1,19 +1,435 @@
-"""Element-wise math, activations, comparisons and logic."""
+"""Element-wise arithmetic, activations, comparisons, logic, bits and casts."""
 
 from __future__ import annotations
 
-from onnx_backend.registry import register as op
-from onnx_backend.registry import rows
+import math
 
-rows({"relu": "Relu", "sigmoid": "Sigmoid", "exp": "Exp", "tanh": "Tanh", "sqrt": "Sqrt", "neg": "Neg"})
+from ir.types import DType
+
+from onnx_backend.registry import pairs, rows
+from onnx_backend.registry import register as op
+
+rows({
+    "abs": "Abs", "neg": "Neg", "sign": "Sign", "sigmoid": "Sigmoid", "exp": "Exp", "tanh": "Tanh", "sqrt": "Sqrt",
+    "reciprocal": "Reciprocal", "erf": "Erf", "log": "Log", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin",
+    "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh",
+    "atanh": "Atanh", "logical_not": "Not",
+    "absolute": "Abs", "negative": "Neg", "arcsin": "Asin", "arccos": "Acos", "arctan": "Atan", "special_expit": "Sigmoid",
+})  # fmt: skip
+pairs({
+    "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual", "logical_and": "And",
+    "logical_or": "Or", "logical_xor": "Xor", "maximum": "Max", "minimum": "Min",
+})  # fmt: skip
+
+
+# -- arithmetic --------------------------------------------------------------------------------------------------------
+
+
+def scaled(h, x, factor):
+    """`x * factor` in the result's element type, where x may be a number too."""
+    if factor == 1:
+        return h.tensor(x, h.out.dtype)
+    return h.emit("Mul", x, factor) if h.is_value(x) else h.tensor(x * factor, h.out.dtype)
 
 
 @op("aten::add")
 def add(h, self, other, alpha=1):
-    other = h.tensor(other, h.out.dtype)
-    return h.emit("Add", h.tensor(self, h.out.dtype), other if alpha == 1 else h.emit("Mul", other, alpha))
+    if h.out.dtype is DType.bool:
+        return h.emit("Or", self, other)
+    return h.emit("Add", h.tensor(self, h.out.dtype), scaled(h, other, alpha))
+
+
+@op("aten::sub")
+def sub(h, self, other, alpha=1):
+    return h.emit("Sub", h.tensor(self, h.out.dtype), scaled(h, other, alpha))
+
+
+@op("aten::rsub")
+def rsub(h, self, other, alpha=1):
+    return h.emit("Sub", h.tensor(other, h.out.dtype), scaled(h, self, alpha))
 
 
 @op("aten::mul")
 def mul(h, self, other):
-    return h.emit("Mul", h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype))
+    return h.emit("And" if h.out.dtype is DType.bool else "Mul", self, other)
+
+
+@op("aten::square")
+def square(h, self):
+    return h.emit("Mul", self, self)
+
+
+@op("aten::div", "aten::divide", "aten::true_divide")
+def div(h, self, other, rounding_mode=None):
+    self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
+    if rounding_mode == "floor":
+        return floor_divide(h, self, other)
+    quotient = h.emit("Div", self, other)  # of integers: rounded to zero
+    return trunc(h, quotient) if rounding_mode == "trunc" else quotient
+
+
+@op("aten::floor_divide")
+def floor_divide(h, self, other):
+    self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
+    if h.out.dtype.kind == "uint":
+        return h.emit("Div", self, other)
+    if h.out.dtype.is_integer:
+        return h.emit("Div", h.emit("Sub", self, h.emit("Mod", self, other)), other)
+    # the remainder comes off first: 1.0 // 0.1 is 9, although 1.0 / 0.1 rounds to 10
+    rest = h.emit("Mod", self, other, fmod=1)
+    whole = h.emit("Div", h.emit("Sub", self, rest), other)
+    down = h.cast(opposite(h, rest, other), h.out.dtype)
+    result = h.emit("Round", h.emit("Sub", whole, down))
+    if never_zero(other):
+        return result
+    return h.emit("Where", h.emit("Equal", other, 0), h.emit("Div", self, other), result)
+
+
+def opposite(h, rest, other):
+    """True where a remainder is not zero and its sign is not the divisor's."""
+    if other.array is not None and other.array.size == 1:
+        return h.emit("Less" if other.array.item() > 0 else "Greater", rest, 0)
+    return h.emit("Less", h.emit("Mul", h.emit("Sign", rest), h.emit("Sign", other)), 0)
+
+
+def never_zero(x):
+    return x.array is not None and bool((x.array != 0).all())
+
+
+@op("aten::remainder")
+def remainder(h, self, other):
+    self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
+    if not h.out.dtype.is_float:
+        return h.emit("Mod", self, other)  # the sign of the divisor
+    rest = h.emit("Mod", self, other, fmod=1)  # the sign of the dividend
+    return h.emit("Where", opposite(h, rest, other), h.emit("Add", rest, other), rest)
+
+
+@op("aten::fmod")
+def fmod(h, self, other):
+    return h.emit("Mod", h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype), fmod=1)
+
+
+@op("aten::pow", "aten::float_power")
+def power(h, self, exponent):
+    if h.is_value(exponent) or not h.is_value(self):
+        return h.emit("Pow", h.tensor(self, h.out.dtype), h.tensor(exponent, h.out.dtype))
+    self = h.cast(self, h.out.dtype)
+    if exponent == 1:
+        return self
+    if h.out.dtype.is_integer:
+        return repeated(h, self, exponent)
+    direct = {0.5: "Sqrt", -1: "Reciprocal"}.get(exponent)
+    return h.emit(direct, self) if direct else h.emit("Pow", self, exponent)
+
+
+def repeated(h, base, exponent):
+    """An integer power by squaring: onnxruntime's Pow goes through float64 and loses digits past 2^53."""
+    result = None
+    while exponent:
+        if exponent % 2:
+            result = base if result is None else h.emit("Mul", result, base)
+        exponent //= 2
+        base = h.emit("Mul", base, base) if exponent else base
+    return h.full(h.out.shape, 1, h.out.dtype) if result is None else result
+
+
+@op("aten::exp2", "aten::special_exp2")
+def exp2(h, self):
+    return h.emit("Pow", h.const(2, self), self)
+
+
+@op("aten::rsqrt")
+def rsqrt(h, self):
+    return h.emit("Reciprocal", h.emit("Sqrt", self))
+
+
+@op("aten::log2")
+def log2(h, self):
+    return h.emit("Div", h.emit("Log", self), math.log(2))
+
+
+@op("aten::log10")
+def log10(h, self):
+    return h.emit("Div", h.emit("Log", self), math.log(10))
+
+
+@op("aten::deg2rad")
+def deg2rad(h, self):
+    return h.emit("Mul", self, math.pi / 180)
+
+
+@op("aten::rad2deg")
+def rad2deg(h, self):
+    return h.emit("Mul", self, 180 / math.pi)
+
+
+@op("aten::addcmul")
+def addcmul(h, self, tensor1, tensor2, value=1):
+    return h.emit("Add", self, scaled(h, h.emit("Mul", tensor1, tensor2), value))
+
+
+@op("aten::addcdiv")
+def addcdiv(h, self, tensor1, tensor2, value=1):
+    return h.emit("Add", self, scaled(h, h.emit("Div", tensor1, tensor2), value))
+
+
+@op("aten::lerp")
+def lerp(h, self, end, weight):
+    return h.emit("Add", self, h.emit("Mul", h.emit("Sub", end, self), weight))
+
+
+# -- rounding ----------------------------------------------------------------------------------------------------------
+
+
+@op("aten::floor")
+def floor(h, self):
+    return h.emit("Floor", self) if self.type.dtype.is_float else self
+
+
+@op("aten::ceil")
+def ceil(h, self):
+    return h.emit("Ceil", self) if self.type.dtype.is_float else self
+
+
+@op("aten::trunc", "aten::fix")
+def trunc(h, self):
+    if not self.type.dtype.is_float:
+        return self
+    return h.emit("Where", h.emit("Less", self, 0), h.emit("Ceil", self), h.emit("Floor", self))
+
+
+@op("aten::frac")
+def frac(h, self):
+    return h.emit("Mod", self, 1, fmod=1)
+
+
+@op("aten::round")
+def round_(h, self, decimals=0):
+    if not self.type.dtype.is_float:
+        return self if decimals >= 0 else h.refuse("decimals < 0 of integers")
+    if decimals == 0:
+        return h.emit("Round", self)  # half to even, as in torch
+    up, down = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
+    factor = 10.0 ** abs(decimals)
+    return h.emit(down, h.emit("Round", h.emit(up, self, factor)), factor)
+
+
+# -- signs, nan and extremes -------------------------------------------------------------------------------------------
+
+
+@op("aten::positive")
+def positive(h, self):
+    return self
+
+
+@op("aten::sgn")
+def sgn(h, self):
+    return h.emit("Sign", self)
+
+
+@op("aten::signbit")
+def signbit(h, self):
+    if not self.type.dtype.is_float:
+        return h.emit("Less", self, 0) if self.type.dtype.kind == "int" else h.full(h.out.shape, False, DType.bool)
+    return h.emit("Or", h.emit("Less", self, 0), h.emit("Less", h.emit("Reciprocal", self), 0))  # 1 / -0.0 is -inf
+
+
+@op("aten::copysign")
+def copysign(h, self, other):
+    self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
+    size = h.emit("Abs", self)
+    return h.emit("Where", signbit(h, other), h.emit("Neg", size), size)
+
+
+@op("aten::fmax")
+def fmax(h, self, other, extreme="Max"):
+    both = h.emit(extreme, self, other)
+    if not h.out.dtype.is_float:
+        return both
+    kept = h.emit("Where", h.emit("IsNaN", other), self, both)
+    return h.emit("Where", h.emit("IsNaN", self), other, kept)
+
+
+@op("aten::fmin")
+def fmin(h, self, other):
+    return fmax(h, self, other, "Min")
+
+
+def everywhere(h, truth):
+    return h.full(h.out.shape, truth, DType.bool)
+
+
+@op("aten::isnan")
+def isnan(h, self):
+    return h.emit("IsNaN", self) if self.type.dtype.is_float else everywhere(h, False)
+
+
+@op("aten::isinf")
+def isinf(h, self, positive=True, negative=True):
+    if not self.type.dtype.is_float:
+        return everywhere(h, False)
+    return h.emit("IsInf", self, detect_positive=positive, detect_negative=negative)
+
+
+@op("aten::isposinf")
+def isposinf(h, self):
+    return isinf(h, self, negative=False)
+
+
+@op("aten::isneginf")
+def isneginf(h, self):
+    return isinf(h, self, positive=False)
+
+
+@op("aten::isfinite")
+def isfinite(h, self):
+    if not self.type.dtype.is_float:
+        return everywhere(h, True)
+    return h.emit("Less", h.emit("Abs", self), math.inf)  # false of nan
+
+
+@op("aten::nan_to_num")
+def nan_to_num(h, self, nan=None, posinf=None, neginf=None):
+    dtype = self.type.dtype
+    if not dtype.is_float:
+        return self
+    largest = LARGEST[dtype]
+    high, low = largest if posinf is None else posinf, -largest if neginf is None else neginf
+    if posinf is None and neginf is None:
+        result = h.emit("Clip", self, -largest, largest)
+    else:
+        result = h.emit("Where", isinf(h, self, negative=False), h.const(high, self), self)
+        result = h.emit("Where", isinf(h, self, positive=False), h.const(low, self), result)
+    return h.emit("Where", h.emit("IsNaN", self), h.const(nan or 0.0, self), result)
+
+
+LARGEST = {
+    DType.float16: 65504.0,
+    DType.bfloat16: 3.3895313892515355e38,
+    DType.float32: 3.4028234663852886e38,
+    DType.float64: 1.7976931348623157e308,
+}
+
+
+@op("aten::heaviside")
+def heaviside(h, self, values):
+    return h.emit("Where", h.emit("Equal", self, 0), values, h.cast(h.emit("Greater", self, 0), h.out.dtype))
+
+
+# -- comparisons and choice --------------------------------------------------------------------------------------------
+
+
+@op("aten::ne", "aten::not_equal")
+def ne(h, self, other):
+    return h.emit("Not", h.emit("Equal", self, other))
+
+
+@op("aten::isclose")
+def isclose(h, self, other, rtol=1e-5, atol=1e-8, equal_nan=False):
+    same = h.emit("Equal", self, other)
+    if not self.type.dtype.is_float:
+        self, other = h.cast(self, DType.float64), h.cast(other, DType.float64)
+    room = h.emit("Add", h.emit("Mul", h.emit("Abs", other), abs(rtol)), atol)
+    gap = h.emit("Abs", h.emit("Sub", self, other))
+    near = h.emit("And", isfinite(h, gap), h.emit("LessOrEqual", gap, room))
+    close = h.emit("Or", same, near)
+    if not equal_nan:
+        return close
+    return h.emit("Or", close, h.emit("And", h.emit("IsNaN", self), h.emit("IsNaN", other)))
+
+
+@op("aten::where")
+def where(h, condition, self, other):
+    condition = h.cast(condition, DType.bool)
+    return h.emit("Where", condition, h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype))
+
+
+@op("aten::masked_fill")
+def masked_fill(h, self, mask, value):
+    return h.emit("Where", h.cast(mask, DType.bool), h.tensor(value, h.out.dtype), self)
+
+
+@op("aten::clamp", "aten::clip")
+def clamp(h, self, min=None, max=None):
+    if not any(h.is_value(b) and b.type.rank for b in (min, max)):
+        bounds = [None if b is None else h.tensor(b, h.out.dtype) for b in (min, max)]
+        return h.emit("Clip", self, *bounds)
+    low = self if min is None else h.emit("Max", self, h.tensor(min, h.out.dtype))
+    return low if max is None else h.emit("Min", low, h.tensor(max, h.out.dtype))
+
+
+@op("aten::clamp_min")
+def clamp_min(h, self, min):
+    return clamp(h, self, min=min)
+
+
+@op("aten::clamp_max")
+def clamp_max(h, self, max):
+    return clamp(h, self, max=max)
+
+
+# -- bits --------------------------------------------------------------------------------------------------------------
+
+
+def bits(h, logic, bitwise, self, other):
+    self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
+    return h.emit(logic if h.out.dtype is DType.bool else bitwise, self, other)
+
+
+@op("aten::bitwise_and", "aten::__and__")
+def bitwise_and(h, self, other):
+    return bits(h, "And", "BitwiseAnd", self, other)
+
+
+@op("aten::bitwise_or", "aten::__or__")
+def bitwise_or(h, self, other):
+    return bits(h, "Or", "BitwiseOr", self, other)
+
+
+@op("aten::bitwise_xor", "aten::__xor__")
+def bitwise_xor(h, self, other):
+    return bits(h, "Xor", "BitwiseXor", self, other)
+
+
+@op("aten::bitwise_not")
+def bitwise_not(h, self):
+    if self.type.dtype is DType.bool:
+        return h.emit("Not", self)
+    return h.emit("BitwiseNot", self) if h.has("BitwiseNot") else h.emit("Sub", h.const(-1, self), self)
+
+
+@op("aten::bitwise_left_shift", "aten::__lshift__")
+def bitwise_left_shift(h, self, other):
+    return h.emit("Mul", h.tensor(self, h.out.dtype), power_of_two(h, other))
+
+
+@op("aten::bitwise_right_shift", "aten::__rshift__")
+def bitwise_right_shift(h, self, other):
+    return floor_divide(h, self, power_of_two(h, other))
+
+
+def power_of_two(h, exponent):
+    if h.is_value(exponent):
+        return h.cast(h.emit("Pow", h.const(2, DType.int64), h.cast(exponent, DType.int64)), h.out.dtype)
+    return h.const(1 << exponent, h.out.dtype)
+
+
+# -- casts and copies --------------------------------------------------------------------------------------------------
+
+
+@op("aten::to", "aten::_to_copy", "aten::type_as", "prims::convert_element_type", "aten::clone", "aten::alias",
+    "aten::detach", "aten::lift_fresh_copy", "aten::contiguous", "prims::device_put")  # fmt: skip
+def to(h, self, **_):
+    """Where and how the data lies (device, layout, memory format) has no form in ONNX: only the dtype remains."""
+    return h.cast(self, h.out.dtype)
+
+
+@op("aten::copy")
+def copy(h, self, src, non_blocking=False):
+    return h.expand(h.cast(src, h.out.dtype), h.out.shape)
+
+
+@op("aten::fill")
+def fill(h, self, value):
+    return h.full(h.out.shape, value, h.out.dtype)

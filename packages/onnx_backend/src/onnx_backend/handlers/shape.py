@@ -199,7 +199,7 @@ def slice_(h, self, dim=0, start=None, end=None, step=1):
     axis = h.axis(dim, self)
     if step == 1 and self.type.shape == h.out.shape:
         return self
-    return h.slice(self, axis, start or 0, END if end is None else end, step, h.out.shape[axis])
+    return h.slice(self, axis, 0 if start is None else start, END if end is None else end, step, h.out.shape[axis])
 
 
 @op("aten::select", "aten::select_copy")

@@ -1,0 +1,19 @@
+"""What `optimize=True` does to a program's blocks before they become source: one pass a file, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from eager_backend.passes.inplace import write_in_place
+from eager_backend.passes.scalars import bind_scalars
+from eager_backend.steps import Block
+
+if TYPE_CHECKING:
+    from eager_backend.helper import EagerHelper
+
+BlockPass = Callable[["EagerHelper", Block], None]
+
+PASSES: Mapping[str, BlockPass] = {"scalars": bind_scalars, "inplace": write_in_place}
+
+__all__ = ["PASSES", "BlockPass"]

@@ -1,0 +1,92 @@
+"""Element-wise results take the place of an operand that nothing reads afterwards: no allocation, memory in cache.
+
+The importer makes in-place ops functional; this gives them back, and finds those that the model did not write. An
+operand may be written over if this block made it, as memory of its own, and every other reader of it made memory of
+its own too, so that no view of it can be alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from ir.types import DType
+from torch import Tensor
+
+from eager_backend.steps import Block, Slot, Step
+
+if TYPE_CHECKING:
+    from eager_backend.helper import EagerHelper
+
+_VF: Any = torch._C._VariableFunctions
+_NN: Any = torch._C._nn
+
+
+def _methods(names: str) -> dict[Any, Any]:
+    return {getattr(Tensor, n): getattr(Tensor, f"{n}_") for n in names.split()}
+
+
+IN_PLACE: Mapping[Any, Any] = {
+    **_methods(
+        "abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc erfinv exp exp2 expm1 floor frac lgamma log "
+        "log10 log1p log2 neg reciprocal relu rsqrt sigmoid sign sin sinc sinh sqrt square tan tanh trunc"
+    ),
+    **{getattr(_VF, n): getattr(Tensor, f"{n}_") for n in "add sub mul div clamp clamp_min clamp_max pow".split()},
+    **{getattr(_NN, n): getattr(_NN, f"{n}_") for n in "elu hardsigmoid hardswish hardtanh leaky_relu silu".split()},
+}
+COMMUTATIVE = (_VF.add, _VF.mul)
+
+# Calls whose results are memory of their own, whatever they are given.
+_FRESH: frozenset[Any] = frozenset({
+    *IN_PLACE,
+    *(getattr(_VF, n) for n in (
+        "conv1d conv2d conv3d conv_transpose1d conv_transpose2d matmul mm bmm addmm baddbmm batch_norm layer_norm "
+        "group_norm rms_norm softmax log_softmax mean sum amax amin argmax argmin var std cat stack embedding max_pool1d "
+        "max_pool2d avg_pool1d where masked_fill maximum minimum eq ne lt le gt ge rsub pow cumsum index_select gather "
+        "arange zeros ones full zeros_like ones_like full_like"
+    ).split()),
+    *(getattr(_NN, n) for n in (
+        "linear gelu glu softplus mish relu6 avg_pool2d adaptive_avg_pool2d scaled_dot_product_attention "
+        "upsample_bilinear2d upsample_nearest2d log_sigmoid"
+    ).split()),
+    Tensor.size,
+})  # fmt: skip
+
+
+def write_in_place(h: EagerHelper, block: Block) -> None:
+    """Rewrite the block's steps."""
+    last: dict[Slot, int] = {}
+    aliased: set[Slot] = set(block.results)
+    owned: set[Slot] = set()
+    for i, step in enumerate(block.steps):
+        fresh = step.fn in _FRESH
+        for v in step.reads():
+            if isinstance(v, Slot):
+                last[v] = i
+                if not fresh:
+                    aliased.add(v)
+        if fresh:
+            owned.update(o for o in step.outputs if isinstance(o, Slot))
+    steps: list[Step] = []
+    for i, step in enumerate(block.steps):
+        free = {s for s in step.reads() if isinstance(s, Slot) and last[s] == i} & owned - aliased
+        steps.append(_written(step, free) if free and step.fn in IN_PLACE else step)
+    block.steps = steps
+
+
+def _written(step: Step, free: set[Slot]) -> Step:
+    result = step.outputs[0]
+    args = step.args
+    swapped = (args[1], args[0]) if step.fn in COMMUTATIVE and len(args) == 2 and not step.kwargs else args
+    for order in (args, swapped):
+        target = order[0]
+        if not isinstance(target, Slot) or target not in free or not isinstance(result, Slot):
+            continue
+        once = sum(v is target for v in step.reads()) == 1
+        if once and target.type == result.type and target.type.dtype in (DType.float32, DType.float64):
+            return replace(step, fn=IN_PLACE[step.fn], args=order)
+    return step
+
+

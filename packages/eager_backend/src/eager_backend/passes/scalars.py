@@ -1,0 +1,48 @@
+"""Python numbers beside a tensor become 0-d tensors made once: torch wraps a number anew at every call.
+
+`x * 2.0` on a small tensor takes 1.9 us, with the 2.0 in a tensor 0.9 us. The same kernel sees the same bits: torch
+casts a wrapped number to the element type of the other operand before it computes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from ir.types import DType
+
+from eager_backend.steps import Block, Slot, Step
+
+if TYPE_CHECKING:
+    from eager_backend.helper import EagerHelper
+
+_VF = torch._C._VariableFunctions
+_PLAIN = (_VF.add, _VF.sub, _VF.mul, _VF.div)
+_LIMIT = 2**24  # float32 holds every integer below
+
+
+def bind_scalars(h: EagerHelper, block: Block) -> None:
+    """Rewrite the block's steps; on the CPU and in float32 and float64 only, where the kernels are the same."""
+    if h.target.device.type == "cpu" and h.target.dtype is None:
+        block.steps = [_bound(h, step) for step in block.steps]
+
+
+def _bound(h: EagerHelper, step: Step) -> Step:
+    if step.fn not in _PLAIN or step.kwargs or len(step.args) != 2:
+        return step
+    x, number = step.args
+    if not isinstance(x, Slot) or x.type.dtype not in (DType.float32, DType.float64) or not _fits(number):
+        return step
+    if not isinstance(step.outputs[0], Slot) or step.outputs[0].type.dtype is not x.type.dtype:
+        return step
+    return replace(step, args=(x, h.number_tensor(float(number), x.type.dtype)))
+
+
+def _fits(number: Any) -> bool:
+    if isinstance(number, float):
+        return math.isfinite(number)
+    return type(number) is int and abs(number) < _LIMIT
+
+

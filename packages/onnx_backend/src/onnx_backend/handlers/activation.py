@@ -1,0 +1,160 @@
+"""The activations among the element-wise ops."""
+
+from __future__ import annotations
+
+import math
+
+from onnx_backend.registry import register as op
+from onnx_backend.registry import rows
+
+rows({"mish": "Mish"}, since_version=18)
+rows({"hardswish": "HardSwish"}, since_version=14)
+rows({"softsign": "Softsign"})
+
+
+@op("aten::relu")
+def relu(h, self):
+    return h.emit("Relu", self) if self.type.dtype.is_float else h.emit("Max", self, 0)
+
+
+@op("aten::relu6")
+def relu6(h, self):
+    return h.emit("Clip", self, 0, 6)
+
+
+@op("aten::hardtanh")
+def hardtanh(h, self, min_val=-1, max_val=1):
+    return h.emit("Clip", self, min_val, max_val)
+
+
+@op("aten::hardsigmoid")
+def hardsigmoid(h, self):
+    return h.emit("HardSigmoid", self, alpha=1 / 6, beta=0.5)
+
+
+@op("aten::hardswish")
+def hardswish(h, self):
+    return h.emit("Mul", self, hardsigmoid(h, self))
+
+
+@op("aten::silu")
+def silu(h, self):
+    return h.emit("Mul", self, h.emit("Sigmoid", self))
+
+
+@op("aten::mish")
+def mish(h, self):
+    return h.emit("Mul", self, h.emit("Tanh", h.emit("Softplus", self)))
+
+
+@op("aten::gelu", since_version=20)
+def gelu(h, self, approximate="none"):
+    return h.emit("Gelu", self, approximate=approximate)
+
+
+@op("aten::gelu")
+def gelu_13(h, self, approximate="none"):
+    """In the order of operations that onnxruntime fuses."""
+    if approximate == "tanh":
+        cubed = h.emit("Add", self, h.emit("Mul", h.emit("Pow", self, 3.0), 0.044715))
+        gate = h.emit("Tanh", h.emit("Mul", cubed, math.sqrt(2 / math.pi)))
+    else:
+        gate = h.emit("Erf", h.emit("Div", self, math.sqrt(2)))
+    return h.emit("Mul", h.emit("Mul", self, h.emit("Add", gate, 1)), 0.5)
+
+
+@op("aten::elu")
+def elu(h, self, alpha=1.0, scale=1.0, input_scale=1.0):
+    if input_scale == 1:
+        return h.emit("Elu", self, alpha=alpha) if scale == 1 else h.emit("Selu", self, alpha=alpha, gamma=scale)
+    bent = h.emit("Elu", h.emit("Mul", self, input_scale), alpha=alpha)
+    return h.emit("Mul", h.emit("Where", h.emit("Greater", self, 0), self, bent), scale)
+
+
+@op("aten::selu")
+def selu(h, self):
+    return h.emit("Selu", self)
+
+
+@op("aten::celu")
+def celu(h, self, alpha=1.0):
+    return h.emit("Celu", self, alpha=alpha)
+
+
+@op("aten::leaky_relu")
+def leaky_relu(h, self, negative_slope=0.01):
+    return h.emit("LeakyRelu", self, alpha=negative_slope)
+
+
+@op("aten::rrelu")
+def rrelu(h, self, lower=1 / 8, upper=1 / 3, training=False, generator=None):
+    if training:
+        h.refuse("training draws a random slope for each element")
+    return h.emit("LeakyRelu", self, alpha=(lower + upper) / 2)
+
+
+@op("aten::prelu", "aten::_prelu_kernel")
+def prelu(h, self, weight):
+    if weight.type.rank == 1 and self.type.rank > 1:
+        weight = h.reshape(weight, [*weight.type.shape, *[1] * (self.type.rank - 2)])
+    return h.emit("PRelu", self, weight)
+
+
+@op("aten::softplus")
+def softplus(h, self, beta=1, threshold=20):
+    inner = self if beta == 1 else h.emit("Mul", self, beta)
+    soft = h.emit("Softplus", inner)
+    soft = soft if beta == 1 else h.emit("Div", soft, beta)
+    if threshold >= 20:  # from there on the two agree to the last digit of float32
+        return soft
+    return h.emit("Where", h.emit("Greater", inner, threshold), self, soft)
+
+
+@op("aten::log_sigmoid")
+def log_sigmoid(h, self):
+    return h.emit("Neg", h.emit("Softplus", h.emit("Neg", self)))
+
+
+@op("aten::log_sigmoid_forward")
+def log_sigmoid_forward(h, self):
+    return log_sigmoid(h, self), None  # the buffer serves the backward pass only
+
+
+@op("aten::hardshrink")
+def hardshrink(h, self, lambd=0.5):
+    return h.emit("Where", h.emit("LessOrEqual", h.emit("Abs", self), lambd), h.const(0, self), self)
+
+
+@op("aten::softshrink")
+def softshrink(h, self, lambd=0.5):
+    return h.emit("Sub", self, h.emit("Clip", self, -lambd, lambd))
+
+
+@op("aten::threshold")
+def threshold(h, self, threshold, value):
+    return h.emit("Where", h.emit("LessOrEqual", self, threshold), h.const(value, self), self)
+
+
+@op("aten::glu")
+def glu(h, self, dim=-1):
+    axis = h.axis(dim, self)
+    value, gate = h.split(self, [self.type.shape[axis] // 2] * 2, axis)
+    return h.emit("Mul", value, h.emit("Sigmoid", gate))
+
+
+@op("aten::logit", "aten::special_logit")
+def logit(h, self, eps=None):
+    x = self if eps is None else h.emit("Clip", self, eps, 1 - eps)
+    return h.emit("Log", h.emit("Div", x, h.emit("Sub", h.const(1, x), x)))
+
+
+@op("aten::sinc", "aten::special_sinc")
+def sinc(h, self):
+    angle = h.emit("Mul", self, math.pi)
+    wave = h.emit("Div", h.emit("Sin", angle), angle)
+    return h.emit("Where", h.emit("Equal", self, 0), h.const(1, self), wave)
+
+
+@op("aten::tanhshrink")
+def tanhshrink(h, self):
+    return h.emit("Sub", self, h.emit("Tanh", self))

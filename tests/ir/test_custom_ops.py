@@ -1,0 +1,101 @@
+"""Custom ops in plain torch, and what the importer makes of them."""
+
+from __future__ import annotations
+
+import ir
+import pytest
+import torch
+from torch import Tensor
+
+
+@ir.custom_op("tests::swish")
+def swish(x: Tensor, beta: float = 1.0) -> Tensor:
+    return x * torch.sigmoid(beta * x)
+
+
+@ir.custom_op("tests::minmax")
+def minmax(x: Tensor, dims: list[int], bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    x = x if bias is None else x + bias
+    return x.amin(dims), x.amax(dims)
+
+
+@ir.custom_op("tests::same")
+def same(x: Tensor) -> Tensor:
+    return x
+
+
+def test_it_works_in_plain_torch():
+    x = torch.randn(3)
+    assert torch.equal(swish(x, 2.0), x * torch.sigmoid(2 * x))
+    assert torch.equal(torch.ops.tests.swish(x), swish(x))
+    low, high = minmax(torch.arange(6.0).reshape(2, 3), [0], bias=torch.ones(3))
+    assert low.tolist() == [1, 2, 3] and high.tolist() == [4, 5, 6]
+    assert same(x).data_ptr() != x.data_ptr()
+
+
+def test_gradients_follow_from_the_body():
+    assert torch.autograd.gradcheck(lambda x: swish(x, 1.5), torch.randn(3, dtype=torch.double, requires_grad=True))
+    x = torch.randn(2, 3, requires_grad=True)
+    bias = torch.randn(3, requires_grad=True)
+    sum(r.sum() for r in minmax(x, [1], bias)).backward()
+    expected = torch.autograd.grad(sum(r.sum() for r in minmax.__wrapped__(x, [1], bias)), (x, bias))
+    assert torch.allclose(x.grad, expected[0]) and torch.allclose(bias.grad, expected[1])
+
+
+def test_torch_compile_and_opcheck():
+    compiled = torch.compile(lambda x: swish(x, 2.0) + 1, backend="eager", fullgraph=True)
+    x = torch.randn(4)
+    assert torch.allclose(compiled(x), swish(x, 2.0) + 1)
+    torch.library.opcheck(torch.ops.tests.swish.default, (torch.randn(3, requires_grad=True), 2.0))
+    torch.library.opcheck(torch.ops.tests.minmax.default, (torch.randn(2, 3), [0]))
+
+
+def test_it_is_one_node_with_a_named_body():
+    graph = ir.capture(lambda x: swish(x, 2.0), (torch.randn(4, 3),), dynamic_shapes=({0: "n"},))
+    (node,) = graph.nodes
+    assert node.op == "tests::swish" and node.args["beta"] == 2.0
+    body = graph.context.body(node)
+    assert body.name == "tests::swish" and [n.op for n in body.graph.nodes] == [
+        "aten::mul", "aten::sigmoid", "aten::mul",
+    ]  # fmt: skip
+    assert str(body.graph.inputs[0].type) == "f32[n, 3]"
+
+
+def test_optional_tensors_lists_and_several_results():
+    for args in ((torch.ones(2, 3), [0, 1]), (torch.ones(2, 3), [1], torch.ones(3))):
+        graph = ir.check(ir.capture(lambda *a: minmax(*a), args))
+        (node,) = graph.nodes
+        body = graph.context.body(node)
+        assert len(body.graph.inputs) == sum(isinstance(a, Tensor) for a in args) and len(node.outputs) == 2
+
+
+def test_an_op_of_somebody_else_can_be_given_a_body():
+    torch.library.define("tests::opaque", "(Tensor x) -> Tensor")
+    torch.library.impl("tests::opaque", "CPU")(lambda x: torch.from_numpy(x.numpy() * 2))
+    torch.library.register_fake("tests::opaque")(lambda x: torch.empty_like(x))
+    handle = ir.op("tests::opaque")
+    graph = ir.capture(lambda x: torch.ops.tests.opaque(x), (torch.ones(2),))
+    assert graph.context.body(graph.nodes[0]) is None
+    handle.body(lambda x: x * 2)
+    graph = ir.capture(lambda x: handle(x), (torch.ones(2),))
+    assert graph.context.body(graph.nodes[0]).name == "tests::opaque"
+
+
+def test_an_op_that_torch_does_not_know():
+    with pytest.raises(ValueError, match="import what defines it"):
+        ir.op("tests::nowhere")
+
+
+def test_kernels_and_fakes_can_be_replaced():
+    @ir.custom_op("tests::host")
+    def host(x: Tensor) -> Tensor:
+        return torch.from_numpy(x.numpy() + 1)
+
+    @host.register_fake
+    def _(x):
+        return torch.empty_like(x)
+
+    host.body(lambda x: x + 1)
+    graph = ir.capture(lambda x: host(x), (torch.ones(2),))
+    assert [n.op for n in graph.context.body(graph.nodes[0]).graph.nodes] == ["aten::add"]
+    assert host(torch.ones(2)).tolist() == [2, 2]

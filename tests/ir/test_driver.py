@@ -1,0 +1,141 @@
+"""The driver: handlers, bodies, refusals, and what is missing, all at once."""
+
+from __future__ import annotations
+
+import ir
+import pytest
+import torch
+from torch import nn
+
+from tests.ir.toy import Toy
+
+
+def lowered(fn, args, handlers, **options):
+    target = Toy()
+    for op, handler in handlers.items():
+        target.registry.add(op, handler)
+    return ir.export(fn, args, target=target, **options).artifact
+
+
+X = torch.ones(2, 3)
+
+
+def test_arguments_reach_the_handler_by_name():
+    def softmax(h, self, dim, dtype=None):
+        return h.emit("softmax", self, axis=h.axis(dim, self))
+
+    assert lowered(lambda x: x.softmax(-1), (X,), {"aten::softmax": softmax}) == ["softmax(x, axis=1)"]
+
+
+def test_an_argument_that_a_handler_does_not_know_is_refused_by_name():
+    def add(h, self, other):
+        return h.emit("add", self, other)
+
+    assert lowered(lambda x: x + x, (X,), {"aten::add": add}) == ["add(x, x)"]
+    with pytest.raises(ir.RefusedError, match=r"alpha=2.*test_driver.py"):
+        lowered(lambda x: torch.add(x, x, alpha=2), (X,), {"aten::add": add})
+
+
+def test_handlers_of_a_call_come_first():
+    target = Toy()
+    target.registry.add("aten::sin", lambda h, self: h.emit("sin", self))
+    mine = {"aten::sin": lambda h, self: h.emit("mine", self)}
+    assert ir.export(lambda x: torch.sin(x), (X,), target=target, handlers=mine).artifact == ["mine(x)"]
+    assert ir.export(lambda x: torch.sin(x), (X,), target=target).artifact == ["sin(x)"]
+
+
+def test_a_decomposition_is_inlined_where_there_is_no_handler():
+    lines = lowered(lambda x: nn.functional.silu(x), (X,), {
+        "aten::sigmoid": lambda h, self: h.emit("sigmoid", self),
+        "aten::mul": lambda h, self, other: h.emit("mul", self, other),
+    })  # fmt: skip
+    assert lines == ["sigmoid(x)", "mul(x, sigmoid(x))"]
+
+
+def test_a_refusal_falls_back_to_the_decomposition_or_says_both_reasons():
+    def silu(h, self):
+        h.refuse("it does not like silu")
+
+    parts = {
+        "aten::sigmoid": lambda h, self: h.emit("sigmoid", self),
+        "aten::mul": lambda h, self, other: h.emit("mul", self, other),
+    }
+    assert len(lowered(nn.functional.silu, (X,), {"aten::silu": silu, **parts})) == 2
+
+    def sigmoid(h, self):
+        h.refuse("nor sigmoid")
+
+    with pytest.raises(ir.RefusedError, match=r"(?s)does not like silu.*nor sigmoid"):
+        lowered(nn.functional.silu, (X,), {"aten::silu": silu, **parts, "aten::sigmoid": sigmoid})
+
+
+def test_a_handler_with_the_wrong_dtype_is_a_defect_that_is_found():
+    with pytest.raises(ir.ExportError, match="cast"):
+        lowered(lambda x: x > 0, (X,), {"aten::gt": lambda h, self, other: self})
+
+
+def test_an_unused_result_may_be_left_out_a_used_one_may_not():
+    handlers = {"aten::max": lambda h, self, dim, keepdim: (h.emit("max", self), None)}
+    assert lowered(lambda x: x.max(0)[0], (X,), handlers) == ["max(x)"]
+    with pytest.raises(ir.RefusedError, match="max"):
+        lowered(lambda x: x.max(0)[1], (X,), handlers)
+
+
+for _name in ("first", "second", "third"):
+    torch.library.define(f"unknown::{_name}", "(Tensor x, float a=1.0) -> Tensor")
+    torch.library.impl(f"unknown::{_name}", "CompositeExplicitAutograd")(lambda x, a=1.0: x.clone())
+    torch.library.register_fake(f"unknown::{_name}")(lambda x, a=1.0: torch.empty_like(x))
+
+
+class Unknown(nn.Module):
+    def forward(self, x):
+        x = torch.ops.unknown.first(x)
+        x = torch.ops.unknown.second(x) + torch.ops.unknown.second(x)
+        return torch.ops.unknown.third(x, 2.0)
+
+
+def test_everything_missing_is_one_error_before_any_work(tmp_path):
+    path = tmp_path / "model.toy"
+    path.write_text("older")
+    called = []
+    handlers = {"aten::add": lambda h, self, other, alpha=1: called.append(1) or self,
+                "unknown::fourth": lambda h, x: x}  # fmt: skip
+    with pytest.raises(ir.UnsupportedOpsError) as caught:
+        lowered(Unknown(), (X,), handlers, path=path)
+    assert [(m.op, m.count) for m in caught.value.missing] == [
+        ("unknown::first", 1), ("unknown::second", 2), ("unknown::third", 1),
+    ]  # fmt: skip
+    text = str(caught.value)
+    assert "test_driver.py" in text and "torch.ops.unknown.first(x)" in text
+    assert "unknown::fourth" in text and '@ir.op("unknown::third").handler("toy")' in text and "def _(h, x, a)" in text
+    assert not called and path.read_text() == "older" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_write_leaves_the_older_file(tmp_path):
+    class Broken(Toy):
+        def write(self, artifact, path):
+            path.write_text("half")
+            raise OSError("disk full")
+
+    path = tmp_path / "model.toy"
+    path.write_text("older")
+    target = Broken()
+    target.registry.add("aten::sin", lambda h, self: h.emit("sin", self))
+    with pytest.raises(OSError, match="disk full"):
+        ir.export(lambda x: torch.sin(x), (X,), target=target, path=path)
+    assert path.read_text() == "older" and list(tmp_path.iterdir()) == [path]
+    ir.export(lambda x: torch.sin(x), (X,), target=Toy_with_sin(), path=path)
+    assert path.read_text() == "sin(x)" and list(tmp_path.iterdir()) == [path]
+
+
+def Toy_with_sin():
+    target = Toy()
+    target.registry.add("aten::sin", lambda h, self: h.emit("sin", self))
+    return target
+
+
+def test_a_target_that_is_not_installed_names_its_package():
+    with pytest.raises(ir.PluginError, match="known names"):
+        ir.export(lambda x: torch.sin(x), (X,), target="nonsense")
+    with pytest.raises(TypeError, match="opset"):
+        ir.export(lambda x: torch.sin(x), (X,), target=Toy(), opset=3)

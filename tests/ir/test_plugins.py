@@ -1,0 +1,61 @@
+"""Plugins: order of loading, first wins, nothing imported unless asked for."""
+
+from __future__ import annotations
+
+import sys
+
+import ir
+import pytest
+from ir import plugins
+from ir.registry import registry
+
+SOURCE = 'from ir.registry import registry\n@registry("toyplug").register("a::b")\ndef _(h, x): return "{name}"\n'
+
+
+@pytest.fixture
+def modules(tmp_path, monkeypatch):
+    for name in ("plug_one", "plug_two", "plug_three"):
+        (tmp_path / f"{name}.py").write_text(SOURCE.format(name=name))
+    (tmp_path / "plug_broken.py").write_text("raise RuntimeError('no')")
+    info = tmp_path / "toyplug-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toyplug\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[ir.handlers]\nthree = plug_three\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    registry("toyplug").entries.clear()
+    for name in [n for n in sys.modules if n.startswith("plug_")]:
+        del sys.modules[name]
+
+
+def winner():
+    return registry("toyplug").lookup("a::b").fn(None, None)
+
+
+def test_explicit_then_environment_then_entry_points_first_wins(modules, monkeypatch):
+    monkeypatch.setenv(plugins.VARIABLE, "plug_two")
+    loaded = plugins.load(["plug_one"], discover=True)
+    assert [(p.module, p.source) for p in loaded] == [
+        ("plug_one", "explicit"), ("plug_two", "environment"), ("plug_three", "entry point"),
+    ]  # fmt: skip
+    assert winner() == "plug_one"
+
+
+def test_entry_points_are_not_loaded_unless_asked_for(modules):
+    assert plugins.load() == [] and "plug_three" not in sys.modules
+    assert [p.module for p in plugins.found(discover=True)] == ["plug_three"] and "plug_three" not in sys.modules
+    plugins.load(discover=True)
+    assert winner() == "plug_three"
+
+
+def test_a_broken_plugin_warns_or_with_strict_raises(modules):
+    with pytest.warns(UserWarning, match="plug_broken"):
+        assert [p.module for p in plugins.load(["plug_broken", "plug_one"])] == ["plug_one"]
+    with pytest.raises(ir.PluginError, match="plug_broken"):
+        plugins.load(["plug_broken"], strict=True)
+
+
+def test_handlers_registered_at_run_time_beat_plugins(modules):
+    registry("toyplug").add("a::b", lambda h, x: "mine")
+    plugins.load(["plug_one"])
+    assert winner() == "mine"

@@ -1,0 +1,41 @@
+"""Type promotion against torch's own answers."""
+
+from __future__ import annotations
+
+import itertools
+
+import ir
+import pytest
+import torch
+from ir.graph import Value
+from ir.importer.schema import DTYPES
+from ir.passes.promote import promote, promote_types, result_type
+from ir.types import TensorType
+
+TYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
+         torch.float32, torch.float64, torch.complex64, torch.complex128]  # fmt: skip
+
+
+@pytest.mark.parametrize(("a", "b"), itertools.product(TYPES, TYPES))
+def test_promote_types(a, b):
+    assert promote_types(DTYPES[a], DTYPES[b]) is DTYPES[torch.promote_types(a, b)]
+
+
+def test_result_type():
+    operands = [(t, r) for t in TYPES for r in (0, 1)] + [(True, None), (3, None), (2.5, None)]
+    for (a, ra), (b, rb) in itertools.product(operands, operands):
+        if ra is None and rb is None:
+            continue
+        real = [torch.ones((1,) * r, dtype=t) if r is not None else t for t, r in ((a, ra), (b, rb))]
+        ours = [Value("x", TensorType(DTYPES[t], (1,) * r)) if r is not None else t for t, r in ((a, ra), (b, rb))]
+        assert result_type(ours) is DTYPES[torch.result_type(*real)], (a, ra, b, rb)
+
+
+def test_operands_are_cast_once():
+    def fn(x, n):
+        return x + n, x * n, n > x
+
+    graph = ir.check(promote(ir.capture(fn, (torch.ones(2), torch.ones(2, dtype=torch.int64)))))
+    assert [n.op for n in graph.nodes] == ["ir::cast", "aten::add", "aten::mul", "aten::gt"]
+    same = ir.capture(lambda x: x + 1, (torch.ones(2),))
+    assert promote(same).nodes[0] is same.nodes[0]
