@@ -9,6 +9,7 @@ import ir
 import pytest
 import torch
 from ir.graph import Value
+from tests.ir.interpret import run
 from torch import Tensor, nn
 
 
@@ -290,3 +291,33 @@ def test_pt2_files(tmp_path):
     for name in ("missing.pt2", "broken.pt2"):
         with pytest.raises(ir.CaptureError, match=name):
             ir.capture(tmp_path / name)
+
+
+# -- what a graph means ------------------------------------------------------------------------------------------------
+
+
+def many_writes(x, d):
+    z = torch.zeros(3, 4)
+    v, w = z.view(2, 6), z.t()
+    z[:, 0] = 1
+    z.relu_()
+    v[1] += 5
+    w[2] *= 3
+    a, b = z.chunk(2, 1)
+    b.add_(7)
+    p, q = z.unbind(0)[:2]
+    q.mul_(x.sum())
+    z.narrow(1, 1, 2).fill_(3)
+    z.diagonal().sub_(1)
+    z.permute(1, 0)[3].neg_()
+    z.unsqueeze(0).squeeze(0)[0, 0] = 9
+    d.t()[0] = 9
+    return z + v.sum() + a.sum() + p.sum(), w, v, d * 2
+
+
+def test_writes_through_views_mean_what_they_mean_in_torch():
+    x, d = torch.randn(2, 3), torch.randn(3, 3)
+    graph = ir.check(ir.capture(many_writes, (x, d)))
+    expected = many_writes(x, mutated := d.clone())
+    for ours, theirs in zip(run(graph, x, d), (*expected, mutated), strict=True):
+        assert torch.equal(ours, theirs)

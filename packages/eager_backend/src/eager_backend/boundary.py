@@ -10,10 +10,20 @@ from ir.importer.structure import Fixed
 from ir.types import DType
 from torch import Tensor
 
+from eager_backend.registry import named
 from eager_backend.steps import Slot, Step
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
+
+
+_VIEWS = frozenset(
+    named(
+        Tensor,
+        "detach view reshape permute transpose t expand squeeze unsqueeze select flatten diagonal contiguous to unbind "
+        "__getitem__",
+    ).values()
+)
 
 
 def accept(h: EagerHelper, slot: Slot) -> Slot:
@@ -48,12 +58,21 @@ def results(h: EagerHelper, named: dict[str, Slot]) -> list[Slot]:
 def _fresh(h: EagerHelper, slots: Sequence[Slot], index: int) -> Slot:
     """A result, copied where torch returns a tensor of its own and the graph, which drops copies, has none."""
     slot = slots[index]
-    shared = slot.home is None or slot in h.block.inputs or slot in slots[:index]
-    if not shared or (slot.home is not None and _same_in_torch(h.graph, index)):
+    constant = _base(h, slot).home is None
+    shared = slot in h.block.inputs or slot in slots[:index]
+    if not constant and (not shared or _same_in_torch(h.graph, index)):
         return slot
     copy = Slot(h.names.take(f"{slot.name}_copy"), slot.type, h.block)
     h.block.steps.append(Step(Tensor.clone, (slot,), {}, (copy,), True))
     return copy
+
+
+def _base(h: EagerHelper, slot: Slot) -> Slot:
+    """The value that this one is a view of, as far as views go by their first argument."""
+    for step in reversed(h.block.steps):
+        if slot in step.outputs and step.fn in _VIEWS and isinstance(step.args[0], Slot):
+            slot = step.args[0]
+    return slot
 
 
 def _same_in_torch(graph: Graph, index: int) -> bool:

@@ -218,7 +218,6 @@ class EagerHelper(OpHelper[Slot]):
         run = self.source.compile(entry)
         return Program(self.graph, run, self.source.text, self.weights)
 
-
     def _compile(self, block: Block) -> str:
         if self.target.optimize:
             for rewrite in PASSES.values():

@@ -30,10 +30,15 @@ def plain(fn: Callable[..., Any]) -> HandlerFn:
     return handler
 
 
+def named(namespace: Any, names: str) -> dict[str, Any]:
+    """The functions of these names in a namespace of torch."""
+    return {name: getattr(namespace, name) for name in names.split()}
+
+
 def rows(namespace: Any, names: str) -> None:
     """Register `aten::name -> namespace.name` for each name: torch's plain binding of the same op."""
-    for name in names.split():
-        REGISTRY.add(f"aten::{name}", plain(getattr(namespace, name)))
+    for name, fn in named(namespace, names).items():
+        REGISTRY.add(f"aten::{name}", plain(fn))
 
 
 def fallback(name: str) -> HandlerFn | None:

@@ -48,6 +48,20 @@ class Weight(Protocol):
         """The tensor's data as a numpy array, sharing memory where it can; bfloat16 through ml_dtypes."""
 
 
+@dataclass(frozen=True, eq=False)
+class ComputedWeight:
+    """A weight that a pass makes of others; `compute` runs when the artifact is written, and keeps nothing."""
+
+    name: str
+    type: TensorType
+    compute: Callable[[], Any]
+    tensor: Any = None  # there is no tensor of the model behind it
+
+    def numpy(self) -> Any:
+        """The data, computed anew."""
+        return self.compute()
+
+
 class Context(Protocol):
     """What the importer keeps of a capture for later: bodies, the reference and the example inputs."""
 

@@ -164,7 +164,7 @@ class NnefHelper(Verbs):
             attributes = {k: work if a is element else a for k, a in attributes.items()}
         shapes = infer(operator.rule, [v.type.shape for v in values], attributes, inputs) if shape is None else shape
         several = outputs > 1 or listed
-        shapes = list(shapes) if several and shapes is not None else [shapes] * outputs
+        shapes = list(shapes) if shapes is not None and (several or op == "tract_core_scan") else [shapes] * outputs
         dtypes = list(dtype) if isinstance(dtype, (list, tuple)) else [dtype] * outputs
         results = []
         for i, s in enumerate(shapes):
@@ -210,7 +210,11 @@ class NnefHelper(Verbs):
         known = [x.type.dtype for x in inputs[first:] if isinstance(x, NnefValue)]
         if len(set(known)) != 1:
             raise TypeError(f"the operands of {operator.name} have element types {known}")
-        return self.align(*inputs[:first], *(self.tensor(x, known[0]) for x in inputs[first:]))
+        made = self.align(*inputs[:first], *(self.tensor(x, known[0]) for x in inputs[first:]))
+        if operator.name == "mul" and made[0] is made[1] and known[0].is_integer:
+            # tract makes a square of it, which fails on i64 and i16 and saturates on u8
+            made[1] = self.emit("tract_core_bitor", made[0], made[0])
+        return made
 
     def _work(self, operator: Operator, element: DType | None) -> DType | None:
         """The element type to do it in; refused if neither the operands' own nor a wider one will do."""

@@ -28,10 +28,10 @@ FAMILIES = (
 )
 
 
-def rows(table: Mapping[str, str]) -> None:
-    """Register one-to-one ops of one tensor: aten name -> NNEF operation."""
+def rows(table: Mapping[str, str | HandlerFn]) -> None:
+    """Register ops that need no more than a row: aten name -> NNEF operation of one tensor, or a handler in a line."""
     for name, op in table.items():
-        REGISTRY.add(f"aten::{name}", _row(op))
+        REGISTRY.add(f"aten::{name}", _row(op) if isinstance(op, str) else op)
 
 
 def _row(op: str) -> HandlerFn:

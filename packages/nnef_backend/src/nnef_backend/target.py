@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from ir.errors import RuntimeFailure
 from ir.graph import Graph
+from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.promote import promote
 from ir.registry import Registry
 from ir.target import Pass, Target
@@ -50,7 +51,7 @@ class Tract(Target):
 
     @property
     def passes(self) -> Sequence[Pass]:
-        return (promote,)
+        return (fold_batch_norm, promote)
 
     def helper(self, graph: Graph) -> NnefHelper:
         return NnefHelper(self, graph)
@@ -89,7 +90,7 @@ class NnefProgram:
         import torch
 
         try:
-            results = self.program.run([np.ascontiguousarray(t.detach().cpu().numpy()) for t in inputs])
+            results = self.program.run([np.asarray(t.detach().cpu().numpy(), order="C") for t in inputs])
         except RuntimeError as error:
             raise RuntimeFailure(f"tract failed while it ran the document: {error}") from error
         return [torch.from_numpy(np.array(r)) for r in results]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ir.dims import Dim, Expr
-from ir.geometry import broadcast
 from ir.helper import OpHelper, numpy_dtype
-from ir.types import DType
+from ir.passes.promote import promote_types
+from ir.types import DType, TensorType
 
 if TYPE_CHECKING:
     from nnef_backend.helper import NnefValue
@@ -132,3 +132,94 @@ class Verbs(OpHelper["NnefValue"]):
     def floating(self, x: NnefValue) -> NnefValue:
         """`x` as what torch computes with: halves in f32, all else as it is."""
         return self.cast(x, DType.float32) if x.type.dtype is DType.float16 else x
+
+    def const(self, value: Any, dtype: Any = None) -> NnefValue:
+        """A constant; integers wrap into a narrow element type, as torch's numbers do."""
+        if dtype is not None and not isinstance(dtype, DType):
+            dtype = dtype.type.dtype
+        array = np.asarray(value)
+        if dtype is None:
+            return self.constant(array)
+        if dtype.is_integer and array.dtype.kind == "f" and not np.array_equal(array, np.trunc(array)):
+            raise TypeError(f"{value} is no constant of element type {dtype}")
+        return self.constant(array.astype(numpy_dtype(dtype)))
+
+    def filled(self, value: Any, dtype: DType, like: NnefValue) -> NnefValue:
+        """A tensor of one number in the shape of another."""
+        return self.expand(self.tensor(value, dtype), like.type.shape)
+
+    def is_nan(self, x: NnefValue) -> NnefValue:
+        """True where a float is NaN."""
+        if x.type.dtype is not DType.float64 and self.has("tract_core_is_nan"):
+            return self.emit("tract_core_is_nan", x)
+        return self.emit("ne", x, x)
+
+    def extreme(self, op: str, x: NnefValue, y: NnefValue) -> NnefValue:
+        """`max` or `min` as torch's: tract's drop NaN."""
+        made = self.emit(op, x, y)
+        for v in (y, x):
+            if v.type.dtype.is_float and (v.array is None or np.isnan(v.array).any()):
+                made = self.emit("select", self.is_nan(v), v, made)
+        return made
+
+    def positions(self, count: Dim) -> NnefValue:
+        """0, 1, .. count - 1 as i64 numbers.
+
+        Not by a range: its numbers are dimensions to tract, which come out wrong where two of them are compared.
+        """
+        if not isinstance(count, Expr):
+            return self.constant(np.arange(count))
+        ones = self.expand(self.tensor(1, DType.int64), [count])
+        return self.emit("tract_core_cumsum", ones, axis=0, exclusive=True, reverse=False)
+
+    def together(self, x: NnefValue, y: NnefValue) -> tuple[NnefValue, NnefValue]:
+        """Two values in the element type that torch compares them in."""
+        dtype = promote_types(x.type.dtype, y.type.dtype)
+        return self.cast(x, dtype), self.cast(y, dtype)
+
+    def scan(
+        self,
+        name: str,
+        xs: Sequence[NnefValue],
+        states: Sequence[NnefValue],
+        body: Callable[[list[NnefValue], list[NnefValue]], tuple[Sequence[NnefValue], Sequence[NnefValue]]],
+        *,
+        reverse: bool = False,
+    ) -> tuple[list[NnefValue], list[NnefValue]]:
+        """A loop over the first axis: `body(slices of xs, states)` gives the new states and what is stacked.
+
+        Returns the last states and the stacks, whose order is that of `xs` also where the loop runs backwards.
+        """
+        length, step = xs[0].type.shape[0], -1 if reverse else 1
+        if length == 0:
+            self.refuse("tract gives no states for a loop over nothing")
+        types: list[TensorType] = []
+
+        def whole(formals: list[NnefValue]) -> list[NnefValue]:
+            slices = [self.squeeze(x, [0]) for x in formals[: len(xs)]]
+            after, outs = body(slices, formals[len(xs) :])
+            for before, new in zip(states, after, strict=True):
+                if before.type.dtype is not new.type.dtype:
+                    self.refuse(f"a state of the loop changes from {before.type.dtype} to {new.type.dtype}")
+            types.extend(v.type for v in (*after, *outs))
+            return [*after, *(self.unsqueeze(o, [0]) for o in outs)]
+
+        names = [f"x{i}" for i in range(len(xs))], [f"state{i}" for i in range(len(states))]
+        types_in = [x.type.with_shape([1, *x.type.shape[1:]]) for x in xs] + [s.type for s in states]
+        called, fragment, captured = self.fragment(name, list(zip([*names[0], *names[1]], types_in, strict=True)), whole)
+        formals = [p.name for p in fragment.parameters]
+        results = [r.name for r in fragment.results]
+        count = len(states)
+        made = self.emit(
+            "tract_core_scan",
+            body=called,
+            scan=[(f, x, 0, step) for f, x in zip(formals, xs, strict=False)],
+            full=[(inner.name, outer) for outer, inner in captured],
+            state=[(f, s, r) for f, s, r in zip(formals[len(xs) :], states, results, strict=False)],
+            output=[(r, "last" if i < count else "full", 0, step) for i, r in enumerate(results)],
+            outputs=len(results),
+            dtype=[t.dtype for t in types],
+            shape=[t.shape if i < count else (length, *t.shape) for i, t in enumerate(types)],
+        )
+        made = made if isinstance(made, list) else [made]
+        return made[:count], made[count:]

@@ -103,10 +103,12 @@ class OnnxHelper(Verbs):
         domain, _, name = op.rpartition("::")
         schema = None if domain else self._schema(name)
         values = self._operands(name, schema, list(inputs))
+        if schema is not None:  # EyeLike and RandomNormal have attributes of these names
+            attributes |= {k: v for k, v in (("dtype", dtype), ("shape", shape)) if k in schema.attributes}
         given = {k: v for k, v in attributes.items() if v is not None}
         detour: dict[str, DType] = {}
         if schema is not None:
-            values, detour = self._through(name, schema, values)
+            values, detour, through = self._through(name, schema, values)
             self._check(name, schema, values, given)
         elif domain:
             self.domains.setdefault(domain, 1)
@@ -123,7 +125,10 @@ class OnnxHelper(Verbs):
         self.scope.nodes.append(node)
         made = [OnnxValue(r, t) for r, t in zip(results, types, strict=True)]
         if detour and schema is not None:
-            made = [self.cast(m, detour.get(schema.output(i).variable)) for i, m in enumerate(made)]
+            variables = [schema.output(i).variable for i in range(count)]
+            for m, v in zip(made, variables, strict=True):
+                m.type = m.type.with_dtype(through.get(v, m.type.dtype))
+            made = [self.cast(m, detour.get(v)) for m, v in zip(made, variables, strict=True)]
         return made if count > 1 else made[0]
 
     def has(self, op: str) -> bool:
@@ -150,6 +155,8 @@ class OnnxHelper(Verbs):
                 continue
             formal = schema.input(i) if schema else None
             wanted = bound.get(formal.variable) if formal else None
+            if formal and wanted is None and known[0] is not None and known[0].is_float and known[0] in formal.allowed:
+                wanted = known[0]  # the exponent of Pow
             if formal and wanted is None:
                 wanted = DType.int64 if DType.int64 in formal.allowed else next(iter(formal.allowed), None)
             if isinstance(x, (list, tuple)) and any(isinstance(e, Expr) for e in x):
@@ -160,8 +167,8 @@ class OnnxHelper(Verbs):
 
     def _through(
         self, op: str, schema: OpSchema, values: list[OnnxValue | None]
-    ) -> tuple[list[OnnxValue | None], dict[str, DType]]:
-        """Operands cast to a type that the opset allows and onnxruntime has kernels for; the types to cast back to."""
+    ) -> tuple[list[OnnxValue | None], dict[str, DType], dict[str, DType]]:
+        """Operands in types that the opset allows and onnxruntime has kernels for; type variables' types, then and now."""
         detour: dict[str, DType] = {}
         through: dict[str, DType] = {}
         for i, v in enumerate(values):
@@ -172,13 +179,13 @@ class OnnxHelper(Verbs):
             if work is not v.type.dtype:
                 detour[formal.variable] = v.type.dtype
                 through[formal.variable] = work
-        if not through:
-            return values, detour
-        formals = [schema.input(i) for i in range(len(values))]
-        return [
-            self.cast(v, through.get(f.variable)) if v is not None and f is not None else v
-            for v, f in zip(values, formals, strict=True)
-        ], detour
+        if through:
+            formals = [schema.input(i) for i in range(len(values))]
+            values = [
+                self.cast(v, through.get(f.variable)) if v is not None and f is not None else v
+                for v, f in zip(values, formals, strict=True)
+            ]
+        return values, detour, through
 
     def _check(self, op: str, schema: OpSchema, values: list[OnnxValue | None], attributes: dict[str, Any]) -> None:
         unknown = attributes.keys() - schema.attributes
@@ -258,10 +265,7 @@ class OnnxHelper(Verbs):
 
     def weight(self, value: Value, weight: Weight) -> OnnxValue:
         """A weight by reference to the model's own tensor."""
-        from onnx_ir.tensor_adapters import TorchTensor
-
-        tensor = TorchTensor(weight.tensor.detach(), name=weight.name)
-        held = self._hold(tensor, value.type, weight.name, id(weight.tensor))
+        held = self._hold(_tensor(weight), value.type, weight.name, id(weight))
         if weight.type.is_static and d.product(weight.type.shape) == 1:
             held.array = weight.numpy()
         return held
@@ -433,9 +437,7 @@ class OnnxHelper(Verbs):
     def subgraph(self, graph: Graph, inputs: Sequence[OnnxValue], name: str) -> onnx_ir.Graph:
         """A sub-graph attribute: `inputs` are its own formal inputs; outer values may be read inside."""
         with self.nested() as scope:
-            results = [self.fresh_output(r, inputs) for r in self.inline(graph, inputs)]
-            for r in results:
-                describe(r)
+            results = self.fresh_outputs(self.inline(graph, inputs))
         values = [r.value for r in results]
         return onnx_ir.Graph([i.value for i in inputs], values, nodes=scope.nodes, name=self.unique(name))
 
@@ -444,9 +446,7 @@ class OnnxHelper(Verbs):
     ) -> onnx_ir.Graph:
         """A sub-graph attribute written by a function of its formal inputs; outer values may be read inside."""
         with self.nested() as scope:
-            made = [self.fresh_output(r) for r in results(*formals)]
-            for r in made:
-                describe(r)
+            made = self.fresh_outputs(results(*formals))
         return onnx_ir.Graph(
             [f.value for f in formals], [r.value for r in made], nodes=scope.nodes, name=self.unique(name)
         )
@@ -457,12 +457,16 @@ class OnnxHelper(Verbs):
         describe(made)
         return made
 
-    def fresh_output(self, result: OnnxValue, taken: Sequence[OnnxValue] = ()) -> OnnxValue:
-        """A result that a node of this very scope makes: outer values and inputs go through an Identity."""
-        producer = result.value.producer()
-        if producer is not None and any(producer is n for n in self.scope.nodes):
-            return result
-        return self.emit("Identity", result)
+    def fresh_outputs(self, results: Sequence[OnnxValue]) -> list[OnnxValue]:
+        """Results of a sub-graph, each made by a node of it and named once; an Identity where that is not so."""
+        own = {id(n) for n in self.scope.nodes}
+        made: list[OnnxValue] = []
+        for r in results:
+            fresh = id(r.value.producer()) in own and all(r.value is not m.value for m in made)
+            made.append(r if fresh else self.emit("Identity", r))
+            made[-1].type = r.type
+            describe(made[-1])
+        return made
 
     def call(self, body: Body, inputs: Sequence[OnnxValue]) -> list[OnnxValue]:
         """A call of a model-local function that holds the custom op's body."""
@@ -522,6 +526,16 @@ class OnnxHelper(Verbs):
 
 
 _ML_NAMES = {"float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2", "bool_": "bool"}
+
+
+def _tensor(weight: Weight) -> Any:
+    """An onnx_ir tensor that reads the weight when it is written."""
+    if weight.tensor is None:
+        shape, dtype = onnx_ir.Shape(weight.type.shape), TO_ONNX[weight.type.dtype]
+        return onnx_ir.LazyTensor(lambda: onnx_ir.tensor(weight.numpy()), dtype=dtype, shape=shape, name=weight.name)
+    from onnx_ir.tensor_adapters import TorchTensor
+
+    return TorchTensor(weight.tensor.detach(), name=weight.name)
 
 
 def free_symbols(graph: Graph) -> set[str]:

@@ -24,6 +24,7 @@ FAMILIES = (
     "attention",
     "shape",
     "index",
+    "scatter",
     "create",
     "recurrent",
     "control",

@@ -20,6 +20,11 @@ def resize(h: Any, x: Any, factors: Sequence[float] | None, align_corners: bool,
     return _emit(h, x, None if align_corners else factors, attributes)
 
 
+def antialias(h: Any, x: Any, factors: Sequence[float] | None, align_corners: bool, **attributes: Any) -> Any:
+    """Resize by filters as wide as the step, cut off at the border and normalised anew, as in PIL and torch."""
+    return resize(h, x, factors, align_corners, antialias=1, exclude_outside=1, **attributes)
+
+
 def nearest(h: Any, x: Any, factors: Sequence[float] | None, exact: bool) -> Any:
     """Nearest neighbours: Resize by whole factors, else Gather with the indices that torch computes."""
     steps = [_whole(old, new) for old, new in zip(x.type.shape[2:], h.out.shape[2:], strict=True)]

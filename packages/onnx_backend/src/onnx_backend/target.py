@@ -10,11 +10,13 @@ import onnx.defs
 import onnx_ir
 from ir.errors import RuntimeFailure
 from ir.graph import Graph
+from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.promote import promote
 from ir.registry import Registry
 from ir.target import Pass, Target
 from onnx_backend.helper import OnnxHelper
 from onnx_backend.registry import load
+from onnx_backend.writer import write_embedded
 
 LOWEST_OPSET = 13
 LIMIT = 2**31 - 2**20  # what a protobuf message may hold, less room for the graph itself
@@ -51,7 +53,7 @@ class Onnx(Target):
 
     @property
     def passes(self) -> Sequence[Pass]:
-        return (promote,)
+        return (fold_batch_norm, promote)
 
     def helper(self, graph: Graph) -> OnnxHelper:
         return OnnxHelper(self, graph)
@@ -59,7 +61,10 @@ class Onnx(Target):
     def write(self, artifact: onnx_ir.Model, path: Path) -> None:
         """Write the model; its weights go into `<name>.data` where they do not fit or where asked for."""
         external = self.external_data if self.external_data is not None else weight_bytes(artifact) > LIMIT
-        onnx_ir.save(artifact, path, external_data=f"{path.name}.data" if external else None)
+        if external:
+            onnx_ir.save(artifact, path, external_data=f"{path.name}.data")
+        else:
+            write_embedded(artifact, path)
 
     def runner(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None = None) -> OnnxProgram:
         return OnnxProgram(artifact, path)

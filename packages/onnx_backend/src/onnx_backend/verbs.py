@@ -81,6 +81,10 @@ class Verbs(OpHelper[OnnxValue]):
         made.before = x
         return made
 
+    def along(self, x: OnnxValue, rank: int, axis: int) -> OnnxValue:
+        """A vector as a tensor of this rank, its axis put at `axis` and all others of size 1."""
+        return self.unsqueeze(x, [i for i in range(rank) if i != axis])
+
     def expand(self, x: OnnxValue, shape: Sequence[Dim]) -> OnnxValue:
         """`x` broadcast to a shape."""
         shape = tuple(shape)

@@ -15,6 +15,7 @@ import torch
 from ir.types import DType
 from torch import Tensor
 
+from eager_backend.registry import named
 from eager_backend.steps import Block, Slot, Step
 
 if TYPE_CHECKING:
@@ -24,35 +25,38 @@ _VF: Any = torch._C._VariableFunctions
 _NN: Any = torch._C._nn
 
 
-def _methods(names: str) -> dict[Any, Any]:
-    return {getattr(Tensor, n): getattr(Tensor, f"{n}_") for n in names.split()}
+def _twins(names: str, namespace: Any, twin: Any = Tensor) -> dict[Any, Any]:
+    """Each function with its in-place form."""
+    return {fn: getattr(twin, f"{name}_") for name, fn in named(namespace, names).items()}
 
 
 IN_PLACE: Mapping[Any, Any] = {
-    **_methods(
-        "abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc erfinv exp exp2 expm1 floor frac lgamma log "
-        "log10 log1p log2 neg reciprocal relu rsqrt sigmoid sign sin sinc sinh sqrt square tan tanh trunc"
+    **_twins(
+        "abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc erfinv exp exp2 expm1 floor frac lgamma "
+        "log log10 log1p log2 neg reciprocal relu rsqrt sigmoid sign sin sinc sinh sqrt square tan tanh trunc",
+        Tensor,
     ),
-    **{getattr(_VF, n): getattr(Tensor, f"{n}_") for n in "add sub mul div clamp clamp_min clamp_max pow".split()},
-    **{getattr(_NN, n): getattr(_NN, f"{n}_") for n in "elu hardsigmoid hardswish hardtanh leaky_relu silu".split()},
+    **_twins("add sub mul div clamp clamp_min clamp_max pow", _VF),
+    **_twins("elu hardsigmoid hardswish hardtanh leaky_relu silu", _NN, _NN),
 }
 COMMUTATIVE = (_VF.add, _VF.mul)
 
 # Calls whose results are memory of their own, whatever they are given.
-_FRESH: frozenset[Any] = frozenset({
-    *IN_PLACE,
-    *(getattr(_VF, n) for n in (
+_FRESH: frozenset[Any] = frozenset(IN_PLACE).union(
+    named(
+        _VF,
         "conv1d conv2d conv3d conv_transpose1d conv_transpose2d matmul mm bmm addmm baddbmm batch_norm layer_norm "
-        "group_norm rms_norm softmax log_softmax mean sum amax amin argmax argmin var std cat stack embedding max_pool1d "
-        "max_pool2d avg_pool1d where masked_fill maximum minimum eq ne lt le gt ge rsub pow cumsum index_select gather "
-        "arange zeros ones full zeros_like ones_like full_like"
-    ).split()),
-    *(getattr(_NN, n) for n in (
-        "linear gelu glu softplus mish relu6 avg_pool2d adaptive_avg_pool2d scaled_dot_product_attention "
-        "upsample_bilinear2d upsample_nearest2d log_sigmoid"
-    ).split()),
-    Tensor.size,
-})  # fmt: skip
+        "group_norm rms_norm softmax log_softmax mean sum amax amin argmax argmin var std cat stack embedding "
+        "max_pool1d max_pool2d avg_pool1d where masked_fill maximum minimum eq ne lt le gt ge rsub cumsum "
+        "index_select gather arange zeros ones full zeros_like ones_like full_like",
+    ).values(),
+    named(
+        _NN,
+        "linear gelu glu softplus mish relu6 avg_pool2d adaptive_avg_pool2d scaled_dot_product_attention log_sigmoid "
+        "upsample_bilinear2d upsample_nearest2d",
+    ).values(),
+    [Tensor.size],
+)
 
 
 def write_in_place(h: EagerHelper, block: Block) -> None:
@@ -88,5 +92,3 @@ def _written(step: Step, free: set[Slot]) -> Step:
         if once and target.type == result.type and target.type.dtype in (DType.float32, DType.float64):
             return replace(step, fn=IN_PLACE[step.fn], args=order)
     return step
-
-

@@ -6,7 +6,6 @@ casts a wrapped number to the element type of the other operand before it comput
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
 
 _VF = torch._C._VariableFunctions
-_PLAIN = (_VF.add, _VF.sub, _VF.mul, _VF.div)
+_PLAIN = (_VF.add, _VF.sub, _VF.mul, _VF.div, _VF.rsub)
 _LIMIT = 2**24  # float32 holds every integer below
 
 
@@ -37,12 +36,13 @@ def _bound(h: EagerHelper, step: Step) -> Step:
         return step
     if not isinstance(step.outputs[0], Slot) or step.outputs[0].type.dtype is not x.type.dtype:
         return step
-    return replace(step, args=(x, h.number_tensor(float(number), x.type.dtype)))
+    tensor = h.number_tensor(float(number), x.type.dtype)
+    if step.fn == _VF.rsub:
+        return replace(step, fn=_VF.sub, args=(tensor, x))
+    return replace(step, args=(x, tensor))
 
 
 def _fits(number: Any) -> bool:
     if isinstance(number, float):
-        return math.isfinite(number)
+        return abs(number) < torch.finfo(torch.float32).max
     return type(number) is int and abs(number) < _LIMIT
-
-

@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from ir.dims import Expr, evaluate
 from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, map_arg
+from ir.importer.memory import supported, writers
 from ir.importer.normalise import Importer
 from ir.importer.schema import TORCH_DTYPES, overload_of
 from ir.importer.symbols import Symbols
@@ -83,16 +84,20 @@ class Bodies:
             result = _invoke(fn, node, kwargs)
             return [r for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor)]
 
-        with torch.no_grad():
-            traced = make_fx(call, tracing_mode="symbolic", pre_dispatch=True, _allow_non_fake_inputs=True)(*fakes)
+        traced = _traced(call, fakes)
+        writes = bool(writers(traced.graph))
+        if writes and not supported(traced):
+            traced = _traced(torch.func.functionalize(call, remove="mutations"), fakes)
         importer = Importer(self.symbols, traced)
+        if writes:
+            importer.remember()
         placeholders = [n for n in traced.graph.nodes if n.op == "placeholder"]
         inputs = []
         for i, (p, v) in enumerate(zip(placeholders, values, strict=True)):
             inputs.append(Value(f"in_{i}" if not named else _argument_name(node, i), v.type))
             importer.env[p] = inputs[-1]
         results = importer.run(traced.graph)
-        if any(isinstance(w.tensor, FakeTensor) for w in importer.weights.values()):
+        if any(isinstance(w.tensor, FakeTensor) or w.tensor.is_meta for w in importer.weights.values()):
             raise NotImplementedError(f"the kernel of {node.op} makes its result out of sight of the tracer")
         names = tuple(f"out_{i}" for i in range(len(results)))
         return Graph(tuple(inputs), tuple(importer.nodes), tuple(results), names, importer.weights,
@@ -116,6 +121,11 @@ class Bodies:
         if isinstance(arg, DType):
             return TORCH_DTYPES[arg]
         return self._size(arg)
+
+
+def _traced(call: Callable[..., Any], fakes: list[torch.Tensor]) -> torch.fx.GraphModule:
+    with torch.no_grad():
+        return make_fx(call, tracing_mode="symbolic", pre_dispatch=True, _allow_non_fake_inputs=True)(*fakes)
 
 
 def _signature(arg: Any) -> Any:

@@ -22,7 +22,7 @@ from ir.importer import structure as st
 from ir.importer.bodies import Bodies
 from ir.importer.memory import supported, writers
 from ir.importer.normalise import Importer
-from ir.importer.schema import op_is_random
+from ir.importer.schema import is_random
 from ir.importer.symbols import Symbols
 from ir.importer.weights import TorchWeight
 
@@ -353,7 +353,7 @@ def _import(
         weights=_used(importer, outputs, updates),
         updates=updates,
         symbols=symbols.ranges,
-        random=any(op_is_random(n.target) for n in program.graph.nodes),
+        random=any(is_random(n) for n in importer.nodes),
         structure=convention,
         context=Capture(program, Bodies(symbols, program), model),
     )

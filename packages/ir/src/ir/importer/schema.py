@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ir.graph import Node
 from ir.types import DType
 
 DTYPES: dict[torch.dtype, DType] = {getattr(torch, d.name): d for d in DType if hasattr(torch, d.name)}
@@ -119,6 +120,12 @@ def overload_of(op: str, overload: str) -> Any:
     return getattr(packet, overload or "default", None) if packet is not None else None
 
 
-def op_is_random(target: Any) -> bool:
-    """True for an overload that draws from torch's generator."""
-    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+def is_random(node: Node) -> bool:
+    """True for a node that draws from torch's generator; dropout that is switched off does not."""
+    if any(is_random(n) for g in node.graphs for n in g.nodes):
+        return True
+    target = overload_of(node.op, node.origin.overload) if "::" in node.op else None
+    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    off = any(node.args.get(flag) is False for flag in ("train", "training"))
+    return not off and not any(node.args.get(name) == 0 for name in ("dropout", "dropout_p"))

@@ -21,7 +21,7 @@ def attention(h, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=Fal
         full = h.emit("tract_core_broadcast", True, shape_=list(lengths), dtype=DType.bool, shape=lengths)
         attn_mask = h.emit("tract_core_trilu", full, 0, upper=False, shape=lengths)
         is_causal = False
-    mask = [] if attn_mask is None else [_added(h, attn_mask, q)]
+    mask = [] if attn_mask is None else [_added(h, attn_mask, q, lengths)]
     shape = (*q.type.shape[:-1], v.type.shape[-1])
     short = "f32" if q.type.dtype is DType.float16 else q.type.dtype.short
     y = h.emit("tract_transformers_sdpa", q, k, v, *mask, scale=None if scale is None else float(scale),
@@ -39,11 +39,10 @@ def _over_batch(h, x, q):
     return h.expand(x, [q.type.shape[0], *x.type.shape[1:]]) if x.type.rank == 4 else x
 
 
-def _added(h, mask, q):
-    """The mask as numbers to add: tract takes no others."""
-    mask = h.reshape(mask, [product(mask.type.shape[:-3]), *mask.type.shape[-3:]]) if mask.type.rank > 4 else mask
+def _added(h, mask, q, lengths):
+    """The mask as numbers to add, the scores' two axes in full: tract takes no other."""
     if mask.type.dtype is DType.bool:
-        return h.emit("select", mask, h.const(0, q), h.const(-math.inf, q), dtype=q.type.dtype, shape=mask.type.shape)
-    return h.cast(mask, q.type.dtype)
-
-
+        mask = h.emit("select", mask, h.const(0, q), h.const(-math.inf, q))
+    batch = mask.type.shape[:-2]
+    mask = h.expand(h.cast(mask, q.type.dtype), [*batch, *lengths])
+    return h.reshape(mask, [product(batch[:-1]), batch[-1], *lengths]) if len(batch) > 2 else mask

@@ -1,1 +1,111 @@
-"""The create family."""
+"""Tensors out of nothing: fills, ranges, triangles of positions; chance is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+from ir.dims import Expr
+from ir.helper import numpy_dtype
+from ir.types import DType
+from nnef_backend.registry import register as op
+
+_ONES = ("ones", "ones_like", "new_ones")
+
+
+@op("aten::zeros", "aten::ones", "aten::empty", "aten::zeros_like", "aten::ones_like", "aten::empty_like",
+    "aten::new_zeros", "aten::new_ones", "aten::new_empty", "aten::empty_strided", "aten::new_empty_strided",
+    "aten::empty_permuted", "aten::zero")  # fmt: skip
+def zeros(h, **options):
+    return _filled(h, int(h.node.op.removeprefix("aten::") in _ONES))
+
+
+@op("aten::full", "aten::full_like", "aten::new_full")
+def full(h, fill_value, **options):
+    return _filled(h, fill_value)
+
+
+@op("aten::fill")
+def fill(h, self, value):
+    return _filled(h, value)
+
+
+@op("aten::copy")
+def copy(h, self, src, non_blocking=False):
+    return h.expand(h.cast(src, h.out.dtype), h.out.shape)
+
+
+@op("aten::scalar_tensor")
+def scalar_tensor(h, s, **options):
+    return h.tensor(s, h.out.dtype)
+
+
+def _filled(h, value):
+    return h.expand(h.tensor(value, h.out.dtype), h.out.shape)
+
+
+# -- ranges ----------------------------------------------------------------------------------------------------------
+
+
+@op("aten::arange")
+def arange(h, end=None, start=0, step=1, **options):
+    (count,), dtype = h.out.shape, h.out.dtype
+    if all(not isinstance(v, Expr) for v in (start, step, count)):
+        return h.constant((start + step * np.arange(count)).astype(numpy_dtype(dtype)))
+    work = DType.int64 if dtype.is_integer else dtype
+    made = h.cast(h.positions(count), work)
+    made = made if step == 1 else h.emit("mul", made, h.tensor(step, work))
+    made = made if start == 0 else h.emit("add", made, h.tensor(start, work))
+    return h.cast(made, dtype)
+
+
+@op("aten::linspace")
+def linspace(h, start, end, steps, **options):
+    return h.constant(_line(h, start, end, steps).astype(numpy_dtype(h.out.dtype)))
+
+
+@op("aten::logspace")
+def logspace(h, start, end, steps, base=10.0, **options):
+    return h.constant((float(base) ** _line(h, start, end, steps)).astype(numpy_dtype(h.out.dtype)))
+
+
+def _line(h, start, end, steps):
+    if h.is_value(start) or h.is_value(end) or isinstance(start, Expr) or isinstance(end, Expr):
+        h.refuse("the ends of the line are only known at run time")
+    return np.linspace(start, end, h.static(steps, "the number of steps"))
+
+
+# -- triangles -------------------------------------------------------------------------------------------------------
+
+
+@op("aten::eye")
+def eye(h, n=None, m=None, **options):
+    if h.out.is_static:
+        return h.constant(np.eye(*h.out.shape, dtype=numpy_dtype(h.out.dtype)))
+    upper = h.emit("tract_core_trilu", _filled(h, 1), 0, upper=True)
+    return h.emit("tract_core_trilu", upper, 0, upper=False)
+
+
+@op("aten::tril_indices")
+def tril_indices(h, row, col, offset=0, **options):
+    return h.constant(np.stack(np.tril_indices(row, offset, col)).astype(numpy_dtype(h.out.dtype)))
+
+
+@op("aten::triu_indices")
+def triu_indices(h, row, col, offset=0, **options):
+    return h.constant(np.stack(np.triu_indices(row, offset, col)).astype(numpy_dtype(h.out.dtype)))
+
+
+# -- chance ----------------------------------------------------------------------------------------------------------
+
+
+@op("aten::rand", "aten::randn", "aten::rand_like", "aten::randn_like", "aten::randint", "aten::randint_like",
+    "aten::randperm", "aten::bernoulli", "aten::normal", "aten::normal_functional", "aten::multinomial",
+    "aten::uniform", "aten::exponential", "aten::native_dropout")  # fmt: skip
+def chance(h, **options):
+    h.refuse("tract draws no random numbers")
+
+
+@op("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout")
+def dropout(h, input, p, train):  # noqa: A002
+    if not train or p == 0:
+        return input
+    return _filled(h, 0) if p == 1 and h.node.op != "aten::alpha_dropout" else h.refuse("tract draws no random numbers")

@@ -1,18 +1,412 @@
-"""Element-wise math, activations, comparisons and logic."""
+"""Element-wise math, activations, comparisons, logic and casts.
+
+tract drops NaN in `max`, `min`, `relu`, `tanh` and `sigmoid`, and its sigmoid never falls below 4e-7; torch does
+neither, so that these are written with operations that keep it.
+"""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+from ir.dims import floordiv
+from ir.types import DType
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
 
-rows({"relu": "relu", "sigmoid": "sigmoid", "exp": "exp", "tanh": "tanh", "sqrt": "sqrt"})
+rows(
+    {
+        "neg": "neg", "exp": "exp", "log": "log", "log2": "log2", "sqrt": "sqrt", "rsqrt": "rsqrt",
+        "reciprocal": "recip", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan",
+        "sinh": "sinh", "cosh": "cosh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "erf": "tract_core_erf",
+        "special_erf": "tract_core_erf", "hardswish": "tract_core_hard_swish",
+    }
+)  # fmt: skip
 
 
-@op("aten::mul")
-def mul(h, self, other):
-    return h.emit("mul", self, other)
+# -- maths of one tensor ---------------------------------------------------------------------------------------------
+
+
+@op("aten::abs", "aten::absolute")
+def abs_(h, self):
+    return self if self.type.dtype.kind in ("uint", "bool") else h.emit("abs", self)
+
+
+@op("aten::sign", "aten::sgn")
+def sign(h, self):
+    if self.type.dtype is DType.bool:
+        return self
+    return h.emit("select", h.is_nan(self), 0, h.emit("sign", self)) if self.type.dtype.is_float else h.emit("sign", self)
+
+
+@op("aten::trunc", "aten::fix")
+def trunc(h, self):
+    if not self.type.dtype.is_float:
+        return self
+    return h.emit("select", h.emit("lt", self, 0.0), h.emit("ceil", self), h.emit("floor", self))
+
+
+@op("aten::round")
+def round_(h, self, decimals=0):
+    if not self.type.dtype.is_float:
+        return self if decimals >= 0 else h.refuse("tract has no rounding of integers to tens")
+    ten = 10.0 ** abs(decimals)
+    if decimals == 0:
+        return _round(h, self)
+    scaled = _round(h, h.emit("mul" if decimals > 0 else "div", self, ten))
+    return h.emit("div" if decimals > 0 else "mul", scaled, ten)
+
+
+def _round(h, x):
+    if x.type.dtype is not DType.float64:
+        return h.emit("tract_core_round_even", x)
+    # f64 only rounds halves away from zero: where it was a half, take the even neighbour instead
+    even = h.emit("mul", h.emit("round", h.emit("mul", x, 0.5)), 2.0)
+    half = h.emit("eq", h.emit("abs", h.emit("sub", x, trunc(h, x))), 0.5)
+    return h.emit("select", half, even, h.emit("round", x))
+
+
+@op("aten::expm1", "aten::special_expm1")
+def expm1(h, self):
+    half = h.emit("mul", self, 0.5)
+    small = h.emit("mul", h.emit("mul", h.emit("exp", half), h.emit("sinh", half)), 2.0)
+    return h.emit("select", h.emit("lt", h.emit("abs", self), 1.0), small, h.emit("sub", h.emit("exp", self), 1.0))
+
+
+@op("aten::log1p", "aten::special_log1p")
+def log1p(h, self):
+    small = h.emit("mul", h.emit("atanh", h.emit("div", self, h.emit("add", self, 2.0))), 2.0)
+    return h.emit("select", h.emit("lt", h.emit("abs", self), 0.5), small, h.emit("log", h.emit("add", self, 1.0)))
+
+
+@op("aten::sinc", "aten::special_sinc")
+def sinc(h, self):
+    angle = h.emit("mul", self, math.pi)
+    return h.emit("select", h.emit("eq", self, 0.0), 1.0, h.emit("div", h.emit("sin", angle), angle))
+
+
+@op("aten::signbit")
+def signbit(h, self):
+    dtype = self.type.dtype
+    if not dtype.is_float:
+        return h.filled(False, DType.bool, self) if dtype.kind in ("uint", "bool") else h.emit("lt", self, 0)
+    return h.emit("or", h.emit("lt", self, 0.0), h.emit("lt", h.emit("recip", self), 0.0))
+
+
+rows({
+    "positive": lambda h, self: self,
+    "floor": lambda h, self: h.emit("floor", self) if self.type.dtype.is_float else self,
+    "ceil": lambda h, self: h.emit("ceil", self) if self.type.dtype.is_float else self,
+    "frac": lambda h, self: h.emit("sub", self, trunc(h, self)),
+    "square": lambda h, self: h.emit("mul", self, self),
+    "exp2": lambda h, self: h.emit("pow", 2.0, self),
+    "special_exp2": lambda h, self: h.emit("pow", 2.0, self),
+    "log10": lambda h, self: h.emit("mul", h.emit("log", self), 1 / math.log(10)),
+    "erfc": lambda h, self: h.emit("sub", 1.0, h.emit("tract_core_erf", self)),
+    "special_erfc": lambda h, self: h.emit("sub", 1.0, h.emit("tract_core_erf", self)),
+    "deg2rad": lambda h, self: h.emit("mul", self, math.pi / 180),
+    "rad2deg": lambda h, self: h.emit("mul", self, 180 / math.pi),
+})  # fmt: skip
+
+# -- arithmetic of two -----------------------------------------------------------------------------------------------
 
 
 @op("aten::add")
 def add(h, self, other, alpha=1):
-    return h.emit("add", self, other if alpha == 1 else h.emit("mul", other, alpha))
+    return h.emit("add", *_both(h, self, _times(h, other, alpha)))
+
+
+@op("aten::sub", "aten::subtract")
+def sub(h, self, other, alpha=1):
+    return h.emit("sub", *_both(h, self, _times(h, other, alpha)))
+
+
+@op("aten::rsub")
+def rsub(h, self, other, alpha=1):
+    return h.emit("sub", *_both(h, other, _times(h, self, alpha)))
+
+
+def _times(h, x, alpha):
+    if isinstance(alpha, (bool, int, float)) and alpha == 1:
+        return x
+    return h.emit("mul", h.tensor(x, h.out.dtype), h.tensor(alpha, h.out.dtype))
+
+
+def _both(h, x, y):
+    return h.tensor(x, h.out.dtype), h.tensor(y, h.out.dtype)
+
+
+@op("aten::div", "aten::divide", "aten::true_divide")
+def div(h, self, other, rounding_mode=None):
+    x, y = _both(h, self, other)
+    if rounding_mode is None:
+        return h.emit("div", x, y)
+    if not h.out.dtype.is_float:
+        return h.emit("div", x, y) if rounding_mode == "trunc" else h.floor_division(x, y)[0]
+    return trunc(h, h.emit("div", x, y)) if rounding_mode == "trunc" else _float_division(h, x, y)[0]
+
+
+@op("aten::remainder")
+def remainder(h, self, other):
+    x, y = _both(h, self, other)
+    return _float_division(h, x, y)[1] if h.out.dtype.is_float else h.floor_division(x, y)[1]
+
+
+def _float_division(h, x, y):
+    """(x // y, x % y) of floats; the quotient of f32 is exact enough in f64 to be rounded down without a doubt."""
+    dtype, (x, y) = x.type.dtype, (h.cast(v, DType.float64) for v in (x, y))
+    quotient = h.emit("floor", h.emit("div", x, y))
+    rest = h.emit("sub", x, h.emit("mul", y, quotient))
+    return h.cast(quotient, dtype), h.cast(rest, dtype)
+
+
+@op("aten::fmod")
+def fmod(h, self, other):
+    x, y = _both(h, self, other)
+    if not h.out.dtype.is_float:
+        return h.emit("sub", x, h.emit("mul", h.emit("div", x, y), y))
+    x, y = h.cast(x, DType.float64), h.cast(y, DType.float64)
+    return h.cast(h.emit("sub", x, h.emit("mul", y, trunc(h, h.emit("div", x, y)))), h.out.dtype)
+
+
+@op("aten::pow", "aten::float_power")
+def pow_(h, self, exponent):
+    if isinstance(exponent, (int, float)):
+        return _pow_number(h, h.tensor(self, h.out.dtype), exponent)
+    x, y = h.tensor(self, h.out.dtype), h.tensor(exponent, h.out.dtype)
+    if h.out.dtype.is_float:
+        return h.emit("pow", x, y)
+    # tract's integer powers know no negative exponent: there torch gives 0, and 1 or -1 for a base of 1 or -1
+    odd = h.emit("sub", y, h.emit("mul", h.emit("div", y, 2), 2))
+    unit = h.emit("select", h.emit("ne", odd, 0), x, 1)
+    inverse = h.emit("select", h.emit("eq", h.emit("abs", x), 1), unit, 0)
+    return h.emit("select", h.emit("lt", y, 0), inverse, h.emit("pow", x, h.emit("max", y, 0)))
+
+
+# torch computes these exponents by the same short cuts
+_POWERS = {0.5: "sqrt", -0.5: "rsqrt", -1: "recip"}
+
+
+def _pow_number(h, x, exponent):
+    if exponent == 0:
+        return h.filled(1, h.out.dtype, x)
+    if h.out.dtype.is_float and exponent in _POWERS:
+        return h.emit(_POWERS[exponent], x)
+    if exponent in (1, 2, 3) or (not h.out.dtype.is_float and exponent == int(exponent) and 0 < exponent <= 64):
+        return _repeated(h, x, int(exponent))
+    if not h.out.dtype.is_float:
+        h.refuse(f"tract has no power {exponent} of {h.out.dtype}")
+    return h.emit("pow", x, float(exponent))
+
+
+def _repeated(h, x, n):
+    """x ** n by squaring, exact on integers."""
+    if n == 1:
+        return x
+    half = _repeated(h, x, n // 2)
+    whole = h.emit("mul", half, half)
+    return h.emit("mul", whole, x) if n % 2 else whole
+
+
+@op("aten::atan2", "aten::arctan2")
+def atan2(h, self, other):
+    y, x = self, other
+    endless = h.emit("and", *(h.emit("eq", h.emit("abs", v), math.inf) for v in (y, x)))
+    y, x = (h.emit("select", endless, h.emit("sign", v), v) for v in (y, x))
+    flat = h.emit("select", h.emit("eq", y, 0.0), y, h.emit("atan", h.emit("div", y, x)))
+    turn = h.emit("select", signbit(h, y), -math.pi, h.emit("select", h.is_nan(y), y, math.pi))
+    turned = h.emit("select", signbit(h, x), h.emit("add", flat, turn), flat)
+    return h.emit("select", h.is_nan(x), x, turned)
+
+
+@op("aten::hypot")
+def hypot(h, self, other):
+    x, y = (h.cast(v, DType.float64) for v in (self, other))  # squares of f32 do not overflow there
+    return h.cast(h.emit("sqrt", h.emit("add", h.emit("mul", x, x), h.emit("mul", y, y))), h.out.dtype)
+
+
+rows({
+    "floor_divide": lambda h, self, other: div(h, self, other, "floor"),
+    "maximum": lambda h, self, other: h.extreme("max", *_both(h, self, other)),
+    "minimum": lambda h, self, other: h.extreme("min", *_both(h, self, other)),
+    "max.other": lambda h, self, other: h.extreme("max", *_both(h, self, other)),
+    "min.other": lambda h, self, other: h.extreme("min", *_both(h, self, other)),
+    "addcmul": lambda h, self, tensor1, tensor2, value=1: h.emit(
+        "add", self, _times(h, h.emit("mul", tensor1, tensor2), value)),
+    "addcdiv": lambda h, self, tensor1, tensor2, value=1: h.emit(
+        "add", self, h.emit("div", _times(h, tensor1, value), tensor2)),
+    "lerp": lambda h, self, end, weight: h.emit("add", self, h.emit("mul", h.emit("sub", end, self), weight)),
+})  # fmt: skip
+
+
+@op("aten::copysign")
+def copysign(h, self, other):
+    size = h.emit("abs", h.tensor(self, h.out.dtype))
+    return h.emit("select", signbit(h, h.tensor(other, h.out.dtype)), h.emit("neg", size), size)
+
+
+@op("aten::xlogy", "aten::special_xlogy")
+def xlogy(h, self, other):
+    x, y = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
+    product = h.emit("select", h.emit("eq", x, 0.0), 0.0, h.emit("mul", x, h.emit("log", y)))
+    return h.emit("select", h.is_nan(y), y, product)
+
+
+# -- casts -----------------------------------------------------------------------------------------------------------
+
+
+@op("aten::to", "aten::_to_copy", "aten::type_as")
+def to(h, self, **options):
+    return h.cast(self, h.out.dtype)  # where the tensor lies and its strides mean nothing here
+
+
+@op("prims::convert_element_type")
+def convert_element_type(h, a, dtype):
+    return h.cast(a, dtype)
+
+
+# -- comparisons, logic, bits ----------------------------------------------------------------------------------------
+
+rows({name: lambda h, self, other, _op=o: h.emit(_op, self, other)
+      for names, o in {"eq": "eq", "ne not_equal": "ne", "lt less": "lt", "le less_equal": "le", "gt greater": "gt",
+                       "ge greater_equal": "ge", "logical_and": "and", "logical_or": "or", "fmax": "max", "fmin": "min",
+                       "logical_xor": "tract_core_xor"}.items() for name in names.split()})  # fmt: skip
+rows({name: lambda h, self, other, _op=o: h.emit(_op, *_both(h, self, other))
+      for names, o in {"bitwise_and __and__": "tract_core_bitand", "bitwise_or __or__": "tract_core_bitor",
+                       "bitwise_xor __xor__": "tract_core_bitxor", "bitwise_left_shift __lshift__": "tract_shl",
+                       "bitwise_right_shift __rshift__": "tract_shr", "mul multiply": "mul"}.items()
+      for name in names.split()})  # fmt: skip
+rows({
+    "logical_not": "not",
+    "bitwise_not": lambda h, self: h.emit("not" if self.type.dtype is DType.bool else "tract_core_bitnot", self),
+    "isnan": lambda h, self: h.is_nan(self) if self.type.dtype.is_float else h.filled(False, DType.bool, self),
+    "isinf": lambda h, self: _endless(h, "eq", h.emit("abs", self), math.inf, False),
+    "isfinite": lambda h, self: _endless(h, "lt", h.emit("abs", self), math.inf, True),
+    "isposinf": lambda h, self: _endless(h, "eq", self, math.inf, False),
+    "isneginf": lambda h, self: _endless(h, "eq", self, -math.inf, False),
+})  # fmt: skip
+
+
+def _endless(h, comparison, x, limit, otherwise):
+    """A comparison with infinity, which integers never reach."""
+    return h.emit(comparison, x, limit) if x.type.dtype.is_float else h.filled(otherwise, DType.bool, x)
+
+
+# -- choice and bounds -----------------------------------------------------------------------------------------------
+
+
+@op("aten::where")
+def where(h, condition, self=None, other=None):
+    if self is None:
+        h.refuse("the number of places where something is true depends on data")
+    return h.emit("select", h.cast(condition, DType.bool), *_both(h, self, other))
+
+
+rows({
+    "masked_fill": lambda h, self, mask, value: h.emit("select", mask, h.tensor(value, self), self),
+})  # fmt: skip
+
+
+@op("aten::clamp", "aten::clip", "aten::clamp_min", "aten::clamp_max", "aten::hardtanh")
+def clamp(h, self, min=None, max=None, min_val=None, max_val=None):  # noqa: A002
+    if h.node.op == "aten::hardtanh":
+        min, max = (-1 if min_val is None else min_val), (1 if max_val is None else max_val)
+    x = h.cast(self, h.out.dtype)
+    for name, bound in (("max", min), ("min", max)):
+        if bound is not None:
+            x = h.extreme(name, x, h.tensor(bound, x))
+    return x
+
+
+@op("aten::nan_to_num")
+def nan_to_num(h, self, nan=None, posinf=None, neginf=None):
+    if not self.type.dtype.is_float:
+        return self
+    limit = float(np.finfo(self.type.dtype.name).max)
+    x = h.emit("select", h.is_nan(self), 0.0 if nan is None else nan, self)
+    x = h.emit("select", h.emit("eq", x, math.inf), limit if posinf is None else posinf, x)
+    return h.emit("select", h.emit("eq", x, -math.inf), -limit if neginf is None else neginf, x)
+
+
+@op("aten::heaviside")
+def heaviside(h, self, values):
+    positive = h.emit("select", h.emit("gt", self, 0), h.const(1, self), h.const(0, self))
+    stepped = h.emit("select", h.emit("eq", self, 0), values, positive)
+    return h.emit("select", h.is_nan(self), self, stepped) if self.type.dtype.is_float else stepped
+
+
+# -- activations -----------------------------------------------------------------------------------------------------
+
+rows({
+    "relu": lambda h, self: h.emit("select", h.emit("lt", self, 0), 0, self),
+    "relu6": lambda h, self: h.extreme("min", h.extreme("max", self, h.const(0, self)), h.const(6, self)),
+    "sigmoid": lambda h, self: h.emit("recip", _one_plus_exp(h, self)),
+    "special_expit": lambda h, self: h.emit("recip", _one_plus_exp(h, self)),
+    "silu": lambda h, self: h.emit("div", self, _one_plus_exp(h, self)),
+    "tanh": lambda h, self: _tanh(h, self),
+    "mish": lambda h, self: h.emit("mul", self, _tanh(h, softplus(h, self))),
+    "hardsigmoid": lambda h, self: clamp(h, h.emit("add", h.emit("mul", self, 1 / 6), 0.5), 0, 1),
+    "log_sigmoid": lambda h, self: h.emit("neg", softplus(h, h.emit("neg", self))),
+    "tanhshrink": lambda h, self: h.emit("sub", self, _tanh(h, self)),
+    "threshold": lambda h, self, threshold, value: h.emit("select", h.emit("le", self, threshold), value, self),
+    "hardshrink": lambda h, self, lambd=0.5: h.emit(
+        "select", h.emit("le", h.emit("abs", self), lambd), 0.0, self),
+    "softshrink": lambda h, self, lambd=0.5: h.emit("sub", self, clamp(h, self, -lambd, lambd)),
+    "leaky_relu": lambda h, self, negative_slope=0.01: prelu(h, self, negative_slope),
+    "selu": lambda h, self: elu(h, self, 1.6732632423543772, 1.0507009873554805),
+    "celu": lambda h, self, alpha=1.0: elu(h, self, alpha, 1, 1 / alpha),
+})  # fmt: skip
+
+
+def _one_plus_exp(h, x):
+    """1 + exp(-x): sigmoid and silu divide by it, which is exact far below zero and keeps NaN."""
+    return h.emit("add", h.emit("exp", h.emit("neg", x)), 1.0)
+
+
+def _tanh(h, x):
+    return h.emit("select", h.is_nan(x), x, h.emit("tanh", x))
+
+
+@op("aten::prelu")
+def prelu(h, self, weight):
+    if h.is_value(weight) and weight.type.rank == 1 and self.type.rank > 1:
+        weight = h.unsqueeze(weight, list(range(1, self.type.rank - 1)))  # one slope for each channel, axis 1
+    return h.emit("select", h.emit("lt", self, 0), h.emit("mul", self, weight), self)
+
+
+@op("aten::rrelu")
+def rrelu(h, self, lower=0.125, upper=1 / 3, training=False):
+    return h.refuse("training draws random slopes") if training else prelu(h, self, (lower + upper) / 2)
+
+
+@op("aten::elu")
+def elu(h, self, alpha=1, scale=1, input_scale=1):
+    below = h.emit("mul", h.emit("sub", h.emit("exp", _times(h, self, input_scale)), 1.0), alpha * scale)
+    return h.emit("select", h.emit("lt", self, 0.0), below, _times(h, self, scale))
+
+
+@op("aten::softplus")
+def softplus(h, self, beta=1, threshold=20):
+    x = _times(h, self, beta)
+    # log(1 + exp(x)) without an overflow: max(x, 0) + log(1 + exp(-|x|))
+    above = h.emit("select", h.emit("lt", x, 0.0), 0.0, x)
+    smooth = h.emit("add", above, log1p(h, h.emit("exp", h.emit("neg", h.emit("abs", x)))))
+    smooth = h.emit("div", smooth, beta) if beta != 1 else smooth
+    return h.emit("select", h.emit("gt", x, threshold), self, smooth)
+
+
+@op("aten::gelu")
+def gelu(h, self, approximate="none"):
+    if approximate == "tanh":
+        return h.emit("tract_core_gelu_approx", self, fast_impl=False)
+    grown = h.emit("add", h.emit("tract_core_erf", h.emit("mul", self, math.sqrt(0.5))), 1.0)
+    return h.emit("mul", h.emit("mul", self, 0.5), grown)
+
+
+@op("aten::glu")
+def glu(h, self, dim=-1):
+    axis = h.axis(dim, self)
+    size = self.type.shape[axis]
+    half = floordiv(size, 2)
+    first, second = h.slice(self, axis, 0, half), h.slice(self, axis, half, size)
+    return h.emit("div", first, _one_plus_exp(h, second))

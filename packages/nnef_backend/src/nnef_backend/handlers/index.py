@@ -1,1 +1,252 @@
-"""The index family."""
+"""Reading and writing by computed positions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from ir.dims import Expr, product
+from ir.geometry import broadcast, invert
+from ir.types import DType
+from nnef_backend.registry import register as op
+from nnef_backend.registry import rows
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+@op("aten::embedding")
+def embedding(h, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+    return h.take(weight, indices, 0)  # the padding's row and the rest concern the gradient alone
+
+
+@op("aten::index_select")
+def index_select(h, self, dim, index):
+    x = h.unsqueeze(self, [0]) if self.type.rank == 0 else self
+    index = h.unsqueeze(index, [0]) if index.type.rank == 0 else index
+    return h.reshape(h.take(x, index, h.axis(dim, self)), h.out.shape)
+
+
+@op("aten::gather")
+def gather(h, self, dim, index, sparse_grad=False):
+    if self.type.rank == 0:
+        return h.expand(self, h.out.shape)
+    return h.emit("tract_core_gather_elements", self, index, axis=h.axis(dim, self))
+
+
+@op("aten::take")
+def take(h, self, index):
+    return h.take(h.reshape(self, [product(self.type.shape)]), index, 0)
+
+
+@op("aten::index")
+def index_(h, self, indices):
+    if all(i is None for i in indices):
+        return self
+    x, linear, order, axes = _linear(h, self, indices)
+    adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+    made = h.take(x, linear, 0)
+    if not adjacent or axes[0] == 0:
+        return made
+    # the axes of the index come where the first indexed axis was
+    n, lead = linear.type.rank, axes[0]
+    return h.transpose(made, [*range(n, n + lead), *range(n), *range(n + lead, made.type.rank)])
+
+
+def _linear(h, x, indices):
+    """`x` with the indexed axes in front and as one, positions in that axis, the order of axes and the indexed ones."""
+    axes = [a for a, i in enumerate(indices) if i is not None]
+    if any(indices[a].type.dtype in (DType.bool, DType.uint8) for a in axes):
+        h.refuse("the number of elements that a mask selects depends on data")
+    order = axes + [a for a in range(x.type.rank) if a not in axes]
+    shape = x.type.shape
+    linear = None
+    for a in axes:
+        place = h.cast(indices[a], DType.int64)
+        size = h.tensor(shape[a], DType.int64)
+        if len(axes) > 1:  # a single one may stay negative
+            place = h.emit("select", h.emit("lt", place, 0), h.emit("add", place, size), place)
+        linear = place if linear is None else h.emit("add", h.emit("mul", linear, size), place)
+    front = h.transpose(x, order)
+    rest = [shape[a] for a in order[len(axes) :]]
+    return h.reshape(front, [product(shape[a] for a in axes), *rest]), linear, order, axes
+
+
+@op("aten::one_hot")
+def one_hot(h, self, num_classes=-1):
+    classes = h.out.shape[-1]
+    if num_classes == -1 or isinstance(classes, Expr):
+        h.refuse("the number of classes depends on data")
+    return h.cast(h.emit("eq", h.unsqueeze(self, [self.type.rank]), h.constant(np.arange(classes))), DType.int64)
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+_REDUCTIONS = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+@op("aten::index_put", "aten::_unsafe_index_put", "aten::index_put_")
+def index_put(h, self, indices, values, accumulate=False):
+    given = [i for i in indices if i is not None]
+    if len(given) == 1 and given[0].type.dtype is DType.bool:
+        return _masked_put(h, self, indices, values, accumulate)
+    x, linear, order, axes = _linear(h, self, indices)
+    places, rest = linear.type.shape, x.type.shape[1:]
+    adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+    if adjacent and axes[0] and values.type.rank > len(rest):
+        n, lead = len(places), axes[0]
+        values = h.expand(values, [*rest[:lead], *places, *rest[lead:]])
+        values = h.transpose(values, [*range(lead, lead + n), *range(lead), *range(lead + n, values.type.rank)])
+    values = h.expand(values, [*places, *rest])
+    count = product(places)
+    made = _scatter_rows(h, x, h.reshape(linear, [count]), h.reshape(values, [count, *rest]), "add" if accumulate else "none")
+    return h.transpose(h.reshape(made, [self.type.shape[a] for a in order]), invert(order))
+
+
+def _masked_put(h, x, indices, values, accumulate):
+    mask = next(i for i in indices if i is not None)
+    lead = [i is None for i in indices].index(False)
+    if lead or values.type.rank > x.type.rank - mask.type.rank:
+        h.refuse("which of the values go where depends on the data of the mask")
+    mask = h.unsqueeze(mask, list(range(mask.type.rank, x.type.rank)))
+    return h.emit("select", mask, h.emit("add", x, values) if accumulate else values, x)
+
+
+def _scatter_rows(h, x, places, rows_, reduction):
+    """`x` with rows written at places (one axis) along its first axis; negative places count from the end."""
+    size = h.tensor(x.type.shape[0], DType.int64)
+    places = h.cast(places, DType.int64)
+    places = h.emit("select", h.emit("lt", places, 0), h.emit("add", places, size), places)
+    return h.emit("tract_core_scatter_nd", x, h.unsqueeze(places, [1]), rows_, reduction=reduction)
+
+
+def _along(h, x, axis, places, values, reduction="none"):
+    """`x` with slices of `values` written at places along an axis."""
+    order = [axis, *(a for a in range(x.type.rank) if a != axis)]
+    made = _scatter_rows(h, h.transpose(x, order), places, h.transpose(values, order), reduction)
+    return h.transpose(made, invert(order))
+
+
+@op("aten::index_add")
+def index_add(h, self, dim, index, source, alpha=1):
+    source = source if alpha == 1 else h.emit("mul", source, alpha)
+    return _along(h, self, h.axis(dim, self), index, source, "add")
+
+
+@op("aten::index_copy")
+def index_copy(h, self, dim, index, source):
+    return _along(h, self, h.axis(dim, self), index, source)
+
+
+@op("aten::index_fill")
+def index_fill(h, self, dim, index, value):
+    axis = h.axis(dim, self)
+    shape = [index.type.shape[0] if a == axis else s for a, s in enumerate(self.type.shape)]
+    return _along(h, self, axis, index, h.expand(h.tensor(value, self), shape))
+
+
+@op("aten::index_reduce")
+def index_reduce(h, self, dim, index, source, reduce, include_self=True):
+    if reduce == "mean" or not include_self:
+        h.refuse("tract's scatter always takes the old elements in, and has no mean")
+    return _along(h, self, h.axis(dim, self), index, source, _REDUCTIONS[reduce])
+
+
+@op("aten::scatter", "aten::scatter_add")
+def scatter(h, self, dim, index, src=None, value=None, reduce=None):
+    updates = h.expand(h.tensor(value, self), index.type.shape) if src is None else src
+    reduction = "add" if h.node.op == "aten::scatter_add" else _REDUCTIONS[reduce] if reduce else "none"
+    return _scatter(h, self, dim, index, updates, reduction)
+
+
+def _scatter(h, x, dim, index, updates, reduction):
+    if x.type.rank == 0:
+        h.refuse("tract scatters into no 0-d tensor")
+    axis = h.axis(dim, x)
+    for a, size in enumerate(index.type.shape):  # torch reads no further than the index reaches
+        updates = updates if updates.type.shape[a] == size else h.slice(updates, a, 0, size)
+    return h.emit("tract_core_scatter_elements", x, index, updates, axis=axis, reduction=reduction)
+
+
+_NEUTRAL = {"sum": 0, "prod": 1, "mean": 0, "amax": -math.inf, "amin": math.inf}
+
+
+@op("aten::scatter_reduce")
+def scatter_reduce(h, self, dim, index, src, reduce, include_self=True):
+    x = self
+    if not include_self:
+        if not self.type.dtype.is_float and reduce in ("amax", "amin"):
+            h.refuse("no integer is neutral to it")
+        neutral = h.expand(h.tensor(_NEUTRAL[reduce], self), index.type.shape)
+        x = _scatter(h, x, dim, index, neutral, "none")
+    if reduce != "mean":
+        return _scatter(h, x, dim, index, src, _REDUCTIONS[reduce])
+    if not self.type.dtype.is_float:
+        h.refuse("tract has no mean of integers rounded as torch's")
+    total = _scatter(h, x, dim, index, src, "add")
+    one = h.expand(h.const(1, x), index.type.shape)
+    count = h.filled(1, x.type.dtype, x)
+    count = count if include_self else _scatter(h, count, dim, index, h.expand(h.const(0, x), index.type.shape), "none")
+    count = _scatter(h, count, dim, index, one, "add")
+    return h.emit("div", total, h.emit("max", count, 1))
+
+
+@op("aten::masked_scatter")
+def masked_scatter(h, self, mask, source):
+    size = product(self.type.shape)
+    mask = h.expand(mask, self.type.shape)
+    flat = h.cast(h.reshape(mask, [size]), DType.int64)
+    places = h.emit("tract_core_cumsum", flat, axis=0, exclusive=True, reverse=False)
+    count = product(source.type.shape)
+    places = h.emit("min", places, h.tensor(count - 1, DType.int64))  # those past the end are not selected
+    picked = h.take(h.reshape(source, [count]), places, 0)
+    return h.emit("select", mask, h.reshape(picked, self.type.shape), self)
+
+
+@op("aten::put")
+def put(h, self, index, source, accumulate=False):
+    size, count = product(self.type.shape), product(index.type.shape)
+    flat, places = h.reshape(self, [size]), h.reshape(index, [count])
+    made = _scatter_rows(h, flat, places, h.reshape(source, [count]), "add" if accumulate else "none")
+    return h.reshape(made, self.type.shape)
+
+
+# -- searching -------------------------------------------------------------------------------------------------------
+
+
+@op("aten::searchsorted")
+def searchsorted(h, sorted_sequence, self, out_int32=False, right=False, side=None, sorter=None):
+    if sorter is not None:
+        h.refuse("a sorter is not supported")
+    x, rank = h.tensor(self), h.tensor(self).type.rank
+    edges = h.unsqueeze(sorted_sequence, [sorted_sequence.type.rank - 1]) if rank else sorted_sequence
+    x = h.unsqueeze(x, [rank])
+    # x comes after the edges that are not above it; written so that NaN comes after all of them
+    above = h.emit("gt" if right or side == "right" else "ge", *h.together(edges, x))
+    return h.cast(h.reduce("sum_reduce", h.cast(h.emit("not", above), DType.int64), max(rank, 0)), h.out.dtype)
+
+
+@op("aten::bucketize")
+def bucketize(h, self, boundaries, out_int32=False, right=False):
+    return searchsorted(h, boundaries, self, out_int32, right)
+
+
+@op("aten::isin")
+def isin(h, elements, test_elements, assume_unique=False, invert=False):  # noqa: A002
+    x, given = h.together(h.tensor(elements), h.tensor(test_elements))
+    given = h.reshape(given, [product(given.type.shape)])
+    found = h.reduce("any_reduce", h.emit("eq", h.unsqueeze(x, [x.type.rank]), given), x.type.rank)
+    return h.emit("not", found) if invert else found
+
+
+# -- what depends on data --------------------------------------------------------------------------------------------
+
+
+def _depends(h, **arguments):
+    h.refuse("the size of the result depends on data")
+
+
+rows(dict.fromkeys(
+    ("nonzero", "nonzero_numpy", "masked_select", "argwhere", "_unique2", "_unique", "unique_dim",
+     "unique_consecutive", "bincount"),
+    _depends,
+))  # fmt: skip

@@ -1,1 +1,96 @@
-"""The matmul family."""
+"""Products of matrices."""
+
+from __future__ import annotations
+
+import re
+
+from ir.types import DType
+from nnef_backend.operators import OPERATORS, through
+from nnef_backend.registry import register as op
+from nnef_backend.registry import rows
+
+
+@op("aten::matmul", "aten::mm", "aten::bmm", "aten::mv", "aten::dot")
+def matmul(h, self, mat2=None, other=None, vec=None, tensor=None):
+    x, y = self, next(v for v in (mat2, other, vec, tensor) if v is not None)
+    columns, lines = x.type.rank == 1, y.type.rank == 1
+    x = h.unsqueeze(x, [0]) if columns else x
+    y = h.unsqueeze(y, [1]) if lines else y
+    made = _product(h, x, y)
+    rank = made.type.rank
+    return h.squeeze(made, [a for a, gone in ((rank - 2, columns), (rank - 1, lines)) if gone])
+
+
+def _product(h, x, y):
+    """A product of matrices of rank 2 and above; what tract's kernels lack is multiplied and summed."""
+    x, y = h.align(x, y)
+    rank = x.type.rank
+    if through(OPERATORS["matmul"], x.type.dtype) is not None:
+        return h.emit("matmul", x, y)
+    # i64: tract has no kernel and would abort
+    terms = h.emit("mul", h.unsqueeze(x, [rank]), h.unsqueeze(y, [rank - 2]))
+    return h.reduce("sum_reduce", terms, rank - 1)
+
+
+@op("aten::linear")
+def linear(h, input, weight, bias=None):  # noqa: A002
+    x = h.unsqueeze(input, [0]) if input.type.rank == 1 else input
+    if through(OPERATORS["matmul"], x.type.dtype) is None:
+        made = _product(h, x, h.transpose(weight, [1, 0]))
+    else:
+        made = h.emit("matmul", *h.align(x, weight), transposeB=True)
+    made = made if bias is None else h.emit("add", made, bias)
+    return h.squeeze(made, [0]) if input.type.rank == 1 else made
+
+
+@op("aten::addmm", "aten::addmv", "aten::addbmm", "aten::baddbmm", "aten::addr")
+def addmm(h, self, mat1=None, mat2=None, mat=None, vec=None, batch1=None, batch2=None, vec1=None, vec2=None, beta=1,
+          alpha=1):  # fmt: skip
+    if h.node.op == "aten::addr":
+        made = h.emit("mul", h.unsqueeze(vec1, [1]), vec2)
+    else:
+        x, y = ((mat1, mat2), (mat, vec), (batch1, batch2))[[mat1, mat, batch1].index(_first(mat1, mat, batch1))]
+        made = matmul(h, x, y)
+    if h.node.op == "aten::addbmm":
+        made = h.reduce("sum_reduce", made, 0)
+    made = made if alpha == 1 else h.emit("mul", made, alpha)
+    if beta == 0:  # torch does not read it then, be it NaN
+        return made
+    return h.emit("add", made, self if beta == 1 else h.emit("mul", self, beta))
+
+
+def _first(*xs):
+    return next(x for x in xs if x is not None)
+
+
+rows({
+    "outer": lambda h, self, vec2: h.emit("mul", h.unsqueeze(self, [1]), vec2),
+    "ger": lambda h, self, vec2: h.emit("mul", h.unsqueeze(self, [1]), vec2),
+    "vdot": lambda h, self, other: matmul(h, self, other),
+    "trace": lambda h, self: h.emit("tract_core_einsum", [h.cast(self, h.out.dtype)], expr="ii->",
+                                    acc=h.out.dtype, shape=()),
+})  # fmt: skip
+
+
+@op("aten::einsum")
+def einsum(h, equation, tensors, path=None):
+    terms, result = _terms(equation.replace(" ", ""), [t.type.rank for t in tensors])
+    dtype = tensors[0].type.dtype
+    if dtype is DType.int64 and len(tensors) > 1:
+        h.refuse("tract has no product of i64 in einsum")
+    return h.emit("tract_core_einsum", list(tensors), expr=f"{','.join(terms)}->{result}", acc=dtype, shape=h.out.shape)
+
+
+def _terms(equation, ranks):
+    """The terms with letters in the place of an ellipsis, and the result's, spelt out as torch means it."""
+    left, arrow, result = equation.partition("->")
+    terms = left.split(",")
+    free = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in equation]
+    width = max((r - len(t) + 3 for t, r in zip(terms, ranks, strict=True) if "..." in t), default=0)
+    shared = "".join(free[:width])
+    spelt = [t.replace("...", shared[len(shared) - (r - len(t) + 3) :] if r - len(t) + 3 else "")
+             for t, r in zip(terms, ranks, strict=True)]  # fmt: skip
+    if not arrow:
+        letters = re.sub(r"[^A-Za-z]", "", left)
+        result = ("..." if "..." in left else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    return spelt, result.replace("...", shared)

@@ -1,1 +1,130 @@
-"""The recurrent family."""
+"""Recurrent networks: a scan over time for each layer and direction, and their cells one step at a time.
+
+The input's share of the gates is one product for all steps; only the state's share is left to the loop.
+"""
+
+from __future__ import annotations
+
+from ir.types import DType
+from nnef_backend.handlers.elementwise import _tanh
+from nnef_backend.registry import REGISTRY
+from nnef_backend.registry import register as op
+
+
+def _sigmoid(h, x):
+    return h.emit("recip", h.emit("add", h.emit("exp", h.emit("neg", x)), 1.0))
+
+
+def _product(h, x, weight, bias=None):
+    made = h.emit("matmul", *h.align(x, weight), transposeB=True)
+    return made if bias is None else h.emit("add", made, bias)
+
+
+def _gates(h, x, count):
+    axis = x.type.rank - 1
+    size = x.type.shape[axis] // count
+    return [h.slice(x, axis, i * size, (i + 1) * size) for i in range(count)]
+
+
+# -- one step: the input's share of the gates and the states before -> the states after --------------------------------
+
+
+def _lstm_step(h, x, states, w_hh, b_hh, w_hr=None):
+    before, cell = states
+    gates = h.emit("add", x, _product(h, before, w_hh, b_hh))
+    i, f, _, o = _gates(h, _sigmoid(h, gates), 4)
+    new = _tanh(h, _gates(h, gates, 4)[2])
+    cell = h.emit("add", h.emit("mul", f, cell), h.emit("mul", i, new))
+    after = h.emit("mul", o, _tanh(h, cell))
+    return [after if w_hr is None else _product(h, after, w_hr), cell]
+
+
+def _gru_step(h, x, states, w_hh, b_hh):
+    (before,) = states
+    share = _product(h, before, w_hh, b_hh)
+    r, z, _ = _gates(h, _sigmoid(h, h.emit("add", x, share)), 3)
+    new = _tanh(h, h.emit("add", _gates(h, x, 3)[2], h.emit("mul", r, _gates(h, share, 3)[2])))
+    return [h.emit("add", new, h.emit("mul", z, h.emit("sub", before, new)))]
+
+
+def _tanh_step(h, x, states, w_hh, b_hh):
+    return [_tanh(h, h.emit("add", x, _product(h, states[0], w_hh, b_hh)))]
+
+
+def _relu_step(h, x, states, w_hh, b_hh):
+    x = h.emit("add", x, _product(h, states[0], w_hh, b_hh))
+    return [h.emit("select", h.emit("lt", x, 0.0), 0.0, x)]
+
+
+_STEPS = {"lstm": _lstm_step, "gru": _gru_step, "rnn_tanh": _tanh_step, "rnn_relu": _relu_step}
+
+
+# -- whole networks --------------------------------------------------------------------------------------------------
+
+
+@op("aten::lstm.input", "aten::gru.input", "aten::rnn_tanh.input", "aten::rnn_relu.input")
+def network(h, input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):  # noqa: A002
+    if train and dropout and num_layers > 1:
+        h.refuse("tract draws no random numbers")
+    kind = h.node.op.removeprefix("aten::")
+    starts = hx if isinstance(hx, list) else [hx]
+    directions = 2 if bidirectional else 1
+    each = len(params) // (num_layers * directions)
+    x = h.transpose(input, [1, 0, 2]) if batch_first else input
+    ends = [[] for _ in starts]
+    for layer in range(num_layers):
+        outs = []
+        for direction in range(directions):
+            k = layer * directions + direction
+            weights = _weights(params[k * each : (k + 1) * each], has_biases)
+            states = [h.squeeze(h.slice(s, 0, k, k + 1), [0]) for s in starts]
+            last, out = _run(h, kind, x, states, weights, direction == 1)
+            outs.append(out)
+            for end, s in zip(ends, last, strict=True):
+                end.append(h.unsqueeze(s, [0]))
+        x = h.concat(outs, 2)
+    output = h.transpose(x, [1, 0, 2]) if batch_first else x
+    return [output, *(h.concat(end, 0) for end in ends)]
+
+
+def _weights(params, has_biases):
+    """(w_ih, b_ih), (w_hh, b_hh) and the projection, where there is one, by name."""
+    w_ih, w_hh, *rest = params
+    b_ih, b_hh = rest[:2] if has_biases else (None, None)
+    projection = rest[2:] if has_biases else rest
+    return (w_ih, b_ih), {"w_hh": w_hh, "b_hh": b_hh, **({"w_hr": projection[0]} if projection else {})}
+
+
+def _run(h, kind, x, states, weights, reverse):
+    """One layer in one direction: the last states and the output of every step."""
+    (w_ih, b_ih), inner = weights
+    shares = _product(h, x, w_ih, b_ih)
+
+    def body(slices, before):
+        after = _STEPS[kind](h, slices[0], before, **inner)
+        return after, after[:1]
+
+    last, (out,) = h.scan(f"{kind}_cell", [shares], states, body, reverse=reverse)
+    return last, out
+
+
+@op("aten::lstm.data", "aten::gru.data", "aten::rnn_tanh.data", "aten::rnn_relu.data")
+def packed(h, **arguments):
+    h.refuse("a packed sequence has another batch size at each step")
+
+
+# -- cells -----------------------------------------------------------------------------------------------------------
+
+
+def _cell(kind):
+    def cell(h, input, hx, w_ih, w_hh, b_ih=None, b_hh=None):  # noqa: A002
+        states = hx if isinstance(hx, list) else [hx]
+        if input.type.dtype not in (DType.float16, DType.float32, DType.float64):
+            h.refuse(f"tract has no recurrent cell of {input.type.dtype}")
+        return _STEPS[kind](h, _product(h, input, w_ih, b_ih), states, w_hh, b_hh)
+
+    return cell
+
+
+for _kind in _STEPS:
+    REGISTRY.add(f"aten::{_kind}_cell", _cell(_kind))

@@ -1,12 +1,14 @@
-"""The same numbers in another arrangement: views, joins, slices, turns, padding, triangles."""
+"""The same numbers in another arrangement: views, joins, slices, turns, padding, diagonals, resizing, sampling."""
 
 from __future__ import annotations
 
 import math
 
 from ir.dims import Expr, floordiv, maximum
+from ir.geometry import window_size
 from ir.types import DType
 from nnef_backend.registry import register as op
+from nnef_backend.resampling import grid_sample, resize
 
 END = 2**63 - 1  # torch's word for "to the end"
 
@@ -51,7 +53,7 @@ def repeat(h, self, repeats=None, dims=None):
     repeats = list(dims if repeats is None else repeats)
     repeats = [1] * (self.type.rank - len(repeats)) + repeats
     x = h.unsqueeze(self, list(range(len(repeats) - self.type.rank)))
-    return x if all(r == 1 for r in repeats) else h.emit("tile", x, repeats=repeats, shape=h.out.shape)
+    return x if all(r == 1 for r in repeats) else h.emit("tile", x, repeats=repeats)
 
 
 @op("aten::repeat_interleave.self_int")
@@ -247,8 +249,18 @@ def _pad(h, x, pad, border, value=0):
 def _emit_pad(h, x, grow, border, value):
     if border == "constant" and float(value) != float(h.const(value, x).array):
         h.refuse(f"tract pads with 32-bit floats, which do not hold {value}")
-    shape = [s + b + a for s, (b, a) in zip(x.type.shape, grow, strict=True)]
-    return h.emit("pad", x, padding=grow, border=border, value=float(value), shape=shape)
+    if any(isinstance(p, Expr) for pair in grow for p in pair):
+        return _joined_pad(h, x, grow, value) if border == "constant" else h.refuse("tract pads by fixed amounts only")
+    return h.emit("pad", x, padding=grow, border=border, value=float(value))
+
+
+def _joined_pad(h, x, grow, value):
+    """tract's pad takes no amounts that are only known at run time."""
+    for axis, pair in enumerate(grow):
+        before, after = ([h.expand(h.const(value, x), [p if a == axis else s for a, s in enumerate(x.type.shape)])]
+                         if p != 0 else [] for p in pair)  # fmt: skip
+        x = h.concat([*before, x, *after], axis)
+    return x
 
 
 def circular(h, x, pad):
@@ -289,13 +301,118 @@ def channel_shuffle(h, self, groups):
     return h.reshape(x, self.type.shape)
 
 
+def places(h, count, step, size, dilation):
+    """[count, size]: where the windows along an axis read."""
+    starts, offsets = (h.cast(h.range(0, n * s, s, n), DType.int64) for n, s in ((count, step), (size, dilation)))
+    return h.emit("add", h.unsqueeze(starts, [1]), h.unsqueeze(offsets, [0]))
+
+
 @op("aten::unfold")
 def unfold(h, self, dimension, size, step):
-    """Windows as an axis after the others: one slice or strided read for each place in the window."""
-    axis = h.axis(dimension, self)
-    count = h.out.shape[axis]
-    reads = [h.take(self, h.range(i, i + count * step, step, count), axis) if step > 1
-             else h.slice(self, axis, i, i + count) for i in range(size)]  # fmt: skip
-    return h.emit("stack", reads, axis=self.type.rank, shape=h.out.shape)
+    """Windows as an axis after the others."""
+    axis, rank = h.axis(dimension, self), self.type.rank
+    if rank == 0:
+        return h.unsqueeze(self, [0])
+    x = h.take(self, places(h, h.out.shape[axis], step, size, 1), axis)
+    return h.transpose(x, [a for a in range(rank + 1) if a != axis + 1] + [axis + 1])
 
 
+@op("aten::im2col")
+def im2col(h, self, kernel_size, dilation, padding, stride):
+    x = self if self.type.rank == 4 else h.unsqueeze(self, [0])
+    x = _pad(h, x, [padding[1], padding[1], padding[0], padding[0]], "constant")
+    for i, axis in ((1, 3), (0, 2)):
+        count = window_size(x.type.shape[axis], kernel_size[i], stride[i], (0, 0), dilation[i], False)
+        x = h.take(x, h.transpose(places(h, count, stride[i], kernel_size[i], dilation[i]), [1, 0]), axis)
+    return h.reshape(h.transpose(x, [0, 1, 2, 4, 3, 5]), h.out.shape)
+
+
+# -- diagonals and storage -------------------------------------------------------------------------------------------
+
+
+@op("aten::diagonal", "aten::diagonal_copy")
+def diagonal(h, self, offset=0, dim1=0, dim2=1):
+    a, b = h.axis(dim1, self), h.axis(dim2, self)
+    rest = [i for i in range(self.type.rank) if i not in (a, b)]
+    rows, columns = self.type.shape[a], self.type.shape[b]
+    flat = h.reshape(h.transpose(self, [*rest, a, b]), [*(self.type.shape[r] for r in rest), rows * columns])
+    first, count = (offset if offset >= 0 else -offset * columns), h.out.shape[-1]
+    return h.take(flat, h.range(first, first + count * (columns + 1), columns + 1, count), len(rest))
+
+
+@op("aten::diag_embed")
+def diag_embed(h, self, offset=0, dim1=-2, dim2=-1):
+    rank = self.type.rank + 1
+    a, b = dim1 % rank, dim2 % rank
+    size = self.type.shape[-1] + abs(offset)
+    grown = h.concat([self, h.expand(h.const(0, self), [*self.type.shape[:-1], abs(offset)])] if offset else [self],
+                     rank - 2)  # fmt: skip
+    square = h.expand(h.const(True), [size, size])
+    on = [h.emit("tract_core_trilu", square, offset, upper=upper, shape=[size, size]) for upper in (True, False)]
+    # counted from the shorter side of the diagonal, an element's place is its row or its column
+    spread = h.unsqueeze(grown, [rank - 1 if offset >= 0 else rank - 2])
+    y = h.emit("select", h.emit("and", *on), h.expand(spread, [*self.type.shape[:-1], size, size]), h.const(0, self))
+    order = [i for i in range(rank) if i not in (a, b)]
+    return h.transpose(y, [rank - 2 if i == a else rank - 1 if i == b else order.index(i) for i in range(rank)])
+
+
+@op("aten::as_strided")
+def as_strided(h, self, size, stride, storage_offset=None):
+    given = h.node.args["self"]
+    if given not in h.graph.inputs and given not in h.graph.weights:
+        h.refuse("the layout in memory of a result is torch's own affair")
+    index = h.tensor(storage_offset or 0, DType.int64)
+    for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
+        column = h.cast(h.range(0, n * step, step, n), DType.int64) if step else h.expand(h.const(0), [n])
+        index = h.emit("add", index, h.reshape(column, [n if i == axis else 1 for i in range(len(size))]))
+    return h.take(h.reshape(self, [math.prod(self.type.shape)]), index, 0)
+
+
+@op("aten::meshgrid")
+def meshgrid(h, tensors, indexing="ij"):
+    order = [1, 0] if indexing == "xy" and len(tensors) > 1 else [0, 1]
+    made = []
+    for i, (x, result) in enumerate(zip(tensors, h.results, strict=True)):
+        axis = order[i] if i < 2 else i
+        sizes = x.type.shape or (1,)
+        x = h.reshape(x, [sizes[0] if a == axis else 1 for a in range(len(tensors))])
+        made.append(h.expand(x, result.shape))
+    return made
+
+
+# -- resizing and sampling -------------------------------------------------------------------------------------------
+
+
+@op("aten::upsample_nearest1d.vec", "aten::upsample_nearest2d.vec", "aten::upsample_nearest3d.vec")
+def upsample_nearest(h, input, output_size=None, scale_factors=None):
+    return resize(h, input, "nearest", scale_factors)
+
+
+@op("aten::_upsample_nearest_exact1d.vec", "aten::_upsample_nearest_exact2d.vec", "aten::_upsample_nearest_exact3d.vec")
+def upsample_nearest_exact(h, input, output_size=None, scale_factors=None):
+    return resize(h, input, "exact", scale_factors)
+
+
+@op("aten::upsample_linear1d.vec", "aten::upsample_bilinear2d.vec", "aten::upsample_trilinear3d.vec")
+def upsample_linear(h, input, output_size, align_corners, scale_factors=None):
+    return resize(h, input, "linear", scale_factors, align_corners)
+
+
+@op("aten::upsample_bicubic2d.vec")
+def upsample_cubic(h, input, output_size, align_corners, scale_factors=None):
+    return resize(h, input, "cubic", scale_factors, align_corners)
+
+
+@op("aten::_upsample_bilinear2d_aa.vec")
+def upsample_linear_antialias(h, input, output_size, align_corners, scale_factors=None):
+    return resize(h, input, "linear_aa", scale_factors, align_corners)
+
+
+@op("aten::_upsample_bicubic2d_aa.vec")
+def upsample_cubic_antialias(h, input, output_size, align_corners, scale_factors=None):
+    return resize(h, input, "cubic_aa", scale_factors, align_corners)
+
+
+@op("aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d")
+def grid_sampler(h, input, grid, interpolation_mode, padding_mode, align_corners):
+    return grid_sample(h, input, grid, interpolation_mode, padding_mode, align_corners)

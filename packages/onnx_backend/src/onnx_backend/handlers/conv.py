@@ -1,1 +1,55 @@
-"""The conv family."""
+"""Convolutions, straight and transposed."""
+
+from __future__ import annotations
+
+from ir import geometry
+from onnx_backend.registry import register as op
+
+
+def _batched(h, x, spatial, fn):
+    """`fn` of a batch; a single sample becomes a batch of one for it."""
+    if x.type.rank == spatial + 2:
+        return fn(x, h.out.shape)
+    return h.squeeze(fn(h.unsqueeze(x, [0]), (1, *h.out.shape)), [0])
+
+
+def _conv(h, x, weight, bias, stride, padding, dilation, groups):
+    n = weight.type.rank - 2
+    kernel = [h.static(k, "a size of the kernel") for k in weight.type.shape[2:]]
+    dilation = geometry.spread(dilation, n)
+    if padding == "same":
+        before, after = zip(*geometry.same_pads(kernel, dilation), strict=True)
+    else:
+        before = after = [0] * n if padding == "valid" else geometry.spread(padding, n)
+    return _batched(h, x, n, lambda x, shape: h.emit(
+        "Conv", x, weight, bias, kernel_shape=kernel, strides=geometry.spread(stride, n), pads=[*before, *after],
+        dilations=dilation, group=groups, shape=shape,
+    ))  # fmt: skip
+
+
+def _conv_transpose(h, x, weight, bias, stride, padding, output_padding, groups, dilation):
+    n = weight.type.rank - 2
+    return _batched(h, x, n, lambda x, shape: h.emit(
+        "ConvTranspose", x, weight, bias,
+        kernel_shape=[h.static(k, "a size of the kernel") for k in weight.type.shape[2:]],
+        strides=geometry.spread(stride, n), pads=geometry.spread(padding, n) * 2,
+        output_padding=geometry.spread(output_padding, n), dilations=geometry.spread(dilation, n), group=groups,
+        shape=shape,
+    ))  # fmt: skip
+
+
+@op("aten::conv1d", "aten::conv2d", "aten::conv3d")
+def conv(h, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    return _conv(h, input, weight, bias, stride, padding, dilation, groups)
+
+
+@op("aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d")
+def conv_transpose(h, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    return _conv_transpose(h, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@op("aten::convolution")
+def convolution(h, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    if transposed:
+        return _conv_transpose(h, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _conv(h, input, weight, bias, stride, padding, dilation, groups)

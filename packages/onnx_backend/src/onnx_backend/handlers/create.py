@@ -96,8 +96,7 @@ def drawn(h, op_type, dtype=None, **attributes):
     dtype = dtype or h.out.dtype
     work = dtype if dtype.is_float and dtype is not DType.bfloat16 else DType.float32
     if all(isinstance(s, int) for s in h.out.shape) and h.out.shape:
-        made = h.emit(op_type, shape=list(h.out.shape), dtype=work, **attributes)
-        made.type = made.type.with_dtype(work).with_shape(h.out.shape)
+        made = h.emit(op_type, shape=h.out.shape, dtype=work, **attributes)
     else:
         like = h.full(h.out.shape, 0.0, work)
         made = h.emit(f"{op_type}Like", like, dtype=work, **attributes)
@@ -162,11 +161,3 @@ def multinomial(h, self, num_samples, replacement=False, generator=None):
         return made if self.type.rank == 2 else h.emit("Squeeze", made, [0])
     race = h.emit("Log", h.emit("Neg", h.emit("Log", h.emit("RandomUniformLike", self, low=1e-20, high=1.0))))
     return h.emit("TopK", h.emit("Sub", h.emit("Log", self), race), [count], outputs=2)[1]
-
-
-@op("aten::dropout", "aten::native_dropout")
-def dropout(h, input, p, train):
-    """Only training reaches a handler: without it the importer leaves the op out."""
-    kept, mask = h.emit("Dropout", input, h.const(p, DType.float32), h.const(True), outputs=2)
-    return kept, mask
-

@@ -339,7 +339,7 @@ def isclose(h, self, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     return h.emit("Or", close, h.emit("And", h.emit("IsNaN", self), h.emit("IsNaN", other)))
 
 
-@op("aten::where")
+@op("aten::where.self", "aten::where.ScalarOther", "aten::where.ScalarSelf", "aten::where.Scalar")
 def where(h, condition, self, other):
     condition = h.cast(condition, DType.bool)
     return h.emit("Where", condition, h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype))

@@ -1,1 +1,275 @@
-"""The index family."""
+"""Reading by computed positions, and finding positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ir import geometry
+from ir.dims import product
+from ir.types import DType
+
+from onnx_backend.registry import register as op
+from onnx_backend.value import OnnxValue
+
+
+def flat(h, x):
+    return h.reshape(x, [product(x.type.shape)])
+
+
+@op("aten::gather")
+def gather(h, self, dim, index, sparse_grad=False):
+    if self.type.rank == 0:
+        return h.expand(self, h.out.shape)
+    if index.type.rank == 0:
+        return h.emit("Gather", self, index, axis=0, shape=())
+    return h.emit("GatherElements", self, index, axis=h.axis(dim, self), shape=h.out.shape)
+
+
+@op("aten::take_along_dim")
+def take_along_dim(h, self, indices, dim=None):
+    if dim is None:
+        return h.emit("Gather", flat(h, self), flat(h, indices), axis=0)
+    axis = h.axis(dim, self)
+    kept = geometry.broadcast(*([1 if i == axis else s for i, s in enumerate(x.type.shape)] for x in (self, indices)))
+
+    def spread(x):
+        return h.expand(x, [x.type.shape[axis] if i == axis else s for i, s in enumerate(kept)])
+
+    return h.emit("GatherElements", spread(self), spread(indices), axis=axis, shape=h.out.shape)
+
+
+@op("aten::take")
+def take(h, self, index):
+    return h.emit("Gather", flat(h, self), index, axis=0)
+
+
+@op("aten::index_select")
+def index_select(h, self, dim, index):
+    if self.type.rank == 0:
+        return self
+    index = index if index.type.rank else h.unsqueeze(index, [0])
+    return h.emit("Gather", self, index, axis=h.axis(dim, self))
+
+
+@op("aten::embedding")
+def embedding(h, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+    """What else there is besides the table concerns its gradient."""
+    return h.emit("Gather", weight, indices, axis=0)
+
+
+# -- x[...] ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Places:
+    """An advanced index: the axes it reads, their positions by tensors of one broadcast shape, and the order of axes.
+
+    `front` brings the indexed axes to the front of x, `shape` is that of the positions together; the result of a
+    gather, `[*shape, *rest]`, has `shape` at axis `at` in torch's result.
+    """
+
+    axes: list[int]
+    tensors: list[OnnxValue]
+    front: list[int]
+    shape: Sequence
+    at: int
+
+    def to_torch(self, rest):
+        """The permutation that takes `[*shape, *rest]` to torch's order of axes, where `rest` counts them."""
+        k = len(self.shape)
+        return [*range(k, k + self.at), *range(k), *range(k + self.at, k + rest)]
+
+
+def is_mask(x):
+    return x is not None and x.type.dtype in (DType.bool, DType.uint8)
+
+
+def places(h, x, indices):
+    """torch's indices as integer tensors by axis; a mask of k axes stands for k of them."""
+    by_axis = []
+    for index in indices:
+        if is_mask(index):
+            found = h.emit("NonZero", h.cast(index, DType.bool), shape=(index.type.rank, size_of_mask(h, indices, x)))
+            parts = h.split(found, [1] * index.type.rank, 0)
+            by_axis += [h.squeeze(p, [0]) for p in parts]
+        else:
+            by_axis.append(index)
+    axes = [i for i, t in enumerate(by_axis) if t is not None]
+    tensors = [by_axis[i] for i in axes]
+    shape = geometry.broadcast(*(t.type.shape for t in tensors))
+    together = axes == list(range(axes[0], axes[-1] + 1))
+    front = [*axes, *(i for i in range(x.type.rank) if i not in axes)]
+    return Places(axes, tensors, front, shape, axes[0] if together else 0)
+
+
+def size_of_mask(h, indices, x):
+    """The number of hits: what the result has in place of the mask's axes."""
+    read = [i for i in indices if i is not None and not is_mask(i)]
+    if read and max(t.type.rank for t in read) > 0:
+        sizes = [s for s in geometry.broadcast(*(t.type.shape for t in read)) if s != 1]
+        if sizes:
+            return sizes[-1]
+    before = 0
+    for index in indices:
+        if index is not None:
+            break
+        before += 1
+    known = [i for i, index in enumerate(indices) if index is not None]
+    apart = known[-1] - known[0] + 1 != len(known)
+    return h.out.shape[0 if apart else before] if h.node.op in ("aten::index", "aten::_unsafe_index") else hits(h)
+
+
+def hits(h):
+    """A size that nothing names: only its being unknown matters."""
+    from ir import dims
+
+    return dims.symbol(f"hits_{h.node.name}")
+
+
+def stacked(h, p):
+    """The positions as GatherND and ScatterND want them: `[*shape, number of axes]`."""
+    columns = [h.unsqueeze(h.expand(h.cast(t, DType.int64), p.shape), [len(p.shape)]) for t in p.tensors]
+    return h.concat(columns, len(p.shape))
+
+
+@op("aten::index", "aten::_unsafe_index")
+def index(h, self, indices):
+    known = [i for i, t in enumerate(indices) if t is not None]
+    first = indices[known[0]]
+    if len(known) == 1 and is_mask(first):
+        if first.type.rank == 1:
+            return h.emit("Compress", self, h.cast(first, DType.bool), axis=known[0], shape=h.out.shape)
+        if first.type.rank == self.type.rank:
+            return masked_select(h, self, first)
+    if len(known) == 1 and not is_mask(first):
+        return h.emit("Gather", self, first, axis=known[0])
+    p = places(h, self, indices)
+    rest = [self.type.shape[i] for i in p.front[len(p.axes) :]]
+    x = h.transpose(self, p.front)
+    if len(p.axes) == 1:
+        return h.emit("Gather", self, p.tensors[0], axis=p.axes[0])
+    found = h.emit("GatherND", x, stacked(h, p), shape=(*p.shape, *rest))
+    return h.transpose(found, p.to_torch(len(rest)))
+
+
+@op("aten::masked_select")
+def masked_select(h, self, mask):
+    shape = geometry.broadcast(self.type.shape, mask.type.shape)
+    self, mask = h.expand(self, shape), h.expand(h.cast(mask, DType.bool), shape)
+    return h.emit("Compress", self, flat(h, mask), shape=h.out.shape)
+
+
+# -- positions that depend on the data ---------------------------------------------------------------------------------
+
+
+@op("aten::nonzero", "aten::argwhere")
+def nonzero(h, self):
+    found = h.emit("NonZero", h.cast(self, DType.bool), shape=h.out.shape[::-1])
+    return h.transpose(found, [1, 0])
+
+
+@op("aten::nonzero_numpy")
+def nonzero_numpy(h, self):
+    shape = (self.type.rank, h.out.shape[0])
+    found = h.emit("NonZero", h.cast(self, DType.bool), shape=shape)
+    return [h.squeeze(part, [0]) for part in h.split(found, [1] * self.type.rank, 0)]
+
+
+@op("aten::_unique2", "aten::unique_dim", "aten::_unique")
+def unique(h, self, sorted=True, return_inverse=False, return_counts=False, dim=None):
+    axis = None if dim is None else h.axis(dim, self)
+    values, _, inverse, counts = h.emit(
+        "Unique", self, axis=axis, sorted=True, outputs=4, dtype=[self.type.dtype, *[DType.int64] * 3],
+        shape=h.out.shape,
+    )  # fmt: skip
+    inverse.type = inverse.type.with_shape([product(self.type.shape)] if dim is None else [self.type.shape[axis]])
+    return values, h.reshape(inverse, h.results[1].shape) if return_inverse else None, counts
+
+
+@op("aten::unique_consecutive")
+def unique_consecutive(h, self, return_inverse=False, return_counts=False, dim=None):
+    if dim is not None and self.type.rank != 1:
+        h.refuse("dim of a tensor with several axes")
+    x = flat(h, self)
+    (size,) = x.type.shape
+    changes = h.emit("Not", h.emit("Equal", h.slice(x, 0, 1, size, size=size - 1), h.slice(x, 0, 0, -1, size=size - 1)))
+    starts = h.concat([h.full([1], True, DType.bool), changes], 0)
+    values = h.emit("Compress", x, starts, axis=0, shape=h.out.shape)
+    places = h.range(0, size, size=size)
+    first = h.emit("Compress", places, starts, axis=0, shape=h.out.shape)
+    ends = h.emit("Concat", h.slice(first, 0, 1, 2**31 - 1), h.size(size), axis=0, shape=h.out.shape)
+    inverse = h.emit("Sub", h.emit("CumSum", h.cast(starts, DType.int64), h.const(0)), 1)
+    return values, h.reshape(inverse, self.type.shape), h.emit("Sub", ends, first)
+
+
+# -- searching ---------------------------------------------------------------------------------------------------------
+
+
+@op("aten::searchsorted")
+def searchsorted(h, sorted_sequence, self, out_int32=False, right=False, side=None, sorter=None):
+    """The number of elements below each value."""
+    row = sorted_sequence if sorter is None else h.emit("GatherElements", sorted_sequence, sorter, axis=-1)
+    right = right if side is None else side == "right"
+    x = h.tensor(self)
+    dtype = x.type.dtype if row.type.dtype is x.type.dtype else DType.float64
+    column = h.unsqueeze(h.cast(x, dtype), [x.type.rank])
+    row = h.cast(row, dtype)
+    row = row if row.type.rank == 1 else h.unsqueeze(row, [row.type.rank - 1])
+    below = h.emit("GreaterOrEqual" if right else "Greater", column, row)
+    return h.reduce("ReduceSum", h.cast(below, h.out.dtype), [len(h.out.shape)])
+
+
+@op("aten::bucketize")
+def bucketize(h, self, boundaries, out_int32=False, right=False):
+    return searchsorted(h, boundaries, self, out_int32, right)
+
+
+@op("aten::isin")
+def isin(h, elements, test_elements, assume_unique=False, invert=False):
+    if not h.is_value(elements) or not h.is_value(test_elements):
+        like = elements if h.is_value(elements) else test_elements
+        elements, test_elements = h.tensor(elements, like), h.tensor(test_elements, like)
+    tests = flat(h, h.cast(test_elements, elements.type.dtype))
+    same = h.cast(h.emit("Equal", h.unsqueeze(elements, [elements.type.rank]), tests), DType.int64)
+    found = h.cast(h.reduce("ReduceSum", same, [elements.type.rank]), DType.bool)
+    return h.emit("Not", found) if invert else found
+
+
+@op("aten::one_hot")
+def one_hot(h, self, num_classes=-1):
+    if num_classes == -1:
+        h.refuse("num_classes=-1 is only known at run time")
+    return h.emit("OneHot", self, h.tensor(num_classes, DType.int64), h.const([0, 1]), shape=h.out.shape)
+
+
+# -- bags of embeddings ------------------------------------------------------------------------------------------------
+
+
+@op("aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::embedding_bag")
+def embedding_bag(h, weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False,
+                  per_sample_weights=None, include_last_offset=False, padding_idx=-1):  # fmt: skip
+    """Mode 0 sums, 1 averages, 2 takes the maximum. A bag is a row of a 0/1 matrix over all positions."""
+    bags, width = h.out.shape
+    (size,) = indices.type.shape
+    offsets = h.cast(offsets, DType.int64)
+    starts = h.slice(offsets, 0, 0, bags, size=bags) if include_last_offset else offsets
+    places = h.range(0, size, size=size)
+    begun = h.cast(h.emit("LessOrEqual", h.unsqueeze(starts, [1]), places), DType.int64)
+    bag = h.emit("Sub", h.reduce("ReduceSum", begun, [0]), 1)
+    inside = h.emit("Equal", h.unsqueeze(h.range(0, bags, size=bags), [1]), bag)
+    if padding_idx is not None and padding_idx >= 0:
+        inside = h.emit("And", inside, h.emit("Not", h.emit("Equal", indices, padding_idx)))
+    rows = h.emit("Gather", weight, indices, axis=0)
+    if per_sample_weights is not None:
+        rows = h.emit("Mul", rows, h.unsqueeze(per_sample_weights, [1]))
+    share = h.cast(inside, weight.type.dtype)
+    filled = h.reduce("ReduceSum", share, [1], True)
+    if mode == 2:
+        lowest = h.const(float("-inf"), weight)
+        each = h.emit("Where", h.unsqueeze(inside, [2]), rows, lowest)
+        result = h.emit("Where", h.emit("Equal", filled, 0), h.const(0, weight), h.reduce("ReduceMax", each, [1]))
+    else:
+        result = h.emit("MatMul", share, rows)
+        result = h.emit("Div", result, h.emit("Max", filled, 1)) if mode == 1 else result
+    return [result, None, None, None][: len(h.results)]

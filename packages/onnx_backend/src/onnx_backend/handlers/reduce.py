@@ -1,1 +1,367 @@
-"""The reduce family."""
+"""Sums, extremes, statistics and norms; scans and sorting along an axis."""
+
+from __future__ import annotations
+
+import math
+
+from ir import dims
+from ir.types import DType
+
+from onnx_backend.registry import register as op
+
+
+def reduced(h, op_type, x, dim, keepdim):
+    """A Reduce op over torch's axes: None and [] are all of them."""
+    return h.reduce(op_type, x, h.axes(dim, x), keepdim) if x.type.rank else x
+
+
+def count(x, axes):
+    """How many elements go into one result."""
+    return dims.product(x.type.shape[a] for a in axes)
+
+
+@op("aten::sum")
+def sum_(h, self, dim=None, keepdim=False, dtype=None):
+    return reduced(h, "ReduceSum", self, dim, keepdim)
+
+
+@op("aten::nansum")
+def nansum(h, self, dim=None, keepdim=False, dtype=None):
+    if self.type.dtype.is_float:
+        self = h.emit("Where", h.emit("IsNaN", self), h.const(0, self), self)
+    return reduced(h, "ReduceSum", self, dim, keepdim)
+
+
+@op("aten::mean")
+def mean(h, self, dim=None, keepdim=False, dtype=None):
+    return reduced(h, "ReduceMean", self, dim, keepdim)
+
+
+@op("aten::prod", "prims::prod")
+def prod(h, self=None, dim=None, keepdim=False, dtype=None, inp=None, dims=None, output_dtype=None):
+    self = h.cast(self if inp is None else inp, h.out.dtype)
+    return reduced(h, "ReduceProd", self, dim if dims is None else dims, keepdim)
+
+
+# -- extremes ----------------------------------------------------------------------------------------------------------
+
+
+@op("aten::amax")
+def amax(h, self, dim=None, keepdim=False, op_type="ReduceMax"):
+    result = reduced(h, op_type, self, dim, keepdim)
+    if not self.type.dtype.is_float:
+        return result
+    unknown = reduced(h, "ReduceMax", h.emit("IsNaN", self), dim, keepdim)  # onnxruntime skips a nan on some axes
+    return h.emit("Where", unknown, h.const(math.nan, self), result)
+
+
+@op("aten::amin")
+def amin(h, self, dim=None, keepdim=False):
+    return amax(h, self, dim, keepdim, "ReduceMin")
+
+
+@op("aten::aminmax")
+def aminmax(h, self, dim=None, keepdim=False):
+    return amin(h, self, dim, keepdim), amax(h, self, dim, keepdim)
+
+
+def place(h, op_type, x, axis, keepdim):
+    """The first place of an extreme along an axis; a nan counts as the extreme, as in torch."""
+    if x.type.dtype.is_float:
+        extreme = math.inf if op_type == "ArgMax" else -math.inf
+        x = h.emit("Where", h.emit("IsNaN", x), h.const(extreme, x), x)
+    shape = [1 if i == axis else s for i, s in enumerate(x.type.shape) if keepdim or i != axis]
+    return h.emit(op_type, x, axis=axis, keepdims=keepdim, shape=shape)
+
+
+@op("aten::max")
+def max_(h, self, dim=None, keepdim=False, other=None, extreme="Max"):
+    if other is not None:
+        dtype = h.out.dtype
+        return h.emit(extreme, h.cast(self, dtype), h.cast(other, dtype))
+    if dim is None:
+        return amax(h, self, None, False, f"Reduce{extreme}")
+    if self.type.rank == 0:
+        return self, h.const(0, DType.int64)
+    axis = h.axis(dim, self)
+    if not self.type.dtype.is_float:
+        return h.reduce(f"Reduce{extreme}", self, [axis], keepdim), place(h, f"Arg{extreme}", self, axis, keepdim)
+    at = place(h, f"Arg{extreme}", self, axis, True)
+    found = h.emit("GatherElements", self, at, axis=axis)
+    return [found, at] if keepdim else [h.squeeze(x, [axis]) for x in (found, at)]
+
+
+@op("aten::min")
+def min_(h, self, dim=None, keepdim=False, other=None):
+    return max_(h, self, dim, keepdim, other, "Min")
+
+
+@op("aten::argmax")
+def argmax(h, self, dim=None, keepdim=False, op_type="ArgMax"):
+    if self.type.rank == 0:
+        return h.const(0, DType.int64)
+    if dim is None:
+        flat = h.reshape(self, [count(self, range(self.type.rank))])
+        return h.reshape(place(h, op_type, flat, 0, False), h.out.shape)
+    return place(h, op_type, self, h.axis(dim, self), keepdim)
+
+
+@op("aten::argmin")
+def argmin(h, self, dim=None, keepdim=False):
+    return argmax(h, self, dim, keepdim, "ArgMin")
+
+
+# -- truth and counting ------------------------------------------------------------------------------------------------
+
+
+@op("aten::any")
+def any_(h, self, dim=None, keepdim=False, op_type="ReduceSum"):
+    """Sums and products of int64: unlike extremes, they have a result for no elements."""
+    truth = h.cast(h.cast(self, DType.bool), DType.int64)
+    return h.cast(h.cast(reduced(h, op_type, truth, dim, keepdim), DType.bool), h.out.dtype)
+
+
+@op("aten::all")
+def all_(h, self, dim=None, keepdim=False):
+    return any_(h, self, dim, keepdim, "ReduceProd")
+
+
+@op("aten::count_nonzero")
+def count_nonzero(h, self, dim=None):
+    return reduced(h, "ReduceSum", h.cast(h.cast(self, DType.bool), DType.int64), dim, False)
+
+
+# -- statistics --------------------------------------------------------------------------------------------------------
+
+
+def moments(h, self, dim, unbiased, correction, keepdim):
+    """Variance and mean; the correction is 1 by default."""
+    less = int(unbiased) if correction is None else correction
+    axes = h.axes(dim, self)
+    middle = h.reduce("ReduceMean", self, axes, True) if axes else self
+    gap = h.emit("Sub", self, middle)
+    if less == 0:
+        variance = h.reduce("ReduceMean", h.emit("Mul", gap, gap), axes, keepdim)
+    else:
+        left = count(self, axes) - less
+        left = max(left, 0) if isinstance(left, int | float) else left
+        variance = h.emit("Div", h.reduce("ReduceSumSquare", gap, axes, keepdim), h.tensor(left, self))
+    return variance, middle if keepdim else h.squeeze(middle, axes)
+
+
+@op("aten::var")
+def var(h, self, dim=None, unbiased=True, correction=None, keepdim=False):
+    return moments(h, self, dim, unbiased, correction, keepdim)[0]
+
+
+@op("aten::var_mean")
+def var_mean(h, self, dim=None, unbiased=True, correction=None, keepdim=False):
+    return moments(h, self, dim, unbiased, correction, keepdim)
+
+
+@op("aten::std")
+def std(h, self, dim=None, unbiased=True, correction=None, keepdim=False):
+    return h.emit("Sqrt", var(h, self, dim, unbiased, correction, keepdim))
+
+
+@op("aten::std_mean")
+def std_mean(h, self, dim=None, unbiased=True, correction=None, keepdim=False):
+    variance, middle = moments(h, self, dim, unbiased, correction, keepdim)
+    return h.emit("Sqrt", variance), middle
+
+
+@op("aten::logsumexp", "aten::special_logsumexp")
+def logsumexp(h, self, dim, keepdim=False):
+    return reduced(h, "ReduceLogSumExp", h.cast(self, h.out.dtype), dim, keepdim)
+
+
+# -- norms -------------------------------------------------------------------------------------------------------------
+
+
+@op("aten::linalg_vector_norm")
+def linalg_vector_norm(h, self, ord=2, dim=None, keepdim=False, dtype=None):
+    return norm(h, self, ord, dim, keepdim)
+
+
+@op("aten::norm")
+def norm(h, self, p=2, dim=None, keepdim=False, dtype=None):
+    x, p = h.cast(self, h.out.dtype), 2 if p is None else p
+    if p in (1, 2) and x.type.rank:
+        return reduced(h, f"ReduceL{int(p)}", x, dim, keepdim)
+    size = h.emit("Abs", x)
+    if p == 0:
+        return reduced(h, "ReduceSum", h.cast(h.cast(x, DType.bool), x.type.dtype), dim, keepdim)
+    if p in (math.inf, -math.inf):
+        return reduced(h, "ReduceMax" if p > 0 else "ReduceMin", size, dim, keepdim)
+    return h.emit("Pow", reduced(h, "ReduceSum", h.emit("Pow", size, p), dim, keepdim), 1 / p)
+
+
+@op("aten::dist")
+def dist(h, self, other, p=2):
+    return norm(h, h.emit("Sub", self, other), p)
+
+
+@op("aten::cdist", "aten::_cdist_forward")
+def cdist(h, x1, x2, p=2, compute_mode=None):
+    rank = len(h.out.shape)
+    gap = h.emit("Sub", h.unsqueeze(x1, [x1.type.rank - 1]), h.unsqueeze(x2, [x2.type.rank - 2]))
+    return norm(h, gap, p, [rank])
+
+
+# -- running totals ----------------------------------------------------------------------------------------------------
+
+
+@op("aten::cumsum")
+def cumsum(h, self, dim, dtype=None):
+    return h.emit("CumSum", self, h.const(h.axis(dim, self), DType.int64)) if self.type.rank else self
+
+
+def running(h, x, dim, start, step):
+    """A scan whose one state, `start` at first, goes with what is stacked."""
+    axis = h.axis(dim, x)
+    state = h.full([s for i, s in enumerate(x.type.shape) if i != axis], start, x.type.dtype)
+    return h.scan(lambda s, v: ([(n := step(s, v))], [n]), [state], [x], axis)[1]
+
+
+@op("aten::cumprod")
+def cumprod(h, self, dim, dtype=None):
+    if self.type.rank == 0:
+        return self
+    return running(h, self, dim, 1, lambda total, x: h.emit("Mul", total, x))
+
+
+@op("aten::logcumsumexp")
+def logcumsumexp(h, self, dim):
+    if self.type.rank == 0:
+        return self
+
+    def step(total, x):
+        high = h.emit("Max", total, x)
+        gap = h.emit("Abs", h.emit("Sub", total, x))
+        both = h.emit("Add", high, h.emit("Softplus", h.emit("Neg", gap)))
+        return h.emit("Where", h.emit("Equal", total, -math.inf), x, both)  # where the gap may be inf - inf
+
+    return running(h, self, dim, -math.inf, step)
+
+
+@op("aten::cummax")
+def cummax(h, self, dim, keeps="GreaterOrEqual"):
+    """Equal elements move the place on; a nan is an extreme that stays."""
+    if self.type.rank == 0:
+        return self, h.const(0, DType.int64)
+    axis = h.axis(dim, self)
+    size = self.type.shape[axis]
+    rest = [s for i, s in enumerate(self.type.shape) if i != axis]
+    first = h.squeeze(h.slice(self, axis, 0, 1, size=1), [axis])
+    places = h.expand(h.along(h.range(0, size, size=size), self.type.rank, axis), self.type.shape)
+
+    def step(best, at, x, place):
+        better = h.emit(keeps, x, best)
+        if self.type.dtype.is_float:
+            better = h.emit("Or", h.emit("And", better, h.emit("Not", h.emit("IsNaN", best))), h.emit("IsNaN", x))
+        new = [h.emit("Where", better, x, best), h.emit("Where", better, place, at)]
+        return new, new
+
+    return h.scan(step, [first, h.full(rest, 0, DType.int64)], [self, places], axis)[2:]
+
+
+@op("aten::cummin")
+def cummin(h, self, dim):
+    return cummax(h, self, dim, "LessOrEqual")
+
+
+@op("aten::histc")
+def histc(h, self, bins=100, min=0, max=0):
+    x = h.reshape(self, [count(self, range(self.type.rank))])
+    low, high = (h.const(min, x), h.const(max, x)) if min != max else (h.reduce("ReduceMin", x), h.reduce("ReduceMax", x))
+    span = h.emit("Sub", high, low)
+    where = h.emit("Floor", h.emit("Div", h.emit("Mul", h.emit("Sub", x, low), float(bins)), span))
+    where = h.emit("Where", h.emit("Equal", x, high), h.const(bins - 1, x), where)  # the last bin is closed
+    return tally(h, where, h.const(list(range(bins)), x), h.out)
+
+
+def tally(h, x, places, out):
+    """How often each place occurs in a vector."""
+    hits = h.cast(h.emit("Equal", h.unsqueeze(x, [1]), places), out.dtype)
+    return h.reduce("ReduceSum", hits, [0])
+
+
+@op("aten::bincount")
+def bincount(h, self, weights=None, minlength=0):
+    floor = h.const([minlength - 1], self)
+    top = h.emit("Add", h.reduce("ReduceMax", h.concat([self, floor], 0)), 1)
+    places = h.emit("Range", h.const(0, self), top, h.const(1, self), shape=h.out.shape)
+    if weights is None:
+        return tally(h, self, places, h.out)
+    hits = h.cast(h.emit("Equal", h.unsqueeze(self, [1]), places), h.out.dtype)
+    return h.reduce("ReduceSum", h.emit("Mul", hits, h.unsqueeze(h.cast(weights, h.out.dtype), [1])), [0])
+
+
+# -- order -------------------------------------------------------------------------------------------------------------
+
+
+@op("aten::topk")
+def topk(h, self, k, dim=-1, largest=True, sorted=True):
+    if self.type.rank == 0:
+        return self, h.const(0, DType.int64)
+    axis = h.axis(dim, self)
+    return h.emit("TopK", self, h.size(k), axis=axis, largest=largest, sorted=sorted, outputs=2,
+                  dtype=[self.type.dtype, DType.int64], shape=h.out.shape)  # fmt: skip
+
+
+@op("aten::sort")
+def sort(h, self, dim=-1, descending=False, stable=None):
+    """TopK keeps the order of equal elements, whichever way it sorts."""
+    if self.type.rank == 0:
+        return self, h.const(0, DType.int64)
+    return topk(h, self, self.type.shape[h.axis(dim, self)], dim, descending)
+
+
+@op("aten::argsort")
+def argsort(h, self, dim=-1, descending=False, stable=False):
+    return sort(h, self, dim, descending)[1]
+
+
+@op("aten::msort")
+def msort(h, self):
+    return sort(h, self, 0)[0]
+
+
+@op("aten::kthvalue")
+def kthvalue(h, self, k, dim=-1, keepdim=False):
+    if self.type.rank == 0:
+        return self, h.const(0, DType.int64)
+    axis = h.axis(dim, self)
+    shape = [k if i == axis else s for i, s in enumerate(self.type.shape)]
+    ordered = h.emit("TopK", self, h.size(k), axis=axis, largest=False, outputs=2, shape=shape)
+    last = [h.slice(x, axis, -1, 2**31 - 1, size=1) for x in ordered]
+    return last if keepdim else [h.squeeze(x, [axis]) for x in last]
+
+
+@op("aten::median", "aten::nanmedian")
+def median(h, self, dim=None, keepdim=False):
+    """The lower one of the two in the middle."""
+    if dim is None:
+        flat = h.reshape(self, [count(self, range(self.type.rank))])
+        return median(h, flat, 0)[0] if self.type.rank else self
+    if self.type.rank == 0:
+        return self, h.const(0, DType.int64)
+    size = self.type.shape[h.axis(dim, self)]
+    return kthvalue(h, self, dims.floordiv(size + 1, 2), dim, keepdim)
+
+
+@op("aten::mode")
+def mode(h, self, dim=-1, keepdim=False):
+    """The smallest of the most frequent values, and its last place."""
+    if self.type.rank == 0:
+        return self, h.const(0, DType.int64)
+    axis = h.axis(dim, self)
+    same = h.emit("Equal", h.unsqueeze(self, [axis]), h.unsqueeze(self, [axis + 1]))
+    often = h.reduce("ReduceSum", h.cast(same, DType.int64), [axis + 1])
+    most = h.emit("Equal", often, h.reduce("ReduceMax", often, [axis], True))
+    top = h.reduce("ReduceMax", self, [axis], True)
+    value = h.reduce("ReduceMin", h.emit("Where", most, self, top), [axis], True)
+    hit = h.cast(h.emit("Equal", self, value), DType.int32)
+    shape = value.type.shape if keepdim else [s for i, s in enumerate(value.type.shape) if i != axis]
+    at = h.emit("ArgMax", hit, axis=axis, keepdims=keepdim, select_last_index=1, shape=shape)
+    return value if keepdim else h.squeeze(value, [axis]), at

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from ir import geometry
 from ir.dims import Dim, Expr, product
 from ir.types import DType
@@ -390,14 +389,12 @@ def upsample_cubic(h, input, output_size, align_corners, scale_factors=None):
 
 @op("aten::_upsample_bilinear2d_aa.vec", since_version=18)
 def upsample_linear_antialias(h, input, output_size, align_corners, scale_factors=None):
-    return resampling.resize(h, input, scale_factors, align_corners, mode="linear", antialias=1)
+    return resampling.antialias(h, input, scale_factors, align_corners, mode="linear")
 
 
 @op("aten::_upsample_bicubic2d_aa.vec", since_version=18)
 def upsample_cubic_antialias(h, input, output_size, align_corners, scale_factors=None):
-    return resampling.resize(
-        h, input, scale_factors, align_corners, mode="cubic", cubic_coeff_a=-0.5, antialias=1
-    )
+    return resampling.antialias(h, input, scale_factors, align_corners, mode="cubic", cubic_coeff_a=-0.5)
 
 
 @op("aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d", since_version=16)

@@ -1,0 +1,80 @@
+"""conv, then batch norm with fixed statistics -> one conv with other weights, computed when they are written.
+
+`norm(conv(x, w) + b) = conv(x, w * s) + (b - mean) * s + beta` with `s = gamma / sqrt(var + eps)`
+(Ioffe and Szegedy, "Batch Normalization", section 3.1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ir.graph import ComputedWeight, Graph, Node, Value, Weight
+from ir.types import TensorType
+
+CONVOLUTIONS = {"aten::conv1d": 0, "aten::conv2d": 0, "aten::conv3d": 0}  # op -> output channels' axis in the weight
+
+
+def fold_batch_norm(graph: Graph) -> Graph:
+    """Fold every batch norm in evaluation mode into the convolution that alone feeds it."""
+    weights: dict[Value, Weight] = dict(graph.weights)
+    replaced: dict[Node, Node | None] = {}
+    read_once = {v for v, users in graph.uses.items() if len(users) == 1} - set(graph.results.values())
+    for node in graph.nodes:
+        conv = graph.producer.get(node.args["input"]) if node.op == "aten::batch_norm" else None
+        if conv is not None and conv.op in CONVOLUTIONS and conv.outputs[0] in read_once and _fixed(node, conv, weights):
+            replaced[conv] = None
+            replaced[node] = _folded(node, conv, weights)
+    if not replaced:
+        return graph
+    nodes = [replaced.get(n, n) for n in graph.nodes]
+    kept = tuple(n for n in nodes if n is not None)
+    used = {v for n in kept for v in n.inputs} | set(graph.results.values())
+    return graph.replace(nodes=kept, weights={v: w for v, w in weights.items() if v in used})
+
+
+def _fixed(norm: Node, conv: Node, weights: dict[Value, Weight]) -> bool:
+    operands = [norm.args[k] for k in ("weight", "bias", "running_mean", "running_var")]
+    operands += [conv.args["weight"], conv.args["bias"]]
+    known = all(o is None or o in weights for o in operands)
+    same = len({o.type.dtype for o in operands if o is not None}) == 1
+    return same and not norm.args["training"] and norm.args["running_mean"] is not None and known
+
+
+def _folded(norm: Node, conv: Node, weights: dict[Value, Weight]) -> Node:
+    # mixed precision (statistics in f32 under an f16 conv) keeps the norm as it is: see _fixed
+    names = {**{k: norm.args[k] for k in ("weight", "bias", "running_mean", "running_var")},
+             "kernel": conv.args["weight"], "offset": conv.args["bias"]}  # fmt: skip
+    parts = {k: weights[v] for k, v in names.items() if v is not None}
+    kernel_type = conv.args["weight"].type
+    channels = kernel_type.shape[0]
+
+    def scale() -> Any:
+        gamma = _wide(parts.get("weight"), 1.0)
+        return gamma / np.sqrt(_wide(parts["running_var"], 0.0) + norm.args["eps"])
+
+    def kernel() -> Any:
+        by_channel = scale().reshape((-1,) + (1,) * (kernel_type.rank - 1))
+        return _like(parts["kernel"], _wide(parts["kernel"], 0.0) * by_channel)
+
+    def offset() -> Any:
+        shift = _wide(parts.get("offset"), 0.0) - _wide(parts["running_mean"], 0.0)
+        return _like(parts["running_mean"], shift * scale() + _wide(parts.get("bias"), 0.0))
+
+    offset_type = TensorType(norm.args["running_mean"].type.dtype, (channels,))
+    base = parts["kernel"].name.removesuffix(".weight")
+    made = {}
+    for key, type, compute in (("weight", kernel_type, kernel), ("bias", offset_type, offset)):
+        value = Value(f"{norm.outputs[0].name}_{key}", type)
+        weights[value] = ComputedWeight(f"{base}.{key}", type, compute)
+        made[key] = value
+    return Node(conv.op, {**conv.args, **made}, norm.outputs, conv.origin, conv.returns, conv.defaults)
+
+
+def _wide(weight: Weight | None, default: float) -> Any:
+    return np.float64(default) if weight is None else weight.numpy().astype(np.float64)
+
+
+def _like(weight: Weight, array: Any) -> Any:
+    return array.astype(weight.numpy().dtype)

@@ -1,0 +1,195 @@
+"""Resizing and sampling: where torch reads for each place of the result, and with which weights.
+
+An axis of fixed size is resized by one matrix, which is faster in tract than its own Resize and says exactly what
+torch computes; whole factors of an unknown size go through Resize; anything else reads at computed places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from ir.dims import Dim, Expr, quotient
+from ir.types import DType
+
+F32 = DType.float32
+WIDEST = 256  # beyond it a matrix costs more than reading at places
+
+
+def resize(h: Any, x: Any, mode: str, factors: Sequence[float] | None, corners: bool = False) -> Any:
+    """`x` with its last axes resized to those of the result.
+
+    Args:
+        h: the helper.
+        x: (batch, channels, *space).
+        mode: nearest, exact, linear, cubic, or linear_aa and cubic_aa, whose filters are as wide as the step.
+        factors: the ratios of the sizes where the model gave those instead of sizes; torch reads by them.
+        corners: align_corners.
+    """
+    if mode in ("nearest", "exact"):
+        made = x
+    elif not x.type.dtype.is_float:
+        h.refuse(f"tract interpolates floats only, not {x.type.dtype}")
+    else:
+        made = h.floating(x)
+    sizes = list(zip(x.type.shape[2:], h.out.shape[2:], strict=True))
+    whole = [quotient(new, old) for old, new in sizes]
+    dynamic = any(isinstance(old, Expr) for old, _ in sizes)
+    if dynamic and mode in ("nearest", "linear") and not corners and all(isinstance(s, int) for s in whole):
+        return h.cast(_native(h, made, mode, whole), x.type.dtype)
+    for i, (old, new) in enumerate(sizes):
+        factor = None if factors is None or corners else factors[i]
+        if old != new or (factor is not None and factor != 1) or mode.endswith("aa"):
+            made = _axis(h, made, 2 + i, old, new, mode, factor, corners)
+    return h.cast(made, x.type.dtype)
+
+
+def _native(h: Any, x: Any, mode: str, whole: Sequence[int]) -> Any:
+    place = "asymmetric" if mode == "nearest" else "half_pixel"
+    return h.emit("tract_core_resize", x, scales=[1.0, 1.0, *map(float, whole)], interpolator=mode,
+                  coord_transformer=place, nearest_mode="floor", shape=h.out.shape)  # fmt: skip
+
+
+def _axis(h: Any, x: Any, axis: int, old: Dim, new: Dim, mode: str, factor: float | None, corners: bool) -> Any:
+    fixed = isinstance(old, int) and isinstance(new, int)
+    if mode in ("nearest", "exact"):
+        if fixed:
+            place = _places(np.arange(new, dtype=np.float32), old, new, mode, factor, corners)
+            return h.take(x, h.constant(np.minimum(np.floor(place), old - 1).astype(np.int64)), axis)
+        return h.take(x, _clipped(h, h.emit("floor", _computed(h, old, new, mode, factor, corners)), old), axis)
+    if fixed and (old <= WIDEST or mode.endswith("aa")):
+        return _by_matrix(h, x, axis, _matrix(old, new, mode, factor, corners))
+    if mode.endswith("aa"):
+        h.refuse("an antialiasing filter over a size that is only known at run time")
+    return _by_reading(h, x, axis, old, _computed(h, old, new, mode, factor, corners), mode)
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+def _places(index: np.ndarray, old: int, new: int, mode: str, factor: float | None, corners: bool) -> np.ndarray:
+    """Where each place of the result lies in the input, in torch's own 32-bit arithmetic (UpSample.h)."""
+    one, half = np.float32(1), np.float32(0.5)
+    if corners:
+        return index * (np.float32(old - 1) / np.float32(new - 1) if new > 1 else np.float32(0))
+    ratio = np.float32(1.0 / factor) if factor else np.float32(old) / np.float32(new)
+    if mode == "nearest":
+        return index * ratio
+    if mode == "exact":
+        return (index + half) * ratio
+    place = ratio * (index + half) - half * one
+    return np.maximum(place, np.float32(0)) if mode == "linear" else place
+
+
+def _computed(h: Any, old: Dim, new: Dim, mode: str, factor: float | None, corners: bool) -> Any:
+    """The same on sizes that are known at run time."""
+    index = h.cast(h.range(0, new, 1, new), F32)
+    if corners:
+        last = h.emit("max", h.scalar(new - 1, F32), 1.0)  # a single place lies at 0 whatever the ratio
+        return h.emit("mul", index, h.emit("div", h.scalar(old - 1, F32), last))
+    given = h.const(np.float32(1.0 / factor), F32) if factor else None
+    ratio = given if given is not None else h.emit("div", h.scalar(old, F32), h.scalar(new, F32))
+    if mode == "nearest":
+        return h.emit("mul", index, ratio)
+    place = h.emit("mul", h.emit("add", index, 0.5), ratio)
+    if mode == "exact":
+        return place
+    place = h.emit("sub", place, 0.5)
+    return h.emit("max", place, 0.0) if mode == "linear" else place
+
+
+def _clipped(h: Any, place: Any, size: Dim) -> Any:
+    return h.cast(h.emit("max", h.emit("min", place, h.scalar(size - 1, F32)), 0.0), DType.int64)
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+def _by_reading(h: Any, x: Any, axis: int, size: Dim, place: Any, mode: str) -> Any:
+    """The sum of the two or four neighbours, each times its weight."""
+    first = h.emit("floor", place)
+    part = h.emit("sub", place, first)
+    around = [1] * axis + [place.type.shape[0]] + [1] * (x.type.rank - axis - 1)
+    if mode == "linear":
+        a, b = (h.take(x, _clipped(h, h.emit("add", first, float(k)), size), axis) for k in (0, 1))
+        return h.emit("add", a, h.emit("mul", h.emit("sub", b, a), h.reshape(part, around)))
+    total = None
+    for k in (-1, 0, 1, 2):
+        weight = _cubic(h, h.emit("abs", h.emit("sub", part, float(k))), outer=k in (-1, 2))
+        read = h.take(x, _clipped(h, h.emit("add", first, float(k)), size), axis)
+        term = h.emit("mul", read, h.reshape(weight, around))
+        total = term if total is None else h.emit("add", total, term)
+    return total
+
+
+def _cubic(h: Any, t: Any, outer: bool, a: float = -0.75) -> Any:
+    """Keys' kernel at a distance below 1, or from 1 to 2."""
+    factors = (a, -5 * a, 8 * a, -4 * a) if outer else (a + 2, -(a + 3), 0.0, 1.0)
+    value = h.emit("mul", t, factors[0])
+    for f in factors[1:-1]:
+        value = h.emit("mul", h.emit("add", value, f), t)
+    return h.emit("add", value, factors[-1])
+
+
+def _kernel(t: np.ndarray, mode: str, a: float) -> np.ndarray:
+    t = np.abs(t)
+    if mode.startswith("linear"):
+        return np.maximum(1 - t, 0)
+    near, far = ((a + 2) * t - (a + 3)) * t * t + 1, ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+    return np.where(t <= 1, near, np.where(t < 2, far, 0))
+
+
+def _matrix(old: int, new: int, mode: str, factor: float | None, corners: bool) -> np.ndarray:
+    """[new, old]: what each place of the result takes of each place of the input."""
+    if mode.endswith("aa"):
+        return _antialiased(old, new, mode, factor, corners)
+    place = _places(np.arange(new, dtype=np.float32), old, new, mode, factor, corners)
+    first = np.floor(place).astype(np.int64)
+    result = np.zeros((new, old))
+    for k in (0, 1) if mode == "linear" else (-1, 0, 1, 2):
+        weight = _kernel(place.astype(np.float64) - first - k, mode, -0.75)
+        np.add.at(result, (np.arange(new), np.clip(first + k, 0, old - 1)), weight)
+    return result.astype(np.float32)
+
+
+def _antialiased(old: int, new: int, mode: str, factor: float | None, corners: bool) -> np.ndarray:
+    """torch's filters as in PIL: as wide as the step, cut off at the border and normalised anew."""
+    if corners:
+        scale = (old - 1) / (new - 1) if new > 1 else 0.0
+    else:
+        scale = 1.0 / factor if factor else old / new
+    support = (1.0 if mode == "linear_aa" else 2.0) * max(scale, 1.0)
+    result = np.zeros((new, old))
+    for i in range(new):
+        centre = scale * (i + 0.5)
+        begin = max(math.trunc(centre - support + 0.5), 0)
+        end = min(math.trunc(centre + support + 0.5), old)
+        weights = _kernel((np.arange(begin, end) - centre + 0.5) / max(scale, 1.0), mode, -0.5)
+        result[i, begin:end] = weights / weights.sum()
+    return result.astype(np.float32)
+
+
+def _by_matrix(h: Any, x: Any, axis: int, matrix: np.ndarray) -> Any:
+    """The matrix applied along an axis; the two last need no turning."""
+    rank, weights = x.type.rank, h.cast(h.constant(matrix), x.type.dtype)
+    if axis < rank - 2:
+        order = [a for a in range(rank) if a != axis] + [axis]
+        turned = _by_matrix(h, h.transpose(x, order), rank - 1, matrix)
+        return h.transpose(turned, [order.index(a) for a in range(rank)])
+    w = h.reshape(weights, [1] * (rank - 2) + list(matrix.shape))
+    return h.emit("matmul", x, w, transposeB=True) if axis == rank - 1 else h.emit("matmul", w, x)
+
+
+# -- sampling ----------------------------------------------------------------------------------------------------------
+
+MODES, BORDERS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+
+
+def grid_sample(h: Any, x: Any, grid: Any, mode: int, border: int, corners: bool) -> Any:
+    """The values at the places that a grid gives."""
+    if MODES[mode] == "bicubic" and BORDERS[border] == "border":
+        h.refuse("tract clips the places of bicubic sampling where torch clips its neighbours")
+    return h.emit("tract_core_grid_sample", x, grid, mode=MODES[mode], padding_mode=BORDERS[border],
+                  align_corners=corners, shape=h.out.shape)  # fmt: skip

@@ -1,0 +1,225 @@
+"""Writing by computed positions."""
+
+from __future__ import annotations
+
+import math
+
+from ir import geometry
+from ir.dims import Expr, maximum
+from ir.types import DType
+
+from onnx_backend.handlers.elementwise import LARGEST
+from onnx_backend.handlers.index import flat, is_mask, places, stacked
+from onnx_backend.registry import register as op
+
+REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
+FIRST = {"add": 16, "mul": 16, "max": 18, "min": 18}
+
+
+def scatter_elements(h, x, axis, index, updates, reduction=None):
+    """ONNX's ScatterElements; what writes several times to one place needs a reduction."""
+    if reduction and h.opset < FIRST[reduction]:
+        h.refuse(f"it needs ScatterElements with reduction={reduction!r}; use opset={FIRST[reduction]}")
+    return h.emit("ScatterElements", x, index, updates, axis=axis, reduction=reduction, shape=x.type.shape)
+
+
+def scatter_nd(h, x, index, updates, accumulate=False):
+    if accumulate and h.opset < 16:
+        h.refuse("it needs ScatterND with reduction='add'; use opset=16")
+    return h.emit("ScatterND", x, index, updates, reduction="add" if accumulate else None, shape=x.type.shape)
+
+
+# -- scatter -----------------------------------------------------------------------------------------------------------
+
+
+@op("aten::scatter", "aten::scatter_add")
+def scatter(h, self, dim, index, src=None, value=None, reduce=None):
+    reduce = "add" if h.node.op == "aten::scatter_add" else reduce
+    updates = h.full(index.type.shape, value, self.type.dtype) if src is None else fitted(h, src, index)
+    return scattered(h, self, dim, index, updates, REDUCTIONS[reduce] if reduce else None)
+
+
+def fitted(h, src, index):
+    """The part of the source that the index speaks of: the source may be larger."""
+    for axis, (have, want) in enumerate(zip(src.type.shape, index.type.shape, strict=True)):
+        if have != want:
+            src = h.slice(src, axis, 0, want, size=want)
+    return src
+
+
+def scattered(h, x, dim, index, updates, reduction=None):
+    if x.type.rank == 0:
+        return h.reshape(scattered(h, *(h.reshape(t, [1]) for t in (x,)), 0, h.reshape(index, [1]),
+                                   h.reshape(updates, [1]), reduction), ())  # fmt: skip
+    return scatter_elements(h, x, h.axis(dim, x), index, updates, reduction)
+
+
+@op("aten::scatter_reduce")
+def scatter_reduce(h, self, dim, index, src, reduce, include_self=True):
+    return combine(h, self, dim, index, fitted(h, src, index), reduce, include_self)
+
+
+def combine(h, x, dim, index, updates, reduce, include_self):
+    """A reduction at each place; without the old content, the neutral element is written there first."""
+    dtype = x.type.dtype
+    if not include_self:
+        x = scattered(h, x, dim, index, h.full(index.type.shape, neutral(reduce, dtype), dtype))
+    if reduce != "mean":
+        return scattered(h, x, dim, index, updates, REDUCTIONS[reduce])
+    total = scattered(h, x, dim, index, updates, "add")
+    start = h.full(x.type.shape, int(include_self), dtype)
+    counted = scattered(h, start, dim, index, h.full(index.type.shape, 1, dtype), "add")
+    counted = counted if include_self else h.emit("Max", counted, 1)
+    if dtype.is_float:
+        return h.emit("Div", total, counted)
+    return h.emit("Div", h.emit("Sub", total, h.emit("Mod", total, counted)), counted)
+
+
+def neutral(reduce, dtype):
+    if reduce in ("sum", "mean"):
+        return 0
+    if reduce == "prod":
+        return 1
+    high = reduce == "amin"
+    if dtype in LARGEST:
+        return math.inf if high else -math.inf
+    low = 0 if dtype.kind == "uint" else -(2 ** (dtype.bits - 1))
+    return low + 2**dtype.bits - 1 if high else low
+
+
+# -- by the indices of one axis ----------------------------------------------------------------------------------------
+
+
+def along(h, index, shape, axis):
+    """A vector of indices spread over a whole shape."""
+    index = index if index.type.rank else h.unsqueeze(index, [0])
+    return h.expand(h.along(h.cast(index, DType.int64), len(shape), axis), shape)
+
+
+def write(h, x, dim, index, source, reduction=None):
+    """Rows of one axis written: by ScatterND where that axis is the first."""
+    if x.type.rank == 0:
+        return scattered(h, x, 0, index, source, reduction)
+    axis = h.axis(dim, x)
+    if axis == 0 and reduction in (None, "add") and index.type.rank == 1:
+        return scatter_nd(h, x, h.unsqueeze(h.cast(index, DType.int64), [1]), source, bool(reduction))
+    return scatter_elements(h, x, axis, along(h, index, source.type.shape, axis), source, reduction)
+
+
+@op("aten::index_add")
+def index_add(h, self, dim, index, source, alpha=1):
+    source = h.cast(source, self.type.dtype)
+    return write(h, self, dim, index, source if alpha == 1 else h.emit("Mul", source, alpha), "add")
+
+
+@op("aten::index_copy")
+def index_copy(h, self, dim, index, source):
+    return write(h, self, dim, index, source)
+
+
+@op("aten::index_fill")
+def index_fill(h, self, dim, index, value):
+    if self.type.rank == 0:
+        return h.tensor(value, self)
+    axis = h.axis(dim, self)
+    size = index.type.shape[0] if index.type.rank else 1
+    shape = [size if i == axis else s for i, s in enumerate(self.type.shape)]
+    index = index if index.type.rank else h.unsqueeze(index, [0])
+    return write(h, self, dim, index, h.full(shape, value, self.type.dtype))
+
+
+@op("aten::index_reduce")
+def index_reduce(h, self, dim, index, source, reduce, include_self=True):
+    axis = h.axis(dim, self)
+    return combine(h, self, dim, along(h, index, source.type.shape, axis), source, reduce, include_self)
+
+
+# -- x[...] = ----------------------------------------------------------------------------------------------------------
+
+
+@op("aten::index_put", "aten::_unsafe_index_put")
+def index_put(h, self, indices, values, accumulate=False):
+    values = h.cast(values, self.type.dtype)
+    known = [i for i, t in enumerate(indices) if t is not None]
+    first = indices[known[0]]
+    if len(known) == 1 and is_mask(first) and not any_size(values):
+        return fill_mask(h, self, known[0], first, values, accumulate)
+    p = places(h, self, indices)
+    rest = [self.type.shape[i] for i in p.front[len(p.axes) :]]
+    order = p.to_torch(len(rest))
+    target = [[*p.shape, *rest][i] for i in order]
+    values = h.transpose(h.expand(values, target), geometry.invert(order))
+    x = h.transpose(self, p.front)
+    return h.transpose(scatter_nd(h, x, stacked(h, p), values, accumulate), geometry.invert(p.front))
+
+
+def any_size(values):
+    """True where the values are more than one number."""
+    return any(s != 1 for s in values.type.shape)
+
+
+def fill_mask(h, x, axis, mask, value, accumulate):
+    after = x.type.rank - axis - mask.type.rank
+    mask = h.unsqueeze(h.cast(mask, DType.bool), range(mask.type.rank, mask.type.rank + after))
+    value = h.reshape(value, ()) if value.type.rank else value
+    return h.emit("Where", mask, h.emit("Add", x, value) if accumulate else value, x)
+
+
+@op("aten::masked_scatter")
+def masked_scatter(h, self, mask, source):
+    """The n-th hit takes the n-th element: their running count is the place to read."""
+    shape = geometry.broadcast(self.type.shape, mask.type.shape)
+    mask = h.expand(mask, shape)
+    nth = h.emit("Sub", h.emit("CumSum", h.cast(flat(h, mask), DType.int64), h.const(0)), 1)
+    found = h.reshape(h.emit("Gather", flat(h, source), nth, axis=0), shape)
+    return h.emit("Where", mask, found, self)
+
+
+@op("aten::put")
+def put(h, self, index, source, accumulate=False):
+    x, index, source = (flat(h, t) for t in (self, index, source))
+    return h.reshape(scatter_elements(h, x, 0, index, source, "add" if accumulate else None), self.type.shape)
+
+
+# -- writes to a part that is known ------------------------------------------------------------------------------------
+
+
+@op("aten::select_scatter")
+def select_scatter(h, self, src, dim, index):
+    axis = h.axis(dim, self)
+    size = self.type.shape[axis]
+    at = index if isinstance(index, Expr) or index >= 0 else index + size
+    here = h.emit("Equal", h.range(0, size, size=size), h.tensor(at, DType.int64))
+    mask = h.along(here, self.type.rank, axis)
+    return h.emit("Where", mask, h.unsqueeze(h.cast(src, self.type.dtype), [axis]), self)
+
+
+@op("aten::slice_scatter")
+def slice_scatter(h, self, src, dim=0, start=None, end=None, step=1):
+    axis = h.axis(dim, self)
+    size, length = self.type.shape[axis], src.type.shape[axis]
+    if src.type.shape == self.type.shape:
+        return src
+    start = 0 if start is None else start
+    start = maximum(start + size, 0) if isinstance(start, int) and start < 0 else start
+    if step != 1:
+        index = h.emit("Add", h.emit("Mul", h.range(0, length, size=length), step), h.tensor(start, DType.int64))
+        return write(h, self, axis, index, src)
+    stop = start + length
+    before = [] if start == 0 else [h.slice(self, axis, 0, start, size=start)]
+    after = [] if stop == size else [h.slice(self, axis, stop, 2**31 - 1, size=size - stop)]
+    return h.concat([*before, src, *after], axis)
+
+
+@op("aten::diagonal_scatter")
+def diagonal_scatter(h, self, src, offset=0, dim1=0, dim2=1):
+    first, second = h.axis(dim1, self), h.axis(dim2, self)
+    length = src.type.shape[-1]
+    steps = h.range(0, length, size=length)
+    rows = steps if offset >= 0 else h.emit("Add", steps, -offset)
+    columns = steps if offset <= 0 else h.emit("Add", steps, offset)
+    rest = [i for i in range(self.type.rank) if i not in (first, second)]
+    front = [first, second, *rest]
+    index = h.concat([h.unsqueeze(rows, [1]), h.unsqueeze(columns, [1])], 1)
+    values = h.transpose(src, [src.type.rank - 1, *range(src.type.rank - 1)])
+    return h.transpose(scatter_nd(h, h.transpose(self, front), index, values), geometry.invert(front))

@@ -1,0 +1,53 @@
+"""Every case of the table through the eager target, bit for bit what `ExportedProgram.module()` computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ir
+import pytest
+import torch
+from eager_backend import Eager
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from tests.cases import ALL, OTHER, TRACED, Case
+
+LIMITS: dict[str, str] = {
+    "control/associative_scan": "capture: torch.export leaves torch.vmap's own calls in the graph",
+}
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    """Equal structure, dtypes, shapes and bits; nan equals nan."""
+    found, wanted = pytree.tree_leaves(actual), pytree.tree_leaves(expected)
+    assert len(found) == len(wanted)
+    for a, e in zip(found, wanted, strict=True):
+        if isinstance(e, Tensor):
+            torch.testing.assert_close(a, e, rtol=0, atol=0, equal_nan=True)
+        else:
+            assert type(a) is type(e) and a == e
+
+
+def check(case: Case) -> None:
+    graph = ir.capture(case.module(), case.args(TRACED), dynamic_shapes=case.dynamic_shapes)
+    programs = [ir.export(graph, target=Eager(optimize=optimize)) for optimize in (False, True)]
+    module = graph.context.program.module(check_guards=False)
+    for sizes in (TRACED, OTHER) if case.dynamic_shapes else (TRACED, TRACED):  # twice: mutated buffers persist
+        args = case.args(sizes)
+        torch.manual_seed(0)
+        with torch.no_grad():
+            expected = module(*args)
+        for program in programs:
+            own = case.args(sizes)
+            torch.manual_seed(0)
+            assert_same(program(*own), expected)
+            assert_same(own, args)  # mutated inputs, too
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_bits(case: Case) -> None:
+    if case.name not in LIMITS:
+        return check(case)
+    with pytest.raises(ir.ExportError):  # strict: a limit that no longer holds fails here
+        check(case)

@@ -1,0 +1,122 @@
+"""Custom ops on every target, in their real runtimes."""
+
+from __future__ import annotations
+
+import ir
+import pytest
+import torch
+from torch import Tensor, nn
+
+TARGETS = ("onnx", "nnef", "eager")
+
+
+@ir.custom_op("demo::swish")
+def swish(x: Tensor, beta: float = 1.0) -> Tensor:
+    return x * torch.sigmoid(beta * x)
+
+
+@ir.custom_op("demo::minmax")
+def minmax(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.amin(-1), x.amax(-1)
+
+
+@ir.custom_op("demo::scale")
+def scale(x: Tensor, weight: Tensor | None = None) -> Tensor:
+    return x * 2 if weight is None else x * weight
+
+
+@ir.custom_op("demo::shuffle")
+def shuffle(x: Tensor, order: list[int]) -> Tensor:
+    return x.permute(order) * 1.0
+
+
+@ir.custom_op("demo::twice")
+def twice(x: Tensor) -> Tensor:
+    return swish(swish(x, 0.5), 0.5)
+
+
+class OneCall(nn.Module):
+    def forward(self, x):
+        return swish(x, 2.0) + 1
+
+
+class Several(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4))
+
+    def forward(self, x):
+        low, high = minmax(scale(x, self.weight))
+        y = swish(scale(x), 2.0) + swish(x, 1.0) + swish(x, 2.0)
+        return shuffle(y, [1, 0]) + low, high, twice(x)
+
+
+X = torch.randn(3, 4)
+SHAPES = {"x": {0: "batch"}}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("model", [OneCall(), Several()], ids=lambda m: type(m).__name__)
+def test_equal_to_torch_at_two_sizes(model, target):
+    program = ir.export(model, (X,), target=target, dynamic_shapes=SHAPES, verify=True)
+    program.verify((torch.randn(7, 4),))
+
+
+def calls(program):
+    """How often the artifact calls demo::swish by name."""
+    if program.target.name == "onnx":
+        return sum(n.domain == "demo" for n in program.artifact.graph)
+    if program.target.name == "nnef":
+        return sum(op.name.startswith("demo_swish") for op in program.artifact.operations)
+    return program.artifact.listing().count("swish(")
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef"])
+def test_without_handlers_it_is_a_named_call(target):
+    assert calls(ir.export(OneCall(), (X,), target=target)) == 1
+
+
+def test_two_static_arguments_are_two_functions():
+    program = ir.export(Several(), (X,), target="onnx")
+    names = sorted(f.name for f in program.artifact.functions.values())
+    assert [n for n in names if n.startswith("swish")] == ["swish", "swish_1", "swish_2"]
+    assert calls(program) == 7
+
+
+def test_with_a_handler_the_function_is_gone():
+    def native(h, x, beta):
+        return h.emit("Mul", x, h.emit("Sigmoid", h.emit("Mul", x, beta)))
+
+    program = ir.export(OneCall(), (X,), target="onnx", handlers={"demo::swish": native}, verify=True)
+    assert calls(program) == 0 and not program.artifact.functions
+    assert [n.op_type for n in program.artifact.graph] == ["Mul", "Sigmoid", "Mul", "Add"]
+
+
+def test_a_registered_handler_serves_one_target_only():
+    @swish.handler("onnx")
+    def _(h, x, beta):
+        return h.emit("Mul", x, h.emit("Sigmoid", h.emit("Mul", x, beta)))
+
+    try:
+        assert calls(ir.export(OneCall(), (X,), target="onnx", verify=True)) == 0
+        assert calls(ir.export(OneCall(), (X,), target="nnef", verify=True)) == 1
+    finally:
+        ir.registry.registry("onnx").remove("demo::swish")
+
+
+def test_eager_without_a_handler_is_a_nested_closure():
+    without = ir.export(OneCall(), (X,), target="eager", verify=True)
+    kernel = ir.export(OneCall(), (X,), target="eager", verify=True,
+                       handlers={"demo::swish": lambda h, x, beta: h.emit(swish, x, beta)})  # fmt: skip
+    assert without.artifact.listing() != kernel.artifact.listing()
+
+
+def test_unknown_ops_fail_on_every_target_that_has_no_kernel():
+    torch.library.define("demo::opaque", "(Tensor x) -> Tensor")
+    torch.library.impl("demo::opaque", "CPU")(lambda x: x + 1)
+    torch.library.register_fake("demo::opaque")(lambda x: torch.empty_like(x))
+    fn = lambda x: torch.ops.demo.opaque(x)  # noqa: E731
+    for target in ("onnx", "nnef"):
+        with pytest.raises(ir.UnsupportedOpsError, match="demo::opaque"):
+            ir.export(fn, (X,), target=target)
+    ir.export(fn, (X,), target="eager", verify=True)

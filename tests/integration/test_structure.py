@@ -1,0 +1,134 @@
+"""The shape of the monorepo: imports form a DAG, torch has its place, families mirror, signatures fit the schemas."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("ir", "onnx_backend", "nnef_backend", "eager_backend")
+BACKENDS = PACKAGES[1:]
+FAMILIES = {
+    "elementwise", "reduce", "matmul", "conv", "pool", "norm", "attention", "shape", "index", "create", "recurrent",
+    "control",
+}  # fmt: skip
+
+
+def sources(package: str) -> list[Path]:
+    return sorted((ROOT / "packages" / package / "src" / package).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(path.parents[len(path.parts) - path.parts.index("src") - 2]).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path, *, top_level: bool) -> Iterator[str]:
+    """The modules that a file imports: at its top level, or anywhere in it."""
+    tree = ast.parse(path.read_text())
+    package = module_name(path) if path.name == "__init__.py" else module_name(path).rpartition(".")[0]
+    for node in _statements(tree) if top_level else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                up = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*up, *([node.module] if node.module else [])])
+            inner = [f"{base}.{a.name}" for a in node.names]
+            modules = {m for m in inner if _is_module(m)}
+            yield from modules
+            if len(modules) < len(inner):
+                yield base
+
+
+def _is_module(name: str) -> bool:
+    package, *rest = name.split(".")
+    place = (ROOT / "packages" / package / "src" / package).joinpath(*rest)
+    return place.with_suffix(".py").exists() or (place / "__init__.py").exists()
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    for node in tree.body:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        yield node
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_form_a_dag(package):
+    known = {module_name(p): p for p in sources(package)}
+    edges = {m: {i for i in imports(p, top_level=True) if i in known and i != m} for m, p in known.items()}
+    if package == "ir":
+        assert [m for m, e in edges.items() if "ir" in e] == ["ir.__main__"]
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, f"a cycle of imports: {' -> '.join((*path, module))}"
+        if module not in done:
+            for other in edges[module]:
+                visit(other, (*path, module))
+            done.add(module)
+
+    for module in edges:
+        visit(module, ())
+
+
+def test_torch_lives_in_the_importer():
+    for path in sources("ir"):
+        if "importer" not in path.parts:
+            named = {i.split(".")[0] for i in imports(path, top_level=False)}
+            assert "torch" not in named, f"{path.name} imports torch"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_import_the_core_only(package):
+    others = {*PACKAGES} - {"ir", package}
+    for path in sources(package):
+        named = {i.split(".")[0] for i in imports(path, top_level=False)}
+        assert not named & others, f"{path} imports {named & others}"
+
+
+@pytest.mark.parametrize("package", BACKENDS)
+def test_families_are_the_same_everywhere(package):
+    folder = ROOT / "packages" / package / "src" / package / "handlers"
+    assert {p.stem for p in folder.glob("*.py")} - {"__init__"} >= FAMILIES
+    assert {p.stem for p in (ROOT / "tests" / "cases").glob("*.py")} >= FAMILIES
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_files_can_be_read_in_one_sitting(package):
+    long = {p.name: n for p in sources(package) if (n := len(p.read_text().splitlines())) > 450}
+    assert not long
+
+
+@pytest.mark.parametrize("package", BACKENDS)
+def test_handlers_bind_to_the_schemas(package):
+    """A handler's parameters are arguments of the op; one without a default is in every overload that it serves."""
+    import torch
+    from ir.importer.schema import op_schema, packet_of
+
+    registry = importlib.import_module(f"{package}.registry").load()
+    wrong = []
+    for name in registry.ops():
+        op, _, overload = name.partition(".")
+        if not op.startswith("aten::"):
+            continue
+        packet = packet_of(op)
+        if packet is None:
+            wrong.append(f"{name}: torch has no such op")
+            continue
+        overloads = [overload] if overload else packet.overloads()
+        schemas = [op_schema(getattr(packet, o or "default")) for o in overloads]
+        schemas = [s for s in schemas if not any(n == "out" for n in s.names) and not s.writes]
+        known = {n for s in schemas for n in s.names}
+        for handler in registry.entries[name]:
+            required = [p for p, v in handler.parameters.items() if v.kind != v.VAR_KEYWORD and v.default is v.empty]
+            unknown = [p for p in required if p not in known]
+            if unknown:
+                wrong.append(f"{name}: {unknown} of {handler.source} are no arguments of {sorted(known)}")
+    assert torch is not None and not wrong, "\n".join(wrong)

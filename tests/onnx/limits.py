@@ -1,0 +1,3 @@
+"""What ONNX or onnxruntime cannot say, case by case, with the reason; strict: see tests.harness.check_case."""
+
+LIMITS: dict[str, str] = {}
