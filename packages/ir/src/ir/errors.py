@@ -47,6 +47,7 @@ class MissingOp:
     nearest: tuple[str, ...]
     skeleton: str
     needs: tuple[str, ...] = ()  # what its decomposition uses that the target does not know either
+    why: str = ""  # why its decomposition cannot be used
     count: int = 1
 
 
@@ -62,6 +63,8 @@ class UnsupportedOpsError(ExportError):
             lines.append(f"\n  {m.op}{times}\n    at {m.location}")
             if m.needs:
                 lines.append(f"    its decomposition needs: {', '.join(m.needs)}")
+            if m.why:
+                lines.append(f"    its decomposition cannot be used: {m.why}")
             if m.nearest:
                 lines.append(f"    nearest known names: {', '.join(m.nearest)}")
             lines.append("    write a body or a handler:")

@@ -68,6 +68,9 @@ class Context(Protocol):
     def body(self, node: Node) -> Body | None:
         """The graph that computes this node, or None."""
 
+    def body_error(self, node: Node) -> str:
+        """Why the node's decomposition could not be used, empty if it has none."""
+
     def skeleton(self, node: Node, target: str) -> str:
         """The lines a user may write to add this op."""
 

@@ -118,7 +118,8 @@ class Driver:
         context = self.graph.context
         skeleton = context.skeleton(node, self.target.name) if context else ""
         count = len({id(n) for n in nodes})
-        return MissingOp(node.overload, str(node.origin), nearest, skeleton, needs, count)
+        why = context.body_error(node) if context else ""
+        return MissingOp(node.overload, str(node.origin), nearest, skeleton, needs, why, count)
 
     # -- lowering --------------------------------------------------------------------------------------------------
 
@@ -205,6 +206,9 @@ class Driver:
     def _expand(self, node: Node, refusal: Refusal | None) -> Any:
         body = None if node.overload in self._open[-8:] else self.body(node)
         if body is None:
+            why = self.graph.context.body_error(node) if self.graph.context else ""
+            if refusal is not None and why:
+                raise RefusedError(f"{refusal}\n  and its decomposition does not help: {why}")
             raise refusal or RefusedError(refusal_text(self.target.name, node, "it has neither handler nor body"))
         inputs = [self.env[v] for v in node.inputs]
         self._open.append(node.overload)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,77 +14,12 @@ from ir.graph import Body, Graph, Value, Weight
 from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
 from nnef_backend import document as doc
-from nnef_backend.document import Document, Fragment, FragmentText, Operation, Parameter
-from nnef_backend.operators import OPERATORS, SHORT, STORED, Operator, through
+from nnef_backend.document import Document, Fragment, FragmentText, Parameter
+from nnef_backend.operators import CONTRACTIONS, OPERATORS, SHORT, STORED, Operator, through
 from nnef_backend.shapes import infer
 from nnef_backend.sizes import computed, is_textual, size_text
+from nnef_backend.steps import NnefValue, Scope, Step, leaves, live, map_values
 from nnef_backend.verbs import Verbs
-
-
-class NnefValue:
-    """A tensor of the document under construction; `array` is its content where it is a constant.
-
-    The name of a number is the number itself (`0.5`, `tract_core_cast(3, to='i64')`), a `document.Expr`.
-    """
-
-    __slots__ = ("array", "name", "type")
-
-    def __init__(self, name: str, type: TensorType, array: np.ndarray | None = None) -> None:
-        self.name = name
-        self.type = type
-        self.array = array
-
-    @property
-    def is_literal(self) -> bool:
-        """True if it is written where it is used, in any scope."""
-        return isinstance(self.name, doc.Expr)
-
-    def __repr__(self) -> str:
-        return f"{self.name}: {self.type}"
-
-
-@dataclass(eq=False)
-class Step:
-    """An operation whose names may still change."""
-
-    results: list[NnefValue]
-    op: str
-    inputs: tuple[Any, ...]
-    attributes: dict[str, Any]
-    dtype: str = ""
-    listed: bool = False
-
-    def operation(self) -> Operation:
-        """The document's form."""
-        return Operation(
-            tuple(r.name for r in self.results),
-            self.op,
-            tuple(_literal(i) for i in self.inputs),
-            {k: _literal(a) for k, a in self.attributes.items()},
-            self.dtype,
-            self.listed,
-        )
-
-    def reads(self) -> Iterator[NnefValue]:
-        """The values among inputs and attributes."""
-        yield from _values((self.inputs, tuple(self.attributes.values())))
-
-
-@dataclass
-class Scope:
-    """Where operations go: the graph, or the body of a fragment, whose constants come in as parameters."""
-
-    steps: list[Step] = field(default_factory=list)
-    formals: list[NnefValue] = field(default_factory=list)
-    captured: dict[int, tuple[NnefValue, NnefValue]] = field(default_factory=dict)  # outer value, parameter
-    names: set[str] = field(default_factory=set)
-    made: dict[int, NnefValue] = field(default_factory=dict)  # by id: what this scope can name
-    unsqueezed: dict[Any, NnefValue] = field(default_factory=dict)
-
-    def add(self, step: Step) -> None:
-        """Put an operation at the end."""
-        self.steps.append(step)
-        self.made.update((id(r), r) for r in step.results)
 
 
 class NnefHelper(Verbs):
@@ -155,12 +89,14 @@ class NnefHelper(Verbs):
         operator = self._operator(op, len(inputs), attributes)
         if operator.broadcasts:
             inputs = self._operands(operator, inputs)
-        values = list(_values(inputs))
+        if operator.name in CONTRACTIONS or (op == "select" and all(x.fixed for x in inputs)):
+            inputs = map_values(inputs, self._opaque)
+        values = list(leaves(inputs))
         element = values[op == "select"].type.dtype if values else None
         work = self._work(operator, element)
         if work is not element and work is not None:
             assert element is not None
-            inputs = _map(inputs, lambda x: self._through(x, element, work))
+            inputs = map_values(inputs, lambda x: self._through(x, element, work))
             attributes = {k: work if a is element else a for k, a in attributes.items()}
         shapes = infer(operator.rule, [v.type.shape for v in values], attributes, inputs) if shape is None else shape
         several = outputs > 1 or listed
@@ -171,9 +107,11 @@ class NnefHelper(Verbs):
             t = dtypes[min(i, len(dtypes) - 1)] or self._result(operator, i, element, attributes)
             made = work if work is not None and t is element else t
             name = self.unique(f"{self._node_name}_{op.removeprefix('tract_core_')}")
-            results.append(NnefValue(name, TensorType(made, s if s is None else tuple(s))))
-        given = {k: _map(a, self._written) for k, a in attributes.items()}
-        self.scope.add(Step(results, op, tuple(_map(list(inputs), self._written)), given, generic, listed))
+            made_type = TensorType(made, s if s is None else tuple(s))
+            results.append(NnefValue(name, made_type, fixed=all(v.fixed for v in values)))
+        given = {k: map_values(a, self._written) for k, a in attributes.items()}
+        step = Step(results, op, tuple(map_values(list(inputs), self._written)), given, generic, listed)
+        results = self.scope.add_once(step)
         if work is not element and element is not None:
             results = [self.convert(r, element) if r.type.dtype is work else r for r in results]
         return results if several else results[0]
@@ -200,7 +138,8 @@ class NnefHelper(Verbs):
             )
         if not self.target.has(operator):
             since = ".".join(map(str, operator.since))
-            self.refuse(f"it needs {op}, which {self.target.dialect} lacks" + (f" (there since {since})" if since else ""))
+            hint = f" (there since {since})" if since else ""
+            self.refuse(f"it needs {op}, which {self.target.dialect} lacks{hint}")
         if operator.extension:
             self.extensions.add(operator.extension)
         return operator
@@ -214,6 +153,15 @@ class NnefHelper(Verbs):
         if operator.name == "mul" and made[0] is made[1] and known[0].is_integer:
             # tract makes a square of it, which fails on i64 and i16 and saturates on u8
             made[1] = self.emit("tract_core_bitor", made[0], made[0])
+        return made
+
+    def _opaque(self, x: Any) -> Any:
+        """The operand in a form that tract does not see through: it fails on contracting a repeated constant."""
+        if not isinstance(x, NnefValue) or not x.fixed or x.type.is_static:
+            return x
+        axis = next(i for i, s in enumerate(x.type.shape) if isinstance(s, Expr))
+        made = self.take(x, self.positions(x.type.shape[axis]), axis)
+        made.fixed = False
         return made
 
     def _work(self, operator: Operator, element: DType | None) -> DType | None:
@@ -252,7 +200,7 @@ class NnefHelper(Verbs):
         if scope is self.scopes[0] or x.is_literal or id(x) in scope.made:
             return x
         if id(x) not in scope.captured:
-            inner = NnefValue(self.unique(x.name), x.type, x.array)
+            inner = NnefValue(self.unique(x.name), x.type, x.array, x.fixed)
             scope.captured[id(x)] = (x, inner)
             scope.made[id(inner)] = inner
         return scope.captured[id(x)][1]
@@ -276,7 +224,7 @@ class NnefHelper(Verbs):
         if key not in self.constants:
             type = TensorType(DType[array.dtype.name], array.shape)
             text = self._number_text(array, type.dtype) if array.ndim == 0 else None
-            made = NnefValue(doc.Expr(text), type) if text else self._variable(name or "const", type, array)
+            made = NnefValue(doc.Expr(text), type, fixed=True) if text else self._variable(name or "const", type, array)
             made.array = array
             self.constants[key] = made
         return self.constants[key]
@@ -299,12 +247,17 @@ class NnefHelper(Verbs):
         """A weight: a variable whose file is written from the model's own tensor."""
         return self._variable(weight.name, value.type, weight.numpy)
 
+    def content(self, x: NnefValue) -> np.ndarray | None:
+        """The numbers of a constant or a weight, None where they are only known at run time."""
+        source = self.labels.get(x.name) if x.array is None else x.array
+        return source() if callable(source) else source
+
     def _variable(self, name: str, type: TensorType, source: Any) -> NnefValue:
         """Variables stand in the graph, whichever scope asks; those that nothing reads are left out in the end."""
         top = self.scopes[0]
         label = doc.identifier(name.replace(".", "_"), top.names)
         top.names.add(label)
-        made = NnefValue(label, type)
+        made = NnefValue(label, type, fixed=True)
         attributes = {"label": label, "shape": list(type.shape)}
         self.labels[label] = source
         top.add(Step([made], "variable", (), attributes, _GENERIC.get(type.dtype.kind, "scalar")))
@@ -313,7 +266,8 @@ class NnefHelper(Verbs):
     def input(self, value: Value) -> NnefValue:
         """An input of the document."""
         if value.type.dtype not in STORED:
-            raise RefusedError(f"target {self.target.name!r} refuses input {value.name!r}: no {value.type.dtype} tensors")
+            reason = f"tract has no {value.type.dtype} tensors"
+            raise RefusedError(f"target {self.target.name!r} refuses input {value.name!r}: {reason}")
         made = NnefValue(doc.identifier(value.name), value.type)
         self.inputs.append(made)
         shape = [self.size(s) for s in value.type.shape]
@@ -352,13 +306,14 @@ class NnefHelper(Verbs):
         if not is_textual(value) or value.symbols - self.known or dtype is DType.bool:
             return self.cast(computed(self, value), dtype)
         self.extensions.add("tract_registry tract_core")
-        return NnefValue(doc.Expr(f"tract_core_cast({self.size(value)}, to='{dtype.short}')"), TensorType(dtype, ()))
+        text = f"tract_core_cast({self.size(value)}, to='{dtype.short}')"
+        return NnefValue(doc.Expr(text), TensorType(dtype, ()), fixed=True)
 
     def symbol_value(self, name: str) -> NnefValue:
         """A symbol as a 0-d tensor: a size of an input, or a number that was read out of a tensor."""
         if name in self.known:
             text = f"tract_core_cast({self.symbols.get(name) or name}, to='i64')"
-            return NnefValue(doc.Expr(text), TensorType(DType.int64, ()))
+            return NnefValue(doc.Expr(text), TensorType(DType.int64, ()), fixed=True)
         value, source = self.driver.symbol(name)
         if source.axis is not None:
             self.refuse(f"the size {name} depends on data")
@@ -446,36 +401,3 @@ class NnefHelper(Verbs):
 
 
 _GENERIC = {"bool": "logical", "int": "integer", "uint": "integer", "float": "scalar"}
-
-
-def live(steps: Sequence[Step], outputs: Sequence[NnefValue], keep: Sequence[NnefValue] = ()) -> list[Step]:
-    """The steps whose results are read, in order; those that make `keep` stay in any case."""
-    needed = {id(v) for v in (*outputs, *keep)}
-    kept = []
-    for step in reversed(steps):
-        if any(id(r) in needed for r in step.results):
-            kept.append(step)
-            needed.update(id(v) for v in step.reads())
-    return kept[::-1]
-
-
-def _values(x: Any) -> Iterator[NnefValue]:
-    if isinstance(x, NnefValue):
-        yield x
-    elif isinstance(x, (list, tuple)):
-        for item in x:
-            yield from _values(item)
-
-
-def _map(x: Any, fn: Any) -> Any:
-    if isinstance(x, (list, tuple)):
-        return type(x)(_map(item, fn) for item in x)
-    return fn(x)
-
-
-def _literal(x: Any) -> Any:
-    if isinstance(x, NnefValue):
-        return doc.Ref(x.name)
-    if isinstance(x, (list, tuple)):
-        return type(x)(_literal(item) for item in x)
-    return x

@@ -58,7 +58,7 @@ class Operator:
         return self.rule == "broadcast"
 
 
-# (shape rule, result's element type, operands' element types, declarations): `name(positional; named)`, `x*` is the rest.
+# (shape rule, result's element type, operands' element types, declarations), a declaration being `name(x, y; named)`.
 _DECLARED = [
     ("like", "=", _ANY, "copy(x)"),
     ("like", "=", f"bool {_INTEGERS}", "tract_core_bitnot(x)"),
@@ -143,6 +143,9 @@ _DECLARED = [
     ("given", "=", _ANY, "tract_core_scan(; body, scan, full, state, output, skip)"),
     ("given", "=", _ANY, "external(; shape) tract_core_external(; shape, datum_type) variable(; shape, label)"),
 ]  # fmt: skip
+
+# Operations that multiply and add up over axes: tract's einsum in the end.
+CONTRACTIONS = frozenset({"matmul", "linear", "tract_core_einsum", "conv", "deconv"})
 
 # tract's first version with an operation, where that is later than the oldest that is written for.
 _SINCE: Mapping[str, tuple[int, ...]] = {

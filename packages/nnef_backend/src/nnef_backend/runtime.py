@@ -225,7 +225,7 @@ class Worker:
             if self.alive:
                 return
             self.close()
-            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+            self._stderr = tempfile.TemporaryFile()
             # As a script, and not as a module: the package around the file would bring torch with it.
             environment = {
                 **os.environ,

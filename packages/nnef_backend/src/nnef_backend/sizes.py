@@ -24,9 +24,11 @@ def is_textual(x: Any) -> bool:
             if isinstance(atom, d.Symbol):
                 if atom.kind != "int":
                     return False
-            elif atom.fn not in _ARITHMETIC or not all(map(is_textual, atom.args)):
+                continue
+            divides = atom.fn in ("floordiv", "mod")
+            if atom.fn not in _ARITHMETIC or not all(map(is_textual, atom.args)):
                 return False
-            elif atom.fn in ("floordiv", "mod") and not (isinstance(atom.args[1], int) and atom.args[1] > 0):
+            if divides and not (isinstance(atom.args[1], int) and atom.args[1] > 0):
                 return False
     return True
 

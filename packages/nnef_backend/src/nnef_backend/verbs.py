@@ -66,8 +66,7 @@ class Verbs(OpHelper["NnefValue"]):
         if x.array is not None:
             return self.constant(x.array.reshape([int(s) for s in new]))
         if 0 in old or 0 in new:  # a 0 in tract's `shape` copies an extent, and there is nothing to move
-            empty = self.constant(np.zeros([0 if isinstance(s, Expr) else s for s in new], numpy_dtype(x.type.dtype)))
-            return empty if not any(isinstance(s, Expr) for s in new) else self.expand(self.scalar(0, x.type.dtype), new)
+            return self.expand(self.const(0, x.type.dtype), new)
         first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
         rest = min(len(old), len(new)) - first
         last = next((i for i in range(rest) if old[-1 - i] != new[-1 - i]), rest)
@@ -83,6 +82,8 @@ class Verbs(OpHelper["NnefValue"]):
         """`x[begin:end]` along an axis; both are in range and count from the front."""
         if begin == 0 and end == x.type.shape[axis]:
             return x
+        if isinstance(begin, Expr) and end - begin == 1 and begin.symbols - self.known:
+            return self.take(x, self.unsqueeze(self.scalar(begin, DType.int64), [0]), axis)  # a place that data names
         shape = [end - begin if i == axis else s for i, s in enumerate(x.type.shape)]
         return self.emit("slice", x, axes=[axis], begin=[begin], end=[end], shape=shape)
 
@@ -188,7 +189,8 @@ class Verbs(OpHelper["NnefValue"]):
     ) -> tuple[list[NnefValue], list[NnefValue]]:
         """A loop over the first axis: `body(slices of xs, states)` gives the new states and what is stacked.
 
-        Returns the last states and the stacks, whose order is that of `xs` also where the loop runs backwards.
+        The slices keep the axis, with size 1. Returns the last states and the stacks, whose order is that of `xs` also
+        where the loop runs backwards.
         """
         length, step = xs[0].type.shape[0], -1 if reverse else 1
         if length == 0:
@@ -196,17 +198,16 @@ class Verbs(OpHelper["NnefValue"]):
         types: list[TensorType] = []
 
         def whole(formals: list[NnefValue]) -> list[NnefValue]:
-            slices = [self.squeeze(x, [0]) for x in formals[: len(xs)]]
-            after, outs = body(slices, formals[len(xs) :])
+            after, outs = body(formals[: len(xs)], formals[len(xs) :])
             for before, new in zip(states, after, strict=True):
                 if before.type.dtype is not new.type.dtype:
                     self.refuse(f"a state of the loop changes from {before.type.dtype} to {new.type.dtype}")
             types.extend(v.type for v in (*after, *outs))
             return [*after, *(self.unsqueeze(o, [0]) for o in outs)]
 
-        names = [f"x{i}" for i in range(len(xs))], [f"state{i}" for i in range(len(states))]
-        types_in = [x.type.with_shape([1, *x.type.shape[1:]]) for x in xs] + [s.type for s in states]
-        called, fragment, captured = self.fragment(name, list(zip([*names[0], *names[1]], types_in, strict=True)), whole)
+        inputs = [(f"x{i}", x.type.with_shape([1, *x.type.shape[1:]])) for i, x in enumerate(xs)]
+        inputs += [(f"state{i}", s.type) for i, s in enumerate(states)]
+        called, fragment, captured = self.fragment(name, inputs, whole)
         formals = [p.name for p in fragment.parameters]
         results = [r.name for r in fragment.results]
         count = len(states)

@@ -16,7 +16,7 @@ from ir.graph import Body, Graph, Node, Value, Weight
 from ir.types import DType, TensorType
 from onnx_backend.dtypes import TO_ONNX
 from onnx_backend.finish import make_model
-from onnx_backend.kernels import work_type
+from onnx_backend.kernels import gaps, runs, work_type
 from onnx_backend.schema import OpSchema, bind_types, first_opset, op_schema
 from onnx_backend.shapes import infer
 from onnx_backend.value import OnnxValue
@@ -53,6 +53,7 @@ class OnnxHelper(Verbs):
         self.functions: dict[Graph, onnx_ir.Function] = {}
         self.domains: dict[str, int] = {"": self.opset}
         self.symbols: dict[str, OnnxValue] = {}  # sizes that came into a function as inputs
+        self._derived: dict[Any, OnnxValue] = {}
         self._names = {v.name for v in graph.inputs} | set(graph.results)
         self._counts: dict[str, int] = {}
 
@@ -141,6 +142,9 @@ class OnnxHelper(Verbs):
             first = first_opset(op)
             needs = f"which opset {self.opset} does not have; use opset={first}" if first else "which is no ONNX op"
             self.refuse(f"it needs {op}, {needs}")
+        if not runs(op, self.opset):
+            last = max(v for v in range(1, self.opset) if runs(op, v))
+            self.refuse(f"onnxruntime has no kernel for {op} of opset {self.opset}; use opset={last}")
         return schema
 
     def _operands(self, op: str, schema: OpSchema | None, inputs: list[Any]) -> list[OnnxValue | None]:
@@ -176,6 +180,8 @@ class OnnxHelper(Verbs):
             if v is None or formal is None or formal.variable in through:
                 continue
             work = work_type(op, self.opset, formal.variable, v.type.dtype)
+            if v.type.dtype in gaps(op, self.opset).get(formal.variable, ()) and work is v.type.dtype:
+                self.refuse(f"onnxruntime has no kernel of {op} for {work}")
             if work is not v.type.dtype:
                 detour[formal.variable] = v.type.dtype
                 through[formal.variable] = work
@@ -269,6 +275,27 @@ class OnnxHelper(Verbs):
         if weight.type.is_static and d.product(weight.type.shape) == 1:
             held.array = weight.numpy()
         return held
+
+    def derived(
+        self, what: Any, sources: Sequence[OnnxValue], make: Callable[..., np.ndarray], shape: Sequence[int]
+    ) -> OnnxValue | None:
+        """A weight that is made from the model's own when it is written, and shared by all that ask for the same.
+
+        None where one of the sources is computed at run time; `make` gets their content as arrays.
+        """
+        held = [s.value.const_value for s in sources]
+        if any(t is None for t in held):
+            return None
+        key = (what, *(id(t) for t in held))
+        if key not in self._derived:
+            type = TensorType(sources[0].type.dtype, tuple(shape))
+            tensor = onnx_ir.LazyTensor(
+                lambda: onnx_ir.tensor(np.ascontiguousarray(make(*(t.numpy() for t in held))), dtype=held[0].dtype),
+                dtype=TO_ONNX[type.dtype],
+                shape=onnx_ir.Shape(type.shape),
+            )
+            self._derived[key] = self._hold(tensor, type, sources[0].name, key)
+        return self._derived[key]
 
     def _hold(self, tensor: Any, type: TensorType, name: str, key: Any) -> OnnxValue:
         function = next((s for s in reversed(self.scopes) if s.function), None)
@@ -496,7 +523,7 @@ class OnnxHelper(Verbs):
         with self.nested(function=True) as scope:
             formals = [self.formal(v.name, v.type) for v in body.graph.inputs]
             self.symbols = {s: self.formal(s, TensorType(DType.int64, (1,))) for s in needed}
-            results = [self.fresh_output(r) for r in self.inline(body.graph, formals)]
+            results = self.fresh_outputs(self.inline(body.graph, formals))
             formals += self.symbols.values()
         self.driver.scopes, self.symbols, self.node, self._names, self._counts = outer
         self.domains.setdefault(domain, 1)

@@ -18,7 +18,7 @@ from onnx_backend.dtypes import FROM_SCHEMA
 from onnx_backend.schema import op_schema
 
 TABLE = Path(__file__).with_name("kernels.json")
-LOWEST = 13
+LOWEST, HIGHEST = 13, 26  # what onnxruntime 1.31 loads
 # Types that hold every value of the first (bfloat16 and the narrow integers), in the order of preference; integers
 # wrap on the way back as they would have in their own type. float64 loses digits: that beats no export at all.
 WIDER: Mapping[DType, tuple[DType, ...]] = {
@@ -33,6 +33,7 @@ WIDER: Mapping[DType, tuple[DType, ...]] = {
     DType.uint32: (DType.int64,),
     DType.int32: (DType.int64,),
 }
+ABSENT = ""  # in place of a type variable: no kernel at all
 _SHORT = {d.short: d for d in DType}
 
 
@@ -47,8 +48,14 @@ def gaps(op: str, opset: int) -> Mapping[str, frozenset[DType]]:
     found = {}
     for since, variable, names in _table().get(op, ()):  # in order of `since`
         if since <= opset:
-            found[variable] = frozenset(_SHORT[n] for n in names.split())
+            found[variable] = frozenset(_SHORT[n] for n in names.split() if n in _SHORT)
     return found
+
+
+@lru_cache(maxsize=None)
+def runs(op: str, opset: int) -> bool:
+    """True unless onnxruntime knows the op at this opset and has no kernel of any type for it."""
+    return ABSENT not in gaps(op, opset)
 
 
 @lru_cache(maxsize=None)
@@ -76,7 +83,7 @@ def measure() -> dict[str, list[tuple[int, str, str]]]:
     for op in sorted({s.name for s in onnx.defs.get_all_schemas() if s.domain == ""}):
         rows: list[tuple[int, str, str]] = []
         last: dict[str, str] = {}
-        for opset in range(LOWEST, onnx.defs.onnx_opset_version() + 1):
+        for opset in range(LOWEST, HIGHEST + 1):
             for variable, names in _gaps_at(op, opset, kernels.get(op, [])).items():
                 if last.get(variable, "") != names:
                     rows.append((opset, variable, names))
@@ -86,6 +93,11 @@ def measure() -> dict[str, list[tuple[int, str, str]]]:
     return table
 
 
+def _fits(first: int, last: int, since: int) -> bool:
+    """onnxruntime's rule: a kernel without an end serves the version that it names and no later one."""
+    return first == since or (last != 2**31 - 1 and first <= since <= last)
+
+
 def _gaps_at(op: str, opset: int, kernels: list[Any]) -> dict[str, str]:
     import onnx.defs
 
@@ -93,11 +105,14 @@ def _gaps_at(op: str, opset: int, kernels: list[Any]) -> dict[str, str]:
     if schema is None:
         return {}
     raw = onnx.defs.get_schema(op, opset)
-    fitting = [k for k in kernels if k.version_range[0] <= raw.since_version <= k.version_range[1]]
-    found = {}
+    fitting = [k for k in kernels if _fits(*k.version_range, raw.since_version)]
+    found: dict[str, str] = {}
+    has_body = raw.has_function or raw.has_context_dependent_function
+    if not fitting and not has_body:
+        return {} if op == "Constant" else {ABSENT: "all"}
     for formal in schema.inputs:
         has = {FROM_SCHEMA.get(t) for k in fitting for t in k.type_constraints.get(formal.variable, ())} - {None}
-        if not fitting and (raw.has_function or raw.has_context_dependent_function):
+        if not fitting:
             has = set(formal.allowed) - {DType.bfloat16}  # its body is run, and lacks what most ops lack
         if not has:
             continue

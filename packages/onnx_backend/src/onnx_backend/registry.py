@@ -16,6 +16,7 @@ FAMILIES = (
     "elementwise",
     "activation",
     "special",
+    "bessel",
     "reduce",
     "matmul",
     "conv",

@@ -186,6 +186,7 @@ class Verbs(OpHelper[OnnxValue]):
             scan_input_directions=[int(reverse)] * len(xs),
             scan_output_directions=[int(reverse)] * len(stacked) or None,
         )  # fmt: skip
+        made = made if isinstance(made, list) else [made]
         for value, type in zip(made, types, strict=True):
             value.type = type
         return made

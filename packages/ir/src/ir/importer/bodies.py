@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from ir.dims import Expr, evaluate
+from ir.dims import Expr, symbol
 from ir.errors import CaptureError
-from ir.graph import Body, Graph, Node, Value, map_arg
+from ir.graph import Body, Graph, Node, Value, leaves, map_arg
 from ir.importer.memory import supported, writers
 from ir.importer.normalise import Importer
 from ir.importer.schema import TORCH_DTYPES, overload_of
+from ir.importer.scratch import Scratch, SizeSpecific
 from ir.importer.symbols import Symbols
-from ir.types import DType, TensorType
+from ir.types import DType
 
 BODIES: dict[str, Callable[..., Any]] = {}  # op name or overload -> the portable body its owner gave it
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b,
-    "max": torch.sym_max, "min": torch.sym_min, "float": torch.sym_float,
-    "truediv": lambda a, b: a / b, "floor": lambda a: torch.sym_int(a), "trunc": lambda a: torch.sym_int(a),
-    "sqrt": lambda a: torch.sym_sqrt(a), "pow": lambda a, b: a**b,
-}  # fmt: skip
 
 
 class Bodies:
     """The bodies of one capture's nodes."""
 
-    def __init__(self, symbols: Symbols, program: Any = None) -> None:
+    def __init__(self, symbols: Symbols) -> None:
         self.symbols = symbols
-        self._mode = _fake_mode(program)
         self._cache: dict[Any, Body | None] = {}
         self.errors: dict[str, str] = {}  # overload -> why its body could not be traced
 
@@ -58,6 +49,9 @@ class Bodies:
             return None
         try:
             graph = self._trace(node, fn, named=own is not None)
+        except SizeSpecific as error:
+            self.errors[node.overload] = str(error)
+            return None
         except NotImplementedError:
             return None
         except CaptureError:
@@ -73,12 +67,17 @@ class Bodies:
 
     def _trace(self, node: Node, fn: Callable[..., Any], named: bool) -> Graph:
         values = list(node.inputs)
-        with self._mode:
-            fakes = [self.fake(v.type) for v in values]
+        scratch = Scratch(self.symbols)
+        fakes: list[Any] = [scratch.fake(v.type) for v in values]
+        # Sizes in arguments come in as inputs too: the tracer knows no symbol that no tensor has for a size.
+        exprs = [a for a in leaves(node.args.values()) if isinstance(a, Expr)]
+        sizes = sorted({name for e in exprs if e.kind == "int" for name in e.symbols})
+        fakes += [scratch.size(symbol(name)) for name in sizes]
 
-        def call(*tensors: torch.Tensor) -> Any:
-            given = iter(tensors)
-            kwargs = {k: map_arg(a, lambda x: next(given) if isinstance(x, Value) else self._static(x))
+        def call(*inputs: Any) -> Any:
+            given = iter(inputs[: len(values)])
+            known = dict(zip(sizes, inputs[len(values) :], strict=True))
+            kwargs = {k: map_arg(a, lambda x: next(given) if isinstance(x, Value) else _static(scratch, x, known))
                       for k, a in node.args.items()}  # fmt: skip
             kwargs = {k: list(v) if isinstance(v, tuple) else v for k, v in kwargs.items()}
             result = _invoke(fn, node, kwargs)
@@ -88,12 +87,15 @@ class Bodies:
         writes = bool(writers(traced.graph))
         if writes and not supported(traced):
             traced = _traced(torch.func.functionalize(call, remove="mutations"), fakes)
-        importer = Importer(self.symbols, traced)
+        scratch.check()
+        importer = Importer(scratch.symbols, traced)
         if writes:
             importer.remember()
         placeholders = [n for n in traced.graph.nodes if n.op == "placeholder"]
         inputs = []
-        for i, (p, v) in enumerate(zip(placeholders, values, strict=True)):
+        for p, name in zip(placeholders[len(values) :], sizes, strict=True):
+            importer.env[p] = symbol(name)
+        for i, (p, v) in enumerate(zip(placeholders, values, strict=False)):
             inputs.append(Value(f"in_{i}" if not named else _argument_name(node, i), v.type))
             importer.env[p] = inputs[-1]
         results = importer.run(traced.graph)
@@ -103,27 +105,12 @@ class Bodies:
         return Graph(tuple(inputs), tuple(importer.nodes), tuple(results), names, importer.weights,
                      name=node.op.replace("::", "_"))  # fmt: skip
 
-    def fake(self, type: TensorType) -> torch.Tensor:
-        """A fake tensor of this type, its symbolic sizes torch's own."""
-        shape = [self._size(d) for d in type.shape]
-        return torch.empty(shape, dtype=TORCH_DTYPES[type.dtype])
 
-    def _size(self, dim: Any) -> Any:
-        if not isinstance(dim, Expr):
-            return dim
-        for name in dim.symbols - self.symbols.nodes.keys():
-            env: Any = self._mode.shape_env
-            self.symbols.nodes[name] = env.create_unbacked_symint()
-            self.symbols.names[self.symbols.nodes[name].node.expr] = name
-        return evaluate(dim, self.symbols.nodes, _FUNCTIONS)
-
-    def _static(self, arg: Any) -> Any:
-        if isinstance(arg, DType):
-            return TORCH_DTYPES[arg]
-        return self._size(arg)
+def _static(scratch: Scratch, arg: Any, known: Mapping[str, Any]) -> Any:
+    return TORCH_DTYPES[arg] if isinstance(arg, DType) else scratch.size(arg, known)
 
 
-def _traced(call: Callable[..., Any], fakes: list[torch.Tensor]) -> torch.fx.GraphModule:
+def _traced(call: Callable[..., Any], fakes: list[Any]) -> torch.fx.GraphModule:
     with torch.no_grad():
         return make_fx(call, tracing_mode="symbolic", pre_dispatch=True, _allow_non_fake_inputs=True)(*fakes)
 
@@ -136,15 +123,6 @@ def _argument_name(node: Node, index: int) -> str:
     names = [k for k, a in node.args.items() for v in (a if isinstance(a, tuple) else (a,)) if isinstance(v, Value)]
     name = names[index]
     return name if names.count(name) == 1 else f"{name}_{index - names.index(name)}"
-
-
-def _fake_mode(program: Any) -> FakeTensorMode:
-    """The capture's own fake mode, so that sizes in bodies are the sizes of the graph."""
-    for node in program.graph.nodes if program is not None else ():
-        fake = node.meta.get("val")
-        if isinstance(fake, torch._subclasses.FakeTensor) and fake.fake_mode.shape_env is not None:
-            return fake.fake_mode
-    return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
 
 
 def _decomposition(node: Node) -> Callable[..., Any] | None:

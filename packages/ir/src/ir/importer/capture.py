@@ -39,6 +39,10 @@ class Capture:
     def body(self, node: Node) -> Body | None:
         return self.bodies.body(node)
 
+    def body_error(self, node: Node) -> str:
+        """Why the node's decomposition could not be used, empty if it has none."""
+        return self.bodies.errors.get(node.overload, "")
+
     def skeleton(self, node: Node, target: str) -> str:
         from ir.importer.custom_ops import skeleton
 
@@ -355,7 +359,7 @@ def _import(
         symbols=symbols.ranges,
         random=any(is_random(n) for n in importer.nodes),
         structure=convention,
-        context=Capture(program, Bodies(symbols, program), model),
+        context=Capture(program, Bodies(symbols), model),
     )
 
 

@@ -124,6 +124,8 @@ class Importer:
             return self._operator(node, op_schema(target))
         if isinstance(target, HigherOrderOperator):
             return self._higher_order(node, target.name())
+        if not node.users:
+            return None  # torch's own bookkeeping, traced along with the model
         value = node.meta.get("val")
         if value is None or isinstance(value, torch.Tensor):
             raise CaptureError(f"{node.target} is no operator of torch.library\n  at {_origin(node, '')}")

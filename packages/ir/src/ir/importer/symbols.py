@@ -54,6 +54,17 @@ class Symbols:
         if isinstance(size, torch.SymInt) and isinstance(size.node.expr, _symbol_class()):
             self.names.setdefault(size.node.expr, name)
 
+    def fork(self) -> Symbols:
+        """Symbols of another trace: none yet, names and numbering that do not clash with these."""
+        other = Symbols()
+        other._counts = self._counts
+        return other
+
+    def adopt(self, name: str, size: Any) -> None:
+        """Call a size of this trace by a name that exists already."""
+        self.names[size.node.expr] = name
+        self.nodes[name] = size
+
     def convert(self, value: Any) -> Any:
         """A SymInt, SymFloat or SymBool (or a plain number, as it is) in the IR's terms."""
         if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):

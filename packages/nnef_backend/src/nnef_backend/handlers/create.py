@@ -105,7 +105,7 @@ def chance(h, **options):
 
 
 @op("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout")
-def dropout(h, input, p, train):  # noqa: A002
+def dropout(h, input, p, train):
     if not train or p == 0:
         return input
     return _filled(h, 0) if p == 1 and h.node.op != "aten::alpha_dropout" else h.refuse("tract draws no random numbers")

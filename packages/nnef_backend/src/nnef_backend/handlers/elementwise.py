@@ -36,7 +36,8 @@ def abs_(h, self):
 def sign(h, self):
     if self.type.dtype is DType.bool:
         return self
-    return h.emit("select", h.is_nan(self), 0, h.emit("sign", self)) if self.type.dtype.is_float else h.emit("sign", self)
+    made = h.emit("sign", self)
+    return h.emit("select", h.is_nan(self), 0, made) if self.type.dtype.is_float else made
 
 
 @op("aten::trunc", "aten::fix")
@@ -292,6 +293,18 @@ def _endless(h, comparison, x, limit, otherwise):
     return h.emit(comparison, x, limit) if x.type.dtype.is_float else h.filled(otherwise, DType.bool, x)
 
 
+@op("aten::isclose")
+def isclose(h, self, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+    same = h.emit("eq", self, other)
+    if not self.type.dtype.is_float:
+        self, other = h.cast(self, DType.float64), h.cast(other, DType.float64)
+    elif equal_nan:
+        same = h.emit("or", same, h.emit("and", h.is_nan(self), h.is_nan(other)))
+    apart = h.emit("abs", h.emit("sub", self, other))
+    near = h.emit("le", apart, h.emit("add", h.emit("abs", h.emit("mul", other, rtol)), atol))
+    return h.emit("or", same, h.emit("and", h.emit("lt", apart, math.inf), near))
+
+
 # -- choice and bounds -----------------------------------------------------------------------------------------------
 
 
@@ -308,7 +321,7 @@ rows({
 
 
 @op("aten::clamp", "aten::clip", "aten::clamp_min", "aten::clamp_max", "aten::hardtanh")
-def clamp(h, self, min=None, max=None, min_val=None, max_val=None):  # noqa: A002
+def clamp(h, self, min=None, max=None, min_val=None, max_val=None):
     if h.node.op == "aten::hardtanh":
         min, max = (-1 if min_val is None else min_val), (1 if max_val is None else max_val)
     x = h.cast(self, h.out.dtype)

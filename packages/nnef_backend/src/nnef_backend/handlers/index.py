@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 from ir.dims import Expr, product
-from ir.geometry import broadcast, invert
+from ir.geometry import invert
 from ir.types import DType
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
@@ -42,7 +42,7 @@ def take(h, self, index):
 def index_(h, self, indices):
     if all(i is None for i in indices):
         return self
-    x, linear, order, axes = _linear(h, self, indices)
+    x, linear, _, axes = _linear(h, self, indices)
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
     made = h.take(x, linear, 0)
     if not adjacent or axes[0] == 0:
@@ -98,7 +98,8 @@ def index_put(h, self, indices, values, accumulate=False):
         values = h.transpose(values, [*range(lead, lead + n), *range(lead), *range(lead + n, values.type.rank)])
     values = h.expand(values, [*places, *rest])
     count = product(places)
-    made = _scatter_rows(h, x, h.reshape(linear, [count]), h.reshape(values, [count, *rest]), "add" if accumulate else "none")
+    reduction = "add" if accumulate else "none"
+    made = _scatter_rows(h, x, h.reshape(linear, [count]), h.reshape(values, [count, *rest]), reduction)
     return h.transpose(h.reshape(made, [self.type.shape[a] for a in order]), invert(order))
 
 
@@ -210,6 +211,44 @@ def put(h, self, index, source, accumulate=False):
     return h.reshape(made, self.type.shape)
 
 
+@op("aten::diagonal_scatter")
+def diagonal_scatter(h, self, src, offset=0, dim1=0, dim2=1):
+    a, b = h.axis(dim1, self), h.axis(dim2, self)
+    lines, columns = (h.static(self.type.shape[d], "the size of the diagonal's axes") for d in (a, b))
+    line = np.arange(max(0, -offset), max(0, -offset) + src.type.shape[-1])
+    order = [a, b, *(d for d in range(self.type.rank) if d not in (a, b))]
+    front = h.transpose(self, order)
+    rest = front.type.shape[2:]
+    values = h.transpose(src, [src.type.rank - 1, *range(src.type.rank - 1)])
+    places = h.constant(line * columns + line + offset)
+    made = _scatter_rows(h, h.reshape(front, [lines * columns, *rest]), places, values, "none")
+    return h.transpose(h.reshape(made, front.type.shape), invert(order))
+
+
+@op("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only")
+def embedding_bag(h, weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False,
+                  per_sample_weights=None, include_last_offset=False, padding_idx=-1):  # fmt: skip
+    if padding_idx not in (None, -1):
+        h.refuse("a padding index in bags is not supported")
+    bags, width = h.out.shape
+    count = indices.type.shape[0]
+    starts = h.cast(offsets, DType.int64)
+    begun = h.emit("le", starts, h.unsqueeze(h.positions(count), [1]))
+    bag = h.emit("sub", h.reduce("sum_reduce", h.cast(begun, DType.int64), 1), 1)
+    rows_ = h.take(weight, indices, 0)
+    if per_sample_weights is not None:
+        rows_ = h.emit("mul", rows_, h.unsqueeze(per_sample_weights, [1]))
+    start = h.expand(h.const(-math.inf if mode == 2 else 0, weight), [bags, width])
+    made = _scatter_rows(h, start, bag, rows_, "max" if mode == 2 else "add")
+    ones, zeros = h.expand(h.const(1, weight), [count]), h.expand(h.const(0, weight), [bags])
+    held = h.unsqueeze(_scatter_rows(h, zeros, bag, ones, "add"), [1])
+    if mode == 1:
+        made = h.emit("div", made, h.emit("max", held, 1))
+    if mode == 2:
+        made = h.emit("select", h.emit("eq", held, 0), 0, made)
+    return [made, None, None, None]
+
+
 # -- searching -------------------------------------------------------------------------------------------------------
 
 
@@ -231,7 +270,7 @@ def bucketize(h, self, boundaries, out_int32=False, right=False):
 
 
 @op("aten::isin")
-def isin(h, elements, test_elements, assume_unique=False, invert=False):  # noqa: A002
+def isin(h, elements, test_elements, assume_unique=False, invert=False):
     x, given = h.together(h.tensor(elements), h.tensor(test_elements))
     given = h.reshape(given, [product(given.type.shape)])
     found = h.reduce("any_reduce", h.emit("eq", h.unsqueeze(x, [x.type.rank]), given), x.type.rank)

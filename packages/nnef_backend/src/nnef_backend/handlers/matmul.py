@@ -33,10 +33,15 @@ def _product(h, x, y):
 
 
 @op("aten::linear")
-def linear(h, input, weight, bias=None):  # noqa: A002
+def linear(h, input, weight, bias=None):
     x = h.unsqueeze(input, [0]) if input.type.rank == 1 else input
     if through(OPERATORS["matmul"], x.type.dtype) is None:
         made = _product(h, x, h.transpose(weight, [1, 0]))
+    elif x.type.rank > 2 and x.type.dtype is DType.float32 and h.has("tract_core_einsum"):
+        # an axis put into the weight costs nothing, but tract fails to move a reshape of the rows past it
+        rows = "abcdefg"[: x.type.rank - 1]
+        shape = (*x.type.shape[:-1], weight.type.shape[0])
+        made = h.emit("tract_core_einsum", [x, weight], expr=f"{rows}k,nk->{rows}n", acc=x.type.dtype, shape=shape)
     else:
         made = h.emit("matmul", *h.align(x, weight), transposeB=True)
     made = made if bias is None else h.emit("add", made, bias)
@@ -70,6 +75,15 @@ rows({
     "trace": lambda h, self: h.emit("tract_core_einsum", [h.cast(self, h.out.dtype)], expr="ii->",
                                     acc=h.out.dtype, shape=()),
 })  # fmt: skip
+
+
+@op("aten::bilinear")
+def bilinear(h, input1, input2, weight, bias=None):
+    batch = "ABCDEFGH"[: input1.type.rank - 1]
+    expr = f"{batch}i,oij,{batch}j->{batch}o"
+    shape = h.out.shape
+    made = h.emit("tract_core_einsum", [input1, weight, input2], expr=expr, acc=h.out.dtype, shape=shape)
+    return made if bias is None else h.emit("add", made, bias)
 
 
 @op("aten::einsum")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-
 from ir.dims import floordiv, product
 from ir.helper import numpy_dtype
-from ir.types import DType
+
 from nnef_backend.registry import register as op
 
 # -- softmax ---------------------------------------------------------------------------------------------------------
@@ -63,8 +62,14 @@ def moments(h, x, axes):
 
 
 def standardised(h, x, axes, eps):
-    _, var, centred = moments(h, x, axes)
-    return h.emit("mul", centred, h.emit("rsqrt", h.emit("add", var, float(eps))))
+    return over_root_mean_square(h, h.emit("sub", x, h.emit("mean_reduce", x, axes=axes)), axes, eps)
+
+
+def over_root_mean_square(h, x, axes, eps):
+    if len(axes) == 1 and h.has("tract_core_rms_norm"):
+        return h.emit("tract_core_rms_norm", x, axis=axes[0], eps=float(eps))
+    power = h.emit("mean_reduce", h.emit("square", x), axes=axes)
+    return h.emit("mul", x, h.emit("rsqrt", h.emit("add", power, float(eps))))
 
 
 def affine(h, x, weight, bias):
@@ -72,16 +77,11 @@ def affine(h, x, weight, bias):
     return x if bias is None else h.emit("add", x, bias)
 
 
-def wide(h, x):
-    """Halves are normalised in 32 bits, as torch does."""
-    return h.cast(x, DType.float32 if x.type.dtype is DType.float16 else None)
-
-
 @op("aten::batch_norm", "aten::native_batch_norm", "aten::_native_batch_norm_legit_no_training",
     "aten::cudnn_batch_norm")  # fmt: skip
 def batch_norm(h, input, weight, bias, running_mean, running_var, training=False, momentum=0.1, eps=1e-5,
                cudnn_enabled=True):  # fmt: skip
-    x = wide(h, input)
+    x = h.floating(input)
     weight, bias, mean, var = (None if v is None else per_channel(h, v, x)
                                for v in (weight, bias, running_mean, running_var))  # fmt: skip
     if training or mean is None:
@@ -100,7 +100,7 @@ def batch_norm_functional(h, input, weight, bias, running_mean, running_var, tra
     if not training:
         return [*batch_norm(h, input, weight, bias, running_mean, running_var, False, momentum, eps),
                 running_mean, running_var]  # fmt: skip
-    x = wide(h, input)
+    x = h.floating(input)
     axes = [0, *range(2, x.type.rank)]
     mean, var, centred = moments(h, x, axes)
     inverse = h.emit("rsqrt", h.emit("add", var, float(eps)))
@@ -117,7 +117,7 @@ def batch_norm_functional(h, input, weight, bias, running_mean, running_var, tra
 
 @op("aten::instance_norm")
 def instance_norm(h, input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled):
-    x = wide(h, input)
+    x = h.floating(input)
     weight, bias, mean, var = (None if v is None else per_channel(h, v, x)
                                for v in (weight, bias, running_mean, running_var))  # fmt: skip
     if use_input_stats:
@@ -132,7 +132,7 @@ def instance_norm(h, input, weight, bias, running_mean, running_var, use_input_s
 
 @op("aten::layer_norm")
 def layer_norm(h, input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
-    x = wide(h, input)
+    x = h.floating(input)
     axes = list(range(x.type.rank - len(normalized_shape), x.type.rank))
     weight, bias = (None if v is None else h.cast(v, x.type.dtype) for v in (weight, bias))
     return h.cast(affine(h, standardised(h, x, axes, eps), *_ranked(h, x, weight, bias)), input.type.dtype)
@@ -140,7 +140,7 @@ def layer_norm(h, input, normalized_shape, weight=None, bias=None, eps=1e-5, cud
 
 @op("aten::native_layer_norm")
 def native_layer_norm(h, input, normalized_shape, weight, bias, eps):
-    x = wide(h, input)
+    x = h.floating(input)
     axes = list(range(x.type.rank - len(normalized_shape), x.type.rank))
     mean, var, centred = moments(h, x, axes)
     inverse = h.emit("rsqrt", h.emit("add", var, float(eps)))
@@ -155,21 +155,17 @@ def _ranked(h, x, *vectors):
 
 @op("aten::rms_norm")
 def rms_norm(h, input, normalized_shape, weight=None, eps=None):
-    x = wide(h, input)
+    x = h.floating(input)
     axes = list(range(x.type.rank - len(normalized_shape), x.type.rank))
     eps = float(np.finfo(numpy_dtype(x.type.dtype)).eps) if eps is None else float(eps)
-    if len(axes) == 1:
-        y = h.emit("tract_core_rms_norm", x, axis=axes[0], eps=eps)
-    else:
-        power = h.emit("mean_reduce", h.emit("square", x), axes=axes)
-        y = h.emit("mul", x, h.emit("rsqrt", h.emit("add", power, eps)))
+    y = over_root_mean_square(h, x, axes, eps)
     weight = None if weight is None else h.cast(weight, x.type.dtype)
     return h.cast(affine(h, y, *_ranked(h, x, weight, None)), input.type.dtype)
 
 
 @op("aten::group_norm")
 def group_norm(h, input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
-    x = wide(h, input)
+    x = h.floating(input)
     batch, channels, *space = x.type.shape
     grouped = h.reshape(x, [batch, num_groups, floordiv(channels, num_groups), *space])
     y = h.reshape(standardised(h, grouped, list(range(2, grouped.type.rank)), eps), x.type.shape)

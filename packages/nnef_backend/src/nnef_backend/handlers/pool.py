@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ir.dims import Expr, ceildiv, floordiv, quotient
 from ir.geometry import ceil_overhang, spread
+
 from nnef_backend.registry import register as op
 
 

@@ -63,7 +63,7 @@ _STEPS = {"lstm": _lstm_step, "gru": _gru_step, "rnn_tanh": _tanh_step, "rnn_rel
 
 
 @op("aten::lstm.input", "aten::gru.input", "aten::rnn_tanh.input", "aten::rnn_relu.input")
-def network(h, input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):  # noqa: A002
+def network(h, input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
     if train and dropout and num_layers > 1:
         h.refuse("tract draws no random numbers")
     kind = h.node.op.removeprefix("aten::")
@@ -101,7 +101,7 @@ def _run(h, kind, x, states, weights, reverse):
     shares = _product(h, x, w_ih, b_ih)
 
     def body(slices, before):
-        after = _STEPS[kind](h, slices[0], before, **inner)
+        after = _STEPS[kind](h, h.squeeze(slices[0], [0]), before, **inner)
         return after, after[:1]
 
     last, (out,) = h.scan(f"{kind}_cell", [shares], states, body, reverse=reverse)
@@ -117,7 +117,7 @@ def packed(h, **arguments):
 
 
 def _cell(kind):
-    def cell(h, input, hx, w_ih, w_hh, b_ih=None, b_hh=None):  # noqa: A002
+    def cell(h, input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
         states = hx if isinstance(hx, list) else [hx]
         if input.type.dtype not in (DType.float16, DType.float32, DType.float64):
             h.refuse(f"tract has no recurrent cell of {input.type.dtype}")

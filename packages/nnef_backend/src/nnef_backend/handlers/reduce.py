@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ir.dims import Expr, product
+from ir.dims import Expr, floordiv, product
+from ir.geometry import invert
 from ir.types import DType
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
@@ -179,7 +180,7 @@ def logsumexp(h, self, dim, keepdim=False):
 
 
 @op("aten::linalg_vector_norm")
-def vector_norm(h, self, ord=2, dim=None, keepdim=False, dtype=None):  # noqa: A002
+def vector_norm(h, self, ord=2, dim=None, keepdim=False, dtype=None):
     x = h.emit("abs", h.cast(self, h.out.dtype))
     if math.isinf(ord):
         return _extreme(h, "max" if ord > 0 else "min", x, dim, keepdim)
@@ -214,24 +215,84 @@ def cumsum(h, self, dim, dtype=None):
     )
 
 
+def _running(h, x, dim, states, step):
+    """A scan along an axis: `step(slice, states)` gives the new states, which are stacked as well."""
+    axis = h.axis(dim, x)
+    order = [axis, *(a for a in range(x.type.rank) if a != axis)]
+    front = h.transpose(x, order)
+
+    def body(slices, before):
+        after = step(h.squeeze(slices[0], [0]), before)
+        return after, after
+
+    shape = front.type.shape[1:]
+    stacks = h.scan(h.node.name, [front], [h.expand(s, shape) for s in states], body)[1]
+    return [h.transpose(stack, invert(order)) for stack in stacks]
+
+
+@op("aten::cumprod")
+def cumprod(h, self, dim, dtype=None):
+    x = h.cast(self, h.out.dtype)
+    if x.type.rank == 0:
+        return x
+    return _running(h, x, dim, [h.const(1, x)], lambda x, states: [h.emit("mul", states[0], x)])[0]
+
+
+@op("aten::logcumsumexp")
+def logcumsumexp(h, self, dim):
+    def step(x, states):
+        top, apart = h.extreme("max", x, states[0]), h.emit("abs", h.emit("sub", x, states[0]))
+        sum_ = h.emit("add", top, h.emit("log", h.emit("add", h.emit("exp", h.emit("neg", apart)), 1.0)))
+        return [h.emit("select", h.emit("eq", h.emit("abs", top), math.inf), top, sum_)]
+
+    return self if self.type.rank == 0 else _running(h, self, dim, [h.const(-math.inf, self)], step)[0]
+
+
+@op("aten::cummax")
+def cummax(h, self, dim):
+    return _running_extreme(h, self, dim, "ge")
+
+
+@op("aten::cummin")
+def cummin(h, self, dim):
+    return _running_extreme(h, self, dim, "le")
+
+
+def _running_extreme(h, x, dim, beats):
+    """The extreme so far and its last place; NaN stays once it came."""
+    if x.type.rank == 0:
+        return x, h.const(0, DType.int64)
+    axis, floating = h.axis(dim, x), x.type.dtype.is_float
+
+    def step(now, states):
+        best, place, count = states
+        wins = h.emit(beats, now, best)
+        wins = h.emit("or", wins, h.is_nan(now)) if floating else wins
+        wins = h.emit("or", wins, h.emit("eq", count, 0))
+        best, place = h.emit("select", wins, now, best), h.emit("select", wins, count, place)
+        return [best, place, h.emit("add", count, 1)]
+
+    zero = h.const(0, DType.int64)
+    return _running(h, x, axis, [h.const(0, x), zero, zero], step)[:2]
+
+
 # -- order -----------------------------------------------------------------------------------------------------------
 
 
 @op("aten::topk")
-def topk(h, self, k, dim=-1, largest=True, sorted=True):  # noqa: A002
+def topk(h, self, k, dim=-1, largest=True, sorted=True):
     return _ordered(h, self, k, dim, largest)
 
 
 @op("aten::sort")
 def sort(h, self, dim=-1, descending=False, stable=False):
     size = self.type.shape[h.axis(dim, self)] if self.type.rank else 1
-    return _ordered(h, self, size, dim, descending)  # tract keeps the order of equals
+    return _ordered(h, self, size, dim, descending)  # both ways of ordering keep the order of equals
 
 
 @op("aten::kthvalue")
 def kthvalue(h, self, k, dim=-1, keepdim=False):
     axis = h.axis(dim, self)
-    k = h.static(k, "the rank k")
     picked = [h.slice(v, axis, k - 1, k) for v in _ordered(h, self, k, axis, False)]
     return picked if keepdim else [h.squeeze(v, [axis]) for v in picked]
 
@@ -248,8 +309,7 @@ def median_dim(h, self, dim, keepdim=False):
 
 def _middle(h, x, dim, keepdim):
     axis = h.axis(dim, x)
-    size = h.static(x.type.shape[axis], "the number of elements that a median is taken of")
-    middle, place = kthvalue(h, x, (size + 1) // 2, axis, keepdim)
+    middle, place = kthvalue(h, x, floordiv(x.type.shape[axis] + 1, 2), axis, keepdim)
     if not x.type.dtype.is_float:
         return middle, place
     odd = h.reduce("any_reduce", h.is_nan(x), axis, keepdim)
@@ -262,16 +322,30 @@ def _ordered(h, x, k, dim, largest):
     if x.type.rank == 0:
         return x, h.const(0, DType.int64)
     axis = h.axis(dim, x)
-    k = h.static(k, "the number of elements to sort")
-    if any(isinstance(s, Expr) for i, s in enumerate(x.type.shape) if i == axis):
-        h.refuse(f"tract orders no axis whose size, {x.type.shape[axis]}, is only known at run time")
-    shape = [k if i == axis else s for i, s in enumerate(x.type.shape)]
-    values, places = h.emit(
-        "tract_core_topk", _key(h, x), k, axis=axis, largest=largest, outputs=2, shape=[shape, shape]
-    )
-    if x.type.dtype.is_float:
-        values = h.emit("tract_core_gather_elements", x, places, axis=axis)
-    return values, places
+    key, size = _key(h, x), x.type.shape[axis]
+    if isinstance(size, Expr) or isinstance(k, Expr):
+        places = _ranked(h, key, axis, largest)
+        places = h.slice(places, axis, 0, k)
+    else:
+        shape = [k if i == axis else s for i, s in enumerate(x.type.shape)]
+        values, places = h.emit("tract_core_topk", key, k, axis=axis, largest=largest, outputs=2, shape=[shape, shape])
+        if key is x:
+            return values, places
+    return h.emit("tract_core_gather_elements", x, places, axis=axis), places
+
+
+def _ranked(h, key, axis, largest):
+    """The order along an axis of dynamic size, which tract's topk does not take: how many come before each one."""
+    size = key.type.shape[axis]
+    others, each = h.unsqueeze(key, [axis]), h.unsqueeze(key, [axis + 1])  # [.., each, others, ..]
+    place = h.positions(size)
+    tail = list(range(2, 2 + key.type.rank - axis - 1))
+    earlier = h.unsqueeze(h.emit("lt", h.unsqueeze(place, [0]), h.unsqueeze(place, [1])), tail)
+    before = h.emit("gt" if largest else "lt", others, each)
+    before = h.emit("or", before, h.emit("and", h.emit("eq", others, each), earlier))
+    rank = h.reduce("sum_reduce", h.cast(before, DType.int64), axis + 1)
+    places = h.expand(h.unsqueeze(place, list(range(1, key.type.rank - axis))), key.type.shape)
+    return h.emit("tract_core_scatter_elements", places, rank, places, axis=axis, reduction="none")
 
 
 def _key(h, x):

@@ -7,6 +7,7 @@ import math
 from ir.dims import Expr, floordiv, maximum
 from ir.geometry import window_size
 from ir.types import DType
+
 from nnef_backend.registry import register as op
 from nnef_backend.resampling import grid_sample, resize
 
@@ -63,6 +64,20 @@ def repeat_interleave(h, self, repeats, dim=None, output_size=None):
     shape = list(x.type.shape)
     spread = h.expand(h.unsqueeze(x, [axis + 1]), [*shape[: axis + 1], repeats, *shape[axis + 1 :]])
     return h.reshape(spread, h.out.shape)
+
+
+@op("aten::repeat_interleave.self_Tensor")
+def repeat_interleave_each(h, self, repeats, dim=None, output_size=None):
+    """Where each place of the result comes from: the number of elements that end before it."""
+    x = h.reshape(self, [math.prod(self.type.shape)]) if dim is None else self
+    axis = 0 if dim is None else h.axis(dim, self)
+    if output_size is None:
+        h.refuse("the size of the result depends on the repeats; give output_size")
+    ends = h.emit("tract_core_cumsum", h.cast(h.expand(repeats, [x.type.shape[axis]]), DType.int64), axis=0,
+                  exclusive=False, reverse=False)  # fmt: skip
+    index = h.unsqueeze(h.cast(h.range(0, output_size, 1, output_size), DType.int64), [1])
+    before = h.cast(h.emit("le", h.unsqueeze(ends, [0]), index), DType.int64)
+    return h.take(x, h.reduce("sum_reduce", before, [1]), axis)
 
 
 # -- order of axes ---------------------------------------------------------------------------------------------------

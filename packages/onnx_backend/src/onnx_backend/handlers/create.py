@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from ir.dims import Expr
 from ir.types import DType
 
+from onnx_backend.kernels import runs
 from onnx_backend.registry import register as op
 
 # Where a tensor lies and how (device, layout, memory format) has no form in ONNX; `**_` takes it.
@@ -91,73 +94,95 @@ def triu_indices(h, row, col, offset=0, **_):
 # -- chance ------------------------------------------------------------------------------------------------------------
 
 
-def drawn(h, op_type, dtype=None, **attributes):
-    """Random numbers of the result's shape; the sizes may be known at run time only."""
+def uniform_like(h, like, low=0.0, high=1.0):
+    """Random numbers in [low, high) in the shape of a float tensor."""
+    if runs("RandomUniformLike", h.opset):
+        return h.emit("RandomUniformLike", like, low=low, high=high)
+    # onnxruntime's random ops end at opset 21, its Dropout does not: 24 tosses of a coin make a fraction
+    shape = (*like.type.shape, 24)
+    coins = h.emit("Dropout", h.full(shape, 1.0, DType.float32), h.const(0.5, DType.float32), h.const(True),
+                   outputs=2, shape=shape)[1]  # fmt: skip
+    weights = h.const([2.0**-i for i in range(1, 25)], DType.float32)
+    share = h.cast(h.emit("MatMul", h.cast(coins, DType.float32), weights), like.type.dtype)
+    share = share if high - low == 1 else h.emit("Mul", share, high - low)
+    return share if low == 0 else h.emit("Add", share, low)
+
+
+def uniform_numbers(h, low=0.0, high=1.0, dtype=None):
+    """Random numbers of the result's shape, whose sizes may be known at run time only."""
     dtype = dtype or h.out.dtype
-    work = dtype if dtype.is_float and dtype is not DType.bfloat16 else DType.float32
-    if all(isinstance(s, int) for s in h.out.shape) and h.out.shape:
-        made = h.emit(op_type, shape=h.out.shape, dtype=work, **attributes)
-    else:
-        like = h.full(h.out.shape, 0.0, work)
-        made = h.emit(f"{op_type}Like", like, dtype=work, **attributes)
-    return h.cast(made, dtype)
+    work = DType.float64 if dtype is DType.float64 else DType.float32
+    return h.cast(uniform_like(h, h.full(h.out.shape, 0.0, work), low, high), dtype)
+
+
+def normal_numbers(h, mean=0.0, std=1.0):
+    work = DType.float64 if h.out.dtype is DType.float64 else DType.float32
+    like = h.full(h.out.shape, 0.0, work)
+    if runs("RandomNormalLike", h.opset):
+        return h.cast(h.emit("RandomNormalLike", like, mean=mean, scale=std), h.out.dtype)
+    radius = h.emit("Sqrt", h.emit("Mul", h.emit("Log", uniform_like(h, like, 2.0**-25, 1.0)), -2 * std**2))
+    angle = uniform_like(h, like, 0.0, 2 * math.pi)  # Box and Muller
+    return h.cast(h.emit("Add", h.emit("Mul", radius, h.emit("Cos", angle)), mean), h.out.dtype)
 
 
 @op("aten::rand", "aten::rand_like")
 def rand(h, **_):
-    return drawn(h, "RandomUniform")
+    return uniform_numbers(h)
 
 
 @op("aten::randn", "aten::randn_like")
 def randn(h, **_):
-    return drawn(h, "RandomNormal")
+    return normal_numbers(h)
 
 
 @op("aten::randint", "aten::randint_like")
 def randint(h, high, low=0, **_):
     if isinstance(high, Expr) or isinstance(low, Expr):
         h.refuse("bounds that are only known at run time")
-    uniform = drawn(h, "RandomUniform", DType.float32, low=float(low), high=float(high))
+    uniform = uniform_numbers(h, float(low), float(high), DType.float32)
     return h.cast(h.emit("Min", h.emit("Floor", uniform), high - 1), h.out.dtype)
 
 
 @op("aten::normal_functional", "aten::normal")
 def normal(h, mean=0.0, std=1.0, **_):
     if not (h.is_value(mean) or h.is_value(std)):
-        return drawn(h, "RandomNormal", mean=float(mean), scale=float(std))
-    noise = h.emit("Mul", drawn(h, "RandomNormal"), h.tensor(std, h.out.dtype))
+        return normal_numbers(h, float(mean), float(std))
+    noise = h.emit("Mul", normal_numbers(h), h.tensor(std, h.out.dtype))
     return h.emit("Add", noise, h.tensor(mean, h.out.dtype))
 
 
 @op("aten::uniform")
 def uniform(h, self, from_=0.0, to=1.0, generator=None):
-    return drawn(h, "RandomUniform", low=float(from_), high=float(to))
+    return uniform_numbers(h, float(from_), float(to))
 
 
 @op("aten::bernoulli")
 def bernoulli(h, self, p=None, generator=None):
     chance = self if p is None else h.tensor(p, DType.float32 if not h.out.dtype.is_float else h.out.dtype)
-    return h.cast(h.emit("Less", drawn(h, "RandomUniform", chance.type.dtype), chance), h.out.dtype)
+    return h.cast(h.emit("Less", uniform_numbers(h, dtype=chance.type.dtype), chance), h.out.dtype)
 
 
 @op("aten::exponential")
 def exponential(h, self, lambd=1.0, generator=None):
-    return h.emit("Div", h.emit("Neg", h.emit("Log", drawn(h, "RandomUniform", low=1e-20, high=1.0))), lambd)
+    return h.emit("Div", h.emit("Neg", h.emit("Log", uniform_numbers(h, 2.0**-25, 1.0))), lambd)
 
 
 @op("aten::randperm")
 def randperm(h, n, **_):
-    noise = drawn(h, "RandomUniform", DType.float32)
+    noise = uniform_numbers(h, dtype=DType.float32)
     return h.cast(h.emit("TopK", noise, h.size(n), outputs=2)[1], h.out.dtype)
 
 
 @op("aten::multinomial")
 def multinomial(h, self, num_samples, replacement=False, generator=None):
-    """The exponential race: the largest `log p - log e`, e exponential, are draws without replacement."""
+    """The largest `log p - log e`, e exponential, is a draw; the largest few are draws without replacement."""
     count = h.static(num_samples, "num_samples")
+    chances = h.emit("Log", self)
     if replacement:
-        logits = h.emit("Log", self if self.type.rank == 2 else h.unsqueeze(self, [0]))
-        made = h.emit("Multinomial", logits, sample_size=count, dtype=DType.int64)
-        return made if self.type.rank == 2 else h.emit("Squeeze", made, [0])
-    race = h.emit("Log", h.emit("Neg", h.emit("Log", h.emit("RandomUniformLike", self, low=1e-20, high=1.0))))
-    return h.emit("TopK", h.emit("Sub", h.emit("Log", self), race), [count], outputs=2)[1]
+        rank = self.type.rank
+        chances = h.expand(h.unsqueeze(chances, [rank - 1]), [*self.type.shape[:-1], count, self.type.shape[-1]])
+    race = h.emit("Log", h.emit("Neg", h.emit("Log", uniform_like(h, chances, 2.0**-25, 1.0))))
+    race = h.emit("Sub", chances, race)
+    if replacement:
+        return h.emit("ArgMax", race, axis=-1, keepdims=False, shape=h.out.shape)
+    return h.emit("TopK", race, [count], outputs=2)[1]

@@ -10,11 +10,12 @@ from onnx_backend.registry import pairs, rows
 from onnx_backend.registry import register as op
 
 rows({
-    "abs": "Abs", "neg": "Neg", "sign": "Sign", "sigmoid": "Sigmoid", "exp": "Exp", "tanh": "Tanh", "sqrt": "Sqrt",
+    "abs": "Abs", "neg": "Neg", "sigmoid": "Sigmoid", "exp": "Exp", "tanh": "Tanh", "sqrt": "Sqrt",
     "reciprocal": "Reciprocal", "erf": "Erf", "log": "Log", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin",
     "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh",
     "atanh": "Atanh", "logical_not": "Not",
-    "absolute": "Abs", "negative": "Neg", "arcsin": "Asin", "arccos": "Acos", "arctan": "Atan", "special_expit": "Sigmoid",
+    "absolute": "Abs", "negative": "Neg", "arcsin": "Asin", "arccos": "Acos", "arctan": "Atan",
+    "special_expit": "Sigmoid",
 })  # fmt: skip
 pairs({
     "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual", "logical_and": "And",
@@ -113,7 +114,8 @@ def fmod(h, self, other):
 @op("aten::pow", "aten::float_power")
 def power(h, self, exponent):
     if h.is_value(exponent) or not h.is_value(self):
-        return h.emit("Pow", h.tensor(self, h.out.dtype), h.tensor(exponent, h.out.dtype))
+        self, exponent = h.tensor(self, h.out.dtype), h.tensor(exponent, h.out.dtype)
+        return h.emit("Pow", self, exponent) if h.out.dtype.is_float else integer_power(h, self, exponent)
     self = h.cast(self, h.out.dtype)
     if exponent == 1:
         return self
@@ -121,6 +123,17 @@ def power(h, self, exponent):
         return repeated(h, self, exponent)
     direct = {0.5: "Sqrt", -1: "Reciprocal"}.get(exponent)
     return h.emit(direct, self) if direct else h.emit("Pow", self, exponent)
+
+
+def integer_power(h, base, exponent):
+    """A negative power of an integer is 0, but of 1 and -1."""
+    value = h.emit("Pow", base, h.emit("Abs", exponent))
+    if h.out.dtype.kind == "uint":
+        return value
+    gone = h.emit("Less", exponent, 0)
+    if base.array is None or abs(base.array.item()) == 1:
+        gone = h.emit("And", gone, h.emit("Not", h.emit("Equal", h.emit("Abs", base), 1)))
+    return h.emit("Where", gone, h.const(0, value), value)
 
 
 def repeated(h, base, exponent):
@@ -223,9 +236,21 @@ def positive(h, self):
     return self
 
 
-@op("aten::sgn")
-def sgn(h, self):
-    return h.emit("Sign", self)
+@op("aten::sign", "aten::sgn")
+def sign(h, self):
+    if self.type.dtype is DType.bool:
+        return self
+    result = h.emit("Sign", self)
+    if not self.type.dtype.is_float:
+        return result
+    return h.emit("Where", h.emit("IsNaN", self), h.const(0, self), result)  # torch gives 0, onnxruntime nan
+
+
+@op("aten::angle")
+def angle(h, self):
+    x = h.cast(self, h.out.dtype)
+    turned = h.emit("Where", h.emit("Less", x, 0), h.const(math.pi, x), h.const(0, x))
+    return h.emit("Where", h.emit("IsNaN", x), x, turned)
 
 
 @op("aten::signbit")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from ir import geometry
 from ir.dims import product
 from ir.types import DType
@@ -165,8 +166,22 @@ def masked_select(h, self, mask):
 
 @op("aten::nonzero", "aten::argwhere")
 def nonzero(h, self):
+    if self.type.rank == 0:  # no column says where: only the number of rows counts
+        rows = h.reshape(h.cast(h.cast(self, DType.bool), DType.int64), [1])
+        shape = h.emit("Concat", rows, [0], axis=0, shape=(2,))
+        return h.emit("ConstantOfShape", shape, value=np.zeros(1, np.int64), dtype=DType.int64, shape=h.out.shape)
     found = h.emit("NonZero", h.cast(self, DType.bool), shape=h.out.shape[::-1])
     return h.transpose(found, [1, 0])
+
+
+@op("aten::nonzero_static")
+def nonzero_static(h, self, size, fill_value=-1):
+    """The first `size` positions, made up with the fill value."""
+    if self.type.rank == 0:
+        return h.full((size, 0), 0, DType.int64)
+    found = h.emit("NonZero", h.cast(self, DType.bool), shape=(self.type.rank, hits(h)))
+    filled = h.concat([found, h.full([self.type.rank, size], fill_value, DType.int64)], 1)
+    return h.transpose(h.slice(filled, 1, 0, size, size=size), [1, 0])
 
 
 @op("aten::nonzero_numpy")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ir.dims import Expr
+
 from onnx_backend.registry import register as op
 
 
@@ -47,7 +49,9 @@ def inner(h, self, other):
 
 @op("aten::addmm")
 def addmm(h, self, mat1, mat2, beta=1, alpha=1):
-    if not h.out.dtype.is_float:
+    inner = mat1.type.shape[1]
+    perhaps_empty = inner == 0 or isinstance(inner, Expr)  # where onnxruntime's Gemm forgets beta
+    if not h.out.dtype.is_float or (perhaps_empty and beta not in (0, 1)):
         return combined(h, self, product(h, mat1, mat2), beta, alpha)
     return h.emit("Gemm", mat1, mat2, self if beta else None, alpha=float(alpha), beta=float(beta), shape=h.out.shape)
 
@@ -76,8 +80,16 @@ def addr(h, self, vec1, vec2, beta=1, alpha=1):
 def linear(h, input, weight, bias=None):
     if input.type.rank == 2 and weight.type.rank == 2 and h.out.dtype.is_float:
         return h.emit("Gemm", input, weight, bias, transB=1, shape=h.out.shape)
-    result = product(h, input, h.transpose(weight, [1, 0][: weight.type.rank]))
+    result = product(h, input, turned(h, weight) if weight.type.rank == 2 else weight)
     return result if bias is None else h.emit("Add", result, bias)
+
+
+def turned(h, weight):
+    """The transposed weight: written that way, unless something else reads it too (an embedding tied to its head)."""
+    alone = all(n.op == "aten::linear" for n in h.graph.uses.get(h.node.args.get("weight"), ()))
+    columns, rows = weight.type.shape
+    written = h.derived("transposed", [weight], lambda w: w.T, (rows, columns)) if alone else None
+    return h.transpose(weight, [1, 0]) if written is None else written
 
 
 @op("aten::bilinear")

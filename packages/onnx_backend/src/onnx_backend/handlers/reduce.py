@@ -208,6 +208,15 @@ def cdist(h, x1, x2, p=2, compute_mode=None):
     return norm(h, gap, p, [rank])
 
 
+@op("aten::pdist", "aten::_pdist_forward")
+def pdist(h, self, p=2):
+    """The pairs i < j of rows, whose number must be known."""
+    n = h.static(self.type.shape[0], "the number of rows")
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
+    left, right = (h.emit("Gather", self, [pair[k] for pair in pairs], axis=0) for k in (0, 1))
+    return norm(h, h.emit("Sub", left, right), p, [1])
+
+
 # -- running totals ----------------------------------------------------------------------------------------------------
 
 
@@ -327,27 +336,53 @@ def msort(h, self):
     return sort(h, self, 0)[0]
 
 
+def nth(h, x, n, axis, keepdim):
+    """The n-th smallest elements along an axis, and their places."""
+    shape = [n if i == axis else s for i, s in enumerate(x.type.shape)]
+    ordered = h.emit("TopK", x, h.size(n), axis=axis, largest=False, outputs=2, shape=shape)
+    last = [h.slice(t, axis, -1, 2**31 - 1, size=1) for t in ordered]
+    return last if keepdim else [h.squeeze(t, [axis]) for t in last]
+
+
 @op("aten::kthvalue")
 def kthvalue(h, self, k, dim=-1, keepdim=False):
-    if self.type.rank == 0:
-        return self, h.const(0, DType.int64)
-    axis = h.axis(dim, self)
-    shape = [k if i == axis else s for i, s in enumerate(self.type.shape)]
-    ordered = h.emit("TopK", self, h.size(k), axis=axis, largest=False, outputs=2, shape=shape)
-    last = [h.slice(x, axis, -1, 2**31 - 1, size=1) for x in ordered]
-    return last if keepdim else [h.squeeze(x, [axis]) for x in last]
+    return nth(h, self, k, h.axis(dim, self), keepdim) if self.type.rank else (self, h.const(0, DType.int64))
 
 
-@op("aten::median", "aten::nanmedian")
+@op("aten::median")
 def median(h, self, dim=None, keepdim=False):
-    """The lower one of the two in the middle."""
-    if dim is None:
-        flat = h.reshape(self, [count(self, range(self.type.rank))])
-        return median(h, flat, 0)[0] if self.type.rank else self
+    """The lower one of the two in the middle; a nan where there is any."""
     if self.type.rank == 0:
-        return self, h.const(0, DType.int64)
-    size = self.type.shape[h.axis(dim, self)]
-    return kthvalue(h, self, dims.floordiv(size + 1, 2), dim, keepdim)
+        return self if dim is None else (self, h.const(0, DType.int64))
+    if dim is None:
+        return median(h, h.reshape(self, [count(self, range(self.type.rank))]), 0)[0]
+    axis = h.axis(dim, self)
+    value, at = nth(h, self, dims.floordiv(self.type.shape[axis] + 1, 2), axis, keepdim)
+    if not self.type.dtype.is_float:
+        return value, at
+    unknown = h.cast(h.emit("IsNaN", self), DType.int32)
+    first = h.emit("ArgMax", unknown, axis=axis, keepdims=keepdim, shape=at.type.shape)
+    there = h.cast(h.reduce("ReduceMax", unknown, [axis], keepdim), DType.bool)
+    return h.emit("Where", there, h.const(math.nan, value), value), h.emit("Where", there, first, at)
+
+
+@op("aten::nanmedian")
+def nanmedian(h, self, dim=None, keepdim=False):
+    """The median of what is a number: with each nan as infinity, it lies in the lower part of the row."""
+    if not self.type.dtype.is_float or self.type.rank == 0:
+        return median(h, self, dim, keepdim)
+    if dim is None:
+        return nanmedian(h, h.reshape(self, [count(self, range(self.type.rank))]), 0)[0]
+    axis = h.axis(dim, self)
+    unknown = h.emit("IsNaN", self)
+    known = h.reduce("ReduceSum", h.cast(h.emit("Not", unknown), DType.int64), [axis], True)
+    middle = h.emit("Max", h.emit("Div", h.emit("Sub", known, 1), 2), 0)
+    high = h.emit("Where", unknown, h.const(math.inf, self), self)
+    size = h.size(self.type.shape[axis])
+    order = h.emit("TopK", high, size, axis=axis, largest=False, outputs=2, shape=self.type.shape)[1]
+    at = h.emit("GatherElements", order, middle, axis=axis)
+    value = h.emit("GatherElements", self, at, axis=axis)
+    return [value, at] if keepdim else [h.squeeze(x, [axis]) for x in (value, at)]
 
 
 @op("aten::mode")

@@ -49,8 +49,10 @@ def fitted(h, src, index):
 
 def scattered(h, x, dim, index, updates, reduction=None):
     if x.type.rank == 0:
-        return h.reshape(scattered(h, *(h.reshape(t, [1]) for t in (x,)), 0, h.reshape(index, [1]),
-                                   h.reshape(updates, [1]), reduction), ())  # fmt: skip
+        x, index, updates = (h.reshape(t, [1]) for t in (x, index, updates))
+        return h.reshape(scatter_elements(h, x, 0, index, updates, reduction), ())
+    if index.type.rank == 0:
+        index, updates = h.reshape(index, [1]), h.reshape(updates, [1])
     return scatter_elements(h, x, h.axis(dim, x), index, updates, reduction)
 
 
@@ -92,13 +94,15 @@ def neutral(reduce, dtype):
 
 def along(h, index, shape, axis):
     """A vector of indices spread over a whole shape."""
+    if not shape:
+        return h.reshape(index, ())
     index = index if index.type.rank else h.unsqueeze(index, [0])
     return h.expand(h.along(h.cast(index, DType.int64), len(shape), axis), shape)
 
 
 def write(h, x, dim, index, source, reduction=None):
     """Rows of one axis written: by ScatterND where that axis is the first."""
-    if x.type.rank == 0:
+    if x.type.rank == 0 or source.type.rank == 0:
         return scattered(h, x, 0, index, source, reduction)
     axis = h.axis(dim, x)
     if axis == 0 and reduction in (None, "add") and index.type.rank == 1:

@@ -201,6 +201,13 @@ def slice_(h, self, dim=0, start=None, end=None, step=1):
     return h.slice(self, axis, 0 if start is None else start, END if end is None else end, step, h.out.shape[axis])
 
 
+@op("aten::narrow", "aten::narrow_copy")
+def narrow(h, self, dim, start, length):
+    size = self.type.shape[h.axis(dim, self)]
+    first = start + size if isinstance(start, int) and start < 0 else start
+    return slice_(h, self, dim, first, first + length)
+
+
 @op("aten::select", "aten::select_copy")
 def select(h, self, dim, index):
     axis = h.axis(dim, self)

@@ -1,0 +1,46 @@
+"""All benchmarks, into benchmarks/README.md: `python -m benchmarks`."""
+
+from __future__ import annotations
+
+import platform
+import warnings
+from pathlib import Path
+
+import torch
+from benchmarks import eager, export
+
+PAGE = """# Benchmarks
+
+Ratios of ours to the peer's in one process and one run; the seconds mean little on another machine. Measured with
+torch {torch} on {machine}, {threads} threads. Run them again with `nox -s benchmarks` (all) or
+`python -m benchmarks.export`, `python -m benchmarks.eager`.
+
+## Export to ONNX
+
+From the same ExportedProgram, warm. Ours writes the file, torch.onnx.export(program, dynamo=True) stays in memory.
+
+{export}
+
+## The eager program
+
+Against `ExportedProgram.module()` under torch.inference_mode, one CPU thread.
+
+{eager}
+"""
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    text = PAGE.format(
+        torch=torch.__version__,
+        machine=platform.machine(),
+        threads=torch.get_num_threads(),
+        export=export.table(),
+        eager=eager.table(),
+    )
+    (Path(__file__).parent / "README.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

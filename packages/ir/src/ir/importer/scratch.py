@@ -1,0 +1,85 @@
+"""A place to trace one body in: symbols of its own, so that what a trace assumes of a size is seen and goes no further."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+from ir.dims import Expr, evaluate
+from ir.importer.schema import TORCH_DTYPES
+from ir.importer.symbols import Symbols
+from ir.types import TensorType
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b,
+    "max": torch.sym_max, "min": torch.sym_min, "float": torch.sym_float,
+    "truediv": lambda a, b: a / b, "floor": lambda a: torch.sym_int(a), "trunc": lambda a: torch.sym_int(a),
+    "sqrt": lambda a: torch.sym_sqrt(a), "pow": lambda a, b: a**b,
+}  # fmt: skip
+
+
+class SizeSpecific(NotImplementedError):
+    """A trace took a branch that other sizes do not take."""
+
+
+class Scratch:
+    """Fake tensors and sizes for one trace; `symbols` gives its sizes the names that the graph knows them by."""
+
+    def __init__(self, outer: Symbols) -> None:
+        self._outer = outer
+        self._env = ShapeEnv(duck_shape=False)
+        self.mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
+        self.symbols = outer.fork()
+
+    def fake(self, type: TensorType) -> torch.Tensor:
+        """A fake tensor of this type."""
+        with self.mode:
+            return torch.empty([self.size(d) for d in type.shape], dtype=TORCH_DTYPES[type.dtype])
+
+    def size(self, dim: Any, known: Mapping[str, Any] | None = None) -> Any:
+        """torch's form of a dimension; `known` gives the tracer's own values of some symbols."""
+        if not isinstance(dim, Expr):
+            return dim
+        for name in sorted(dim.symbols - self.symbols.nodes.keys()):
+            self._create(name)
+        return evaluate(dim, {**self.symbols.nodes, **(known or {})}, _FUNCTIONS)
+
+    def _create(self, name: str) -> None:
+        outer = self._outer.nodes.get(name)
+        hint = outer.node.hint if outer is not None and outer.node.has_hint() else None
+        if hint is None:
+            made = self._env.create_unbacked_symint()
+            torch._check(made >= 0)
+        else:
+            hint = int(hint) if int(hint) > 1 else 5
+            source = ConstantSource(f"__size_{name}")
+            symbol = self._env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
+            made = self._env.create_symintnode(symbol, hint=hint, source=source)
+        self.symbols.adopt(name, made)
+
+    def check(self) -> None:
+        """That the trace holds for other sizes as well.
+
+        torch notes every branch on a size as a guard; each must hold for sizes drawn at random. Sizes under 8 are left
+        out: there, what a window or a slice needs is torch.export's own concern.
+
+        Raises:
+            SizeSpecific: a guard fails for some sizes, or a size was fixed.
+        """
+        symbols = {n: s.node._expr for n, s in self.symbols.nodes.items()}
+        for name, symbol in symbols.items():
+            if symbol in self._env.replacements:
+                raise SizeSpecific(f"it fixes the size {name} to {self._env.replacements[symbol]}")
+        draw = random.Random(0)
+        for _ in range(32):
+            values = {s: draw.randint(8, 200) for s in symbols.values()}
+            for guard in self._env.guards:
+                if guard.expr.free_symbols <= values.keys() and guard.expr.xreplace(values) == False:  # noqa: E712
+                    raise SizeSpecific(f"it holds only where {guard.expr}")
