@@ -245,14 +245,14 @@ class Graph:
     def sources(self) -> Mapping[str, SymbolSource]:
         """Where the value of each symbol can be read at run time."""
         found: dict[str, SymbolSource] = {}
-        values = [(v, "input") for v in self.inputs]
-        values += [(v, n.op) for n in self.nodes for v in n.outputs]
-        for exact in (True, False):
-            for value, _ in values:
-                for axis, dim in enumerate(value.type.shape):
-                    source = _source(value, axis, dim, exact)
-                    if source is not None:
-                        found.setdefault(source[0], source[1])
+        made = [v for n in self.nodes for v in n.outputs]
+        for values in (self.inputs, made):  # inputs first: they are known from the start
+            for exact in (True, False):
+                for value in values:
+                    for axis, dim in enumerate(value.type.shape):
+                        source = _source(value, axis, dim, exact)
+                        if source is not None:
+                            found.setdefault(source[0], source[1])
         for node in self.nodes:
             if node.op == "ir::item":
                 found[node.args["symbol"].as_symbol] = SymbolSource(node.args["self"], None)

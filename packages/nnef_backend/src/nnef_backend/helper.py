@@ -94,6 +94,8 @@ class NnefHelper(Verbs):
         values = list(leaves(inputs))
         element = values[op == "select"].type.dtype if values else None
         work = self._work(operator, element)
+        if op == "tract_core_einsum" and work is DType.int64 and len(values) > 1:
+            self.refuse("tract has no product of matrices of i64")
         if work is not element and work is not None:
             assert element is not None
             inputs = map_values(inputs, lambda x: self._through(x, element, work))

@@ -17,7 +17,6 @@ _INTEGERS = f"{_SIGNED} u8 u16 u32 u64"
 _NUMBERS = f"{_INTEGERS} {_FLOATS}"
 _ANY = f"bool {_NUMBERS}"
 STORED = frozenset(SHORT[t] for t in _ANY.split())  # the element types a tensor may have
-_SUMMED = "u8 u16 i8 i16 i32 i64 f32 f64"
 
 # Where an operation does not take an element type, these hold every value of it, the cheapest first. Casting there
 # and back is exact for what follows torch's rules: integers wrap, bool is "not zero".
@@ -83,8 +82,9 @@ _DECLARED = [
     ("broadcast", "=", _INTEGERS, "tract_shl(x, y) tract_shr(x, y)"),
     ("broadcast", "=", _ANY, "select(condition, x, y)"),
     ("broadcast", "=", _FLOATS, "clamp(x, a, b) prelu(x, alpha)"),
-    # reductions keep their axes; sums of halves would overflow and round in halves
-    ("reduce", "=", _SUMMED, "sum_reduce(x; axes, normalize) tract_core_product_reduce(x; axes)"),
+    # reductions keep their axes; sums of halves would overflow and round in halves, those of i64 are made in i32
+    ("reduce", "=", "i32 f32 f64", "sum_reduce(x; axes, normalize)"),
+    ("reduce", "=", "i32 i64 f32 f64", "tract_core_product_reduce(x; axes)"),
     ("reduce", "=", "f32 f64", "mean_reduce(x; axes)"),
     ("reduce", "=", "u8 u16 i8 i16 i32 i64 f16 f32 f64", "max_reduce(x; axes) min_reduce(x; axes)"),
     ("reduce", "i64", "u8 u16 i8 i16 i32 i64 f16 f32 f64", "argmax_reduce(x; axes) argmin_reduce(x; axes)"),
@@ -120,7 +120,8 @@ _DECLARED = [
     ("given", "=", _ANY, "tract_core_one_hot(x; axis, dim, value_off, value_on)"),
     # products
     ("matmul", "=", "i32 f16 f32 f64", "matmul(x, y; transposeA, transposeB)"),
-    ("given", "=", "i32 f16 f32 f64", "linear(x, filter, bias) tract_core_einsum(x; expr, acc)"),
+    ("given", "=", "i32 f16 f32 f64", "linear(x, filter, bias)"),
+    ("given", "=", "i32 i64 f16 f32 f64", "tract_core_einsum(x; expr, acc)"),  # i64 only of one operand
     ("given", "=", f"i8 {_FLOATS}",
      "conv(x, filter, bias; border, padding, stride, dilation, groups) "
      "deconv(x, filter, bias; border, padding, stride, dilation, output_shape, groups)"),

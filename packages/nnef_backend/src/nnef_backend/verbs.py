@@ -123,8 +123,28 @@ class Verbs(OpHelper["NnefValue"]):
     def reduce(self, op: str, x: NnefValue, dims: int | Sequence[int] | None, keepdim: bool = False) -> NnefValue:
         """A reduction over axes, all for None or none; the axes stay as size 1 only with `keepdim`."""
         axes = sorted(self.axes(dims, x))
+        if op == "sum_reduce" and x.type.dtype is DType.int64 and axes:
+            return self._long_sum(x, axes, keepdim)
         made = self.emit(op, x, axes=axes) if axes else self._unreduced(op, x)
         return made if keepdim else self.squeeze(made, axes)
+
+    def _long_sum(self, x: NnefValue, axes: Sequence[int], keepdim: bool) -> NnefValue:
+        """A sum of i64, which tract's sum_reduce adds up in 32 bits."""
+        letters = "abcdefghijklmnopqrstuvwxyz"[: x.type.rank]
+        kept = [i for i in range(x.type.rank) if i not in axes]
+        shape = [x.type.shape[i] for i in kept]
+        made = self.contract([x], [letters], "".join(letters[i] for i in kept), shape)
+        return self.unsqueeze(made, list(axes)) if keepdim else made
+
+    def contract(
+        self, xs: Sequence[NnefValue], terms: Sequence[str], result: str, shape: Sequence[Dim]
+    ) -> NnefValue:
+        """An einsum; where one operand is summed up to nothing, tract would hand it on as it is."""
+        acc = xs[0].type.dtype
+        if len(xs) == 1 and not result:
+            more = self.unsqueeze(xs[0], [0])
+            return self.squeeze(self.contract([more], [f"Z{terms[0]}"], "Z", [1]), [0])
+        return self.emit("tract_core_einsum", list(xs), expr=f"{','.join(terms)}->{result}", acc=acc, shape=shape)
 
     def _unreduced(self, op: str, x: NnefValue) -> NnefValue:
         """A reduction of a 0-d tensor, which has no axis."""

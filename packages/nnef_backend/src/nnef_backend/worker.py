@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import os
 import struct
+import threading
+import time
 from typing import IO, Any
 
 import numpy as np
@@ -143,8 +145,16 @@ class Models:
         return facts
 
 
+def _die_with(parent: int) -> None:
+    """End this process once its parent is gone: tract may be busy for good and never read that its input ended."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
 def main() -> None:
     """Answer requests from standard input until it ends."""
+    threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
     requests = os.fdopen(os.dup(0), "rb", buffering=PIPE_BYTES)
     answers = os.fdopen(os.dup(1), "wb", buffering=PIPE_BYTES)
     # Whatever else writes to standard output must not get between the frames.

@@ -320,6 +320,8 @@ class OnnxHelper(Verbs):
     def convert(self, x: OnnxValue, dtype: DType) -> OnnxValue:
         if x.array is not None and not dtype.is_complex and not x.type.dtype.is_complex:
             return self.const(x.array, dtype)
+        if dtype.is_complex or x.type.dtype.is_complex:
+            self.refuse(f"ONNX's Cast knows no complex numbers ({x.type.dtype} to {dtype})")
         return self._cached(("cast", id(x.value), dtype), lambda: self.emit("Cast", x, to=dtype))
 
     def bind(self, result: OnnxValue, value: Value) -> OnnxValue:

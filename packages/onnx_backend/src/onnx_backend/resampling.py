@@ -1,90 +1,218 @@
-"""Resize and GridSample: how torch's coordinates are said in ONNX, and where onnxruntime's own are not the same."""
+"""Resize and GridSample: how torch's coordinates are said in ONNX, and what is done where no Resize says them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from ir.dims import Expr
+from ir.dims import Expr, quotient
+from ir.helper import numpy_dtype
 from ir.types import DType
 
-
-def resize(h: Any, x: Any, factors: Sequence[float] | None, align_corners: bool, **attributes: Any) -> Any:
-    """Resize by interpolation. Given factors place the samples where the sizes alone would not.
-
-    align_corners places them by the sizes in any case, and ONNX's `scales` would round these.
-    """
-    place = "align_corners" if align_corners else "half_pixel"
-    attributes = {**attributes, "coordinate_transformation_mode": place}
-    return _emit(h, x, None if align_corners else factors, attributes)
+Factors = Sequence[float] | None
 
 
-def antialias(h: Any, x: Any, factors: Sequence[float] | None, align_corners: bool, **attributes: Any) -> Any:
-    """Resize by filters as wide as the step, cut off at the border and normalised anew, as in PIL and torch."""
-    return resize(h, x, factors, align_corners, antialias=1, exclude_outside=1, **attributes)
+def linear(h: Any, x: Any, factors: Factors, align_corners: bool) -> Any:
+    """Linear interpolation along each spatial axis."""
+    return _resize(h, x, factors, align_corners, _linear_taps, mode="linear")
 
 
-def nearest(h: Any, x: Any, factors: Sequence[float] | None, exact: bool) -> Any:
+def cubic(h: Any, x: Any, factors: Factors, align_corners: bool) -> Any:
+    """Cubic convolution along each spatial axis; torch's coefficient is that of OpenCV."""
+    return _resize(h, x, factors, align_corners, _cubic_taps, mode="cubic", cubic_coeff_a=-0.75)
+
+
+def linear_antialias(h: Any, x: Any, factors: Factors, align_corners: bool) -> Any:
+    """A triangle as wide as the step, cut off at the border and normalised anew, as in PIL."""
+    return _antialias(h, x, factors, align_corners, _triangle, mode="linear")
+
+
+def cubic_antialias(h: Any, x: Any, factors: Factors, align_corners: bool) -> Any:
+    """Cubic convolution as wide as the step; the coefficient is PIL's here."""
+    return _antialias(h, x, factors, align_corners, _keys, mode="cubic", cubic_coeff_a=-0.5)
+
+
+def nearest(h: Any, x: Any, factors: Factors, exact: bool) -> Any:
     """Nearest neighbours: Resize by whole factors, else Gather with the indices that torch computes."""
-    steps = [_whole(old, new) for old, new in zip(x.type.shape[2:], h.out.shape[2:], strict=True)]
-    if all(steps):
-        return _emit(h, x, steps, {
+    old, new = x.type.shape[2:], h.out.shape[2:]
+    whole = [quotient(n, o) for o, n in zip(old, new, strict=True)]
+    given = factors or whole
+    if all(isinstance(w, int) and w == f for w, f in zip(whole, given, strict=True)):
+        return _emit(h, x, whole, {
             "mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor",
         })  # fmt: skip
-    for i, (old, new) in enumerate(zip(x.type.shape[2:], h.out.shape[2:], strict=True)):
-        if old != new:
-            x = h.emit("Gather", x, _sources(h, old, new, factors[i] if factors else None, exact), axis=2 + i)
+    for i, (o, n) in enumerate(zip(old, new, strict=True)):
+        if o != n or (factors and factors[i] != 1):
+            x = h.emit("Gather", x, _neighbours(h, o, n, factors[i] if factors else None, exact), axis=2 + i)
     return x
 
 
-def _whole(old: Any, new: Any) -> float:
-    """The factor by which an axis grows, if it is a whole one."""
-    from ir.dims import quotient
+def _neighbours(h: Any, old: Any, new: Any, factor: float | None, exact: bool) -> Any:
+    """Where each result comes from, in float32 as torch computes it.
 
-    factor = quotient(new, old)
-    return float(factor) if isinstance(factor, int) else 0.0
-
-
-def _sources(h: Any, old: Any, new: Any, factor: float | None, exact: bool) -> Any:
-    """Where each result comes from, in float32 as torch computes it (UpSample.h, nearest_neighbor_compute_source_index)."""
+    Source: aten/src/ATen/native/UpSample.h, nearest_neighbor_compute_source_index.
+    """
     half = np.float32(0.5 if exact else 0)
     if isinstance(old, int) and isinstance(new, int):
         scale = np.float32(1.0 / factor) if factor else np.float32(old) / np.float32(new)
         index = np.floor((np.arange(new, dtype=np.float32) + half) * scale).astype(np.int64)
         return h.constant(np.minimum(index, old - 1))
-    ratio = np.float32(1.0 / factor) if factor else None
+    places = _scaled(h, old, new, factor, half, 0)
+    return h.emit("Min", h.cast(h.emit("Floor", places), DType.int64), h.emit("Sub", h.size(old), 1))
+
+
+def _scaled(h: Any, old: Any, new: Any, factor: float | None, before: float, after: float) -> Any:
+    """`(place + before) * scale - after` of each result, in float32."""
     f32 = DType.float32
-    scale = h.const(ratio, f32) if factor else h.emit("Div", h.tensor(old, f32), h.tensor(new, f32))
-    places = h.cast(h.steps(new, 1), f32)
-    if exact:
-        places = h.emit("Add", places, 0.5)
-    index = h.cast(h.emit("Floor", h.emit("Mul", places, scale)), DType.int64)
-    return h.emit("Min", index, h.emit("Sub", h.size(old), 1))
+    scale = h.const(1.0 / factor, f32) if factor else h.emit("Div", h.tensor(old, f32), h.tensor(new, f32))
+    places = h.cast(h.steps(new), f32)
+    places = h.emit("Add", places, before) if before else places
+    places = h.emit("Mul", places, scale)
+    return h.emit("Sub", places, after) if after else places
 
 
-def _emit(h: Any, x: Any, factors: Sequence[float] | None, attributes: dict[str, Any]) -> Any:
-    old, new = x.type.shape, h.out.shape
-    if factors is not None and not _exact_factors(h, old[2:], new[2:], factors):
-        h.refuse(f"the scale factors {factors} in float32, as ONNX has them, give other sizes than in torch")
-    scales = [1.0, 1.0, *factors] if factors is not None else None
-    if scales is not None:
-        return h.emit("Resize", x, None, h.const(scales, DType.float32), shape=new, **attributes)
+# -- Resize ------------------------------------------------------------------------------------------------------------
+
+Taps = Callable[[int, int, float, bool], tuple[np.ndarray, np.ndarray]]
+
+
+def _resize(h: Any, x: Any, factors: Factors, align_corners: bool, taps: Taps, **attributes: Any) -> Any:
+    """Given factors place the samples, the sizes do otherwise; with align_corners they do in any case."""
+    old, new = x.type.shape[2:], h.out.shape[2:]
+    factors = None if align_corners else factors
+    if _sayable(old, new, factors):
+        place = "align_corners" if align_corners else "half_pixel"
+        return _emit(h, x, factors, {**attributes, "coordinate_transformation_mode": place})
+    if not any(isinstance(d, Expr) for d in (*old, *new)):
+        return _by_taps(h, x, factors, align_corners, taps)
+    if taps is not _linear_taps:
+        h.refuse(f"the factors {factors} over a dynamic size: in ONNX's float32 they give other sizes than in torch")
+    return _linear_by_taps(h, x, factors)
+
+
+def _antialias(h: Any, x: Any, factors: Factors, align_corners: bool, kernel: Any, **attributes: Any) -> Any:
+    def taps(old: int, new: int, scale: float, align: bool) -> tuple[np.ndarray, np.ndarray]:
+        return _filter_taps(old, new, scale, kernel)
+
+    old, new = x.type.shape[2:], h.out.shape[2:]
+    static = not any(isinstance(d, Expr) for d in (*old, *new))
+    if static and (h.opset < 18 or align_corners or not _sayable(old, new, factors)):
+        return _by_taps(h, x, factors, align_corners, taps)
+    if align_corners or h.opset < 18:
+        h.refuse("antialias over a dynamic size needs Resize of opset 18, without align_corners")
+    return _resize(h, x, factors, align_corners, taps, antialias=1, exclude_outside=1, **attributes)
+
+
+def _emit(h: Any, x: Any, factors: Factors, attributes: dict[str, Any]) -> Any:
+    new = h.out.shape
+    if factors is not None:
+        scales = h.const([1.0, 1.0, *factors], DType.float32)
+        return h.emit("Resize", x, None, scales, shape=new, **attributes)
     if h.opset >= 18:
         axes = list(range(2, len(new)))
         return h.emit("Resize", x, None, None, list(new[2:]), shape=new, axes=axes, **attributes)
     return h.emit("Resize", x, None, None, list(new), shape=new, **attributes)
 
 
-def _exact_factors(h: Any, old: Sequence[Any], new: Sequence[Any], factors: Sequence[float]) -> bool:
-    """True if float32 gives the same sizes as torch's float64."""
-    for o, n, f in zip(old, new, factors, strict=True):
+def _sayable(old: Sequence[Any], new: Sequence[Any], factors: Factors) -> bool:
+    """True if Resize with these factors is right.
+
+    Its float32 must give the same sizes as torch's float64, and where an axis keeps its size onnxruntime takes the
+    factor for 1.
+    """
+    for o, f in zip(old, factors or (), strict=False):
         sizes = np.arange(1, 4097) if isinstance(o, Expr) else np.array([o])
+        wanted = np.floor(sizes * np.float64(f)).astype(np.int64)
         rounded = np.floor(sizes.astype(np.float32) * np.float32(f)).astype(np.int64)
-        if (rounded != np.floor(sizes * np.float64(f)).astype(np.int64)).any():
+        if (rounded != wanted).any() or (f != 1 and ((wanted == sizes) & (sizes > 1)).any()):
             return False
     return True
 
+
+# -- by hand: each result is a few neighbours, weighted ----------------------------------------------------------------
+
+
+def _by_taps(h: Any, x: Any, factors: Factors, align: bool, taps: Taps) -> Any:
+    """Axis by axis, with constant indices and weights."""
+    for i, (old, new) in enumerate(zip(x.type.shape[2:], h.out.shape[2:], strict=True)):
+        factor = factors[i] if factors else None
+        if old == new and factor in (None, 1):
+            continue
+        scale = _scale(old, new, factor, align)
+        index, weight = taps(old, new, scale, align)
+        x = _weighted(h, x, 2 + i, h.constant(index), h.constant(weight.astype(numpy_dtype(x.type.dtype))))
+    return x
+
+
+def _scale(old: int, new: int, factor: float | None, align: bool) -> float:
+    if align:
+        return (old - 1) / (new - 1) if new > 1 else 0.0
+    return 1 / factor if factor else old / new
+
+
+def _weighted(h: Any, x: Any, axis: int, index: Any, weight: Any) -> Any:
+    behind = x.type.rank - axis - 1
+    taps = h.emit("Gather", x, index, axis=axis)
+    weighted = h.emit("Mul", taps, h.unsqueeze(weight, [2 + i for i in range(behind)]))
+    return h.reduce("ReduceSum", weighted, [axis + 1])
+
+
+def _linear_taps(old: int, new: int, scale: float, align: bool) -> tuple[np.ndarray, np.ndarray]:
+    places = np.arange(new) * scale if align else np.maximum((np.arange(new) + 0.5) * scale - 0.5, 0)
+    first = np.minimum(np.floor(places).astype(np.int64), old - 1)
+    part = places - first
+    return np.stack([first, np.minimum(first + 1, old - 1)], 1), np.stack([1 - part, part], 1)
+
+
+def _cubic_taps(old: int, new: int, scale: float, align: bool) -> tuple[np.ndarray, np.ndarray]:
+    places = np.arange(new) * scale if align else (np.arange(new) + 0.5) * scale - 0.5
+    around = np.floor(places)[:, None] + np.arange(-1, 3)
+    return np.clip(around, 0, old - 1).astype(np.int64), _keys(places[:, None] - around, -0.75)
+
+
+def _filter_taps(old: int, new: int, scale: float, kernel: Callable[..., np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """PIL's filter: every neighbour within the kernel, stretched to the step.
+
+    Source: aten/src/ATen/native/cpu/UpSampleKernel.cpp, HelperInterpBase::_compute_indices_min_size_weights_aa.
+    """
+    stretch = max(scale, 1.0)
+    support = (1.0 if kernel is _triangle else 2.0) * stretch
+    centre = scale * (np.arange(new) + 0.5)
+    first = np.maximum((centre - support + 0.5).astype(np.int64), 0)
+    last = np.minimum((centre + support + 0.5).astype(np.int64), old)
+    places = first[:, None] + np.arange(max(int((last - first).max()), 1))
+    weight = np.where(places < last[:, None], kernel((places - centre[:, None] + 0.5) / stretch), 0)
+    return np.minimum(places, last[:, None] - 1), weight / weight.sum(1, keepdims=True)
+
+
+def _triangle(x: np.ndarray) -> np.ndarray:
+    return np.maximum(1 - np.abs(x), 0)
+
+
+def _keys(x: np.ndarray, a: float = -0.5) -> np.ndarray:
+    """Cubic convolution (Keys 1981)."""
+    x = np.abs(x)
+    near, far = ((a + 2) * x - (a + 3)) * x * x + 1, ((x - 5) * x + 8) * x * a - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+
+
+def _linear_by_taps(h: Any, x: Any, factors: Factors) -> Any:
+    """Two neighbours an axis, at places that are only known at run time."""
+    for i, (old, new) in enumerate(zip(x.type.shape[2:], h.out.shape[2:], strict=True)):
+        places = h.emit("Max", _scaled(h, old, new, factors[i] if factors else None, 0.5, 0.5), 0)
+        first = h.emit("Floor", places)
+        part = h.cast(h.emit("Sub", places, first), x.type.dtype)
+        end = h.emit("Sub", h.size(old), 1)
+        low = h.emit("Min", h.cast(first, DType.int64), end)
+        high = h.emit("Min", h.emit("Add", low, 1), end)
+        part = h.unsqueeze(part, [1 + a for a in range(x.type.rank - 3 - i)])
+        near, far = (h.emit("Gather", x, index, axis=2 + i) for index in (low, high))
+        x = h.emit("Add", near, h.emit("Mul", h.emit("Sub", far, near), part))
+    return x
+
+
+# -- GridSample --------------------------------------------------------------------------------------------------------
 
 _MODES = ("linear", "nearest", "cubic")
 _PADDINGS = ("zeros", "border", "reflection")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -125,7 +126,7 @@ def capture(
     program = _program(model, args, dict(kwargs or {}), dynamic_shapes)
     symbols = Symbols(program.range_constraints)
     _name_symbols(program, symbols, args, dict(kwargs or {}), dynamic_shapes)
-    if not supported(program.graph_module) or _has_autocast(program.graph_module):
+    if not supported(program.graph_module) or _needs_retrace(program.graph_module):
         program = _functionalised(program)
     return _import(program, module, symbols, input_names, output_names)
 
@@ -156,7 +157,12 @@ class _FunctionModule(torch.nn.Module):
 
     def __init__(self, fn: Any) -> None:
         super().__init__()
-        self.forward = fn
+        try:
+            inspect.signature(fn)
+        except ValueError:  # a builtin
+            self.forward = lambda *args: fn(*args)
+        else:
+            self.forward = fn if hasattr(fn, "__code__") else lambda *args, **kwargs: fn(*args, **kwargs)
 
 
 def load_pt2(path: Path) -> ExportedProgram:
@@ -202,9 +208,16 @@ def _input_sizes(program: ExportedProgram) -> list[Any]:
     return [s for f in fakes if isinstance(f, torch.Tensor) for s in f.shape]
 
 
-def _has_autocast(module: torch.fx.GraphModule) -> bool:
+def _needs_retrace(module: torch.fx.GraphModule) -> bool:
+    """True for autocast, which casts inside of ops, and for vmap, whose calls are no operators."""
+
+    def names(n: torch.fx.Node) -> tuple[str, str]:
+        return getattr(n.target, "__name__", ""), getattr(n.target, "__module__", "") or ""
+
+    if any("functorch" in names(n)[1] for n in module.graph.nodes if n.op == "call_function"):
+        return True
     return any(
-        n.op == "call_function" and getattr(n.target, "__name__", "") == "wrap_with_autocast" and n.args[2]
+        n.op == "call_function" and names(n)[0] == "wrap_with_autocast" and n.args[2]
         for m in module.modules()
         if isinstance(m, torch.fx.GraphModule)
         for n in m.graph.nodes
@@ -255,8 +268,6 @@ def _name_symbols(
 
 
 def _signature_names(program: ExportedProgram) -> list[str]:
-    import inspect
-
     module = program._module_call_graph[0] if program._module_call_graph else None
     names = getattr(getattr(module, "signature", None), "forward_arg_names", None)
     if names:

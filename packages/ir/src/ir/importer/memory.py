@@ -41,6 +41,8 @@ def is_writer(node: FxNode) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     schema = op_schema(node.target)
+    if schema.op == "aten::detach_":
+        return False  # it writes to the autograd graph only
     return schema.mutates or updates_statistics(schema, node)
 
 
@@ -59,7 +61,7 @@ def supported(module: torch.fx.GraphModule) -> bool:
     for graph in graphs:
         for writer in writers(graph):
             schema = op_schema(writer.target)
-            if schema.op == "aten::batch_norm":
+            if schema.op in TRAINING_FLAG:
                 continue
             if schema.functional is None or len(schema.writes) != 1:
                 return False

@@ -45,7 +45,7 @@ VANISH = frozenset({
 })  # fmt: skip
 # Results that hold what their first argument holds, in a graph without writes.
 IDENTITIES = frozenset({
-    "aten::alias", "aten::clone", "aten::contiguous", "aten::detach", "aten::lift", "aten::lift_fresh",
+    "aten::alias", "aten::clone", "aten::contiguous", "aten::detach", "aten::detach_", "aten::lift", "aten::lift_fresh",
     "aten::lift_fresh_copy", "aten::_lazy_clone", "aten::view_as", "aten::requires_grad", "prims::view_of",
     "aten::resolve_conj", "aten::resolve_neg", "aten::pin_memory", "aten::to", "aten::_to_copy", "aten::type_as",
     "aten::expand_as", "aten::expand", "aten::reshape", "aten::view", "aten::_unsafe_view", "aten::_reshape_copy",
@@ -143,6 +143,9 @@ class Importer:
         for name in schema.floats & args.keys():
             if type(args[name]) is int:
                 args[name] = float(args[name])
+        for name in schema.tensors & args.keys():
+            if isinstance(args[name], bool | int | float):  # torch wraps numbers, in the results of a retrace above all
+                args[name] = self.scalar_tensor(args[name], f"{node.name}_{name}")
         if schema.op in IDENTITIES or schema.op in _DROPOUTS:
             same = self._identity(node, schema, args, fake)
             if same is not None:
@@ -162,6 +165,11 @@ class Importer:
 
     def _training_norm(self, node: FxNode, args: dict[str, Any], fake: Any) -> Value:
         """A batch norm in training mode: its functional form, and the new statistics written to the old ones."""
+        if "training" not in args:
+            raise CaptureError(
+                "instance_norm that keeps running statistics in training mode has no form in the IR; use eval(), or "
+                f"track_running_stats=False\n  at {_origin(node, '')}"
+            )
         schema = op_schema(torch.ops.aten._native_batch_norm_legit_functional.default)
         statistics = args["running_mean"].type
         names = ("", "_mean", "_invstd", "_running_mean", "_running_var")

@@ -36,6 +36,7 @@ class OpSchema:
     names: tuple[str, ...]
     defaults: Mapping[str, Any]
     floats: frozenset[str]
+    tensors: frozenset[str]
     returns: str
     writes: tuple[str, ...]
     views: tuple[str, ...]
@@ -79,6 +80,7 @@ def op_schema(target: Any) -> OpSchema:
         names=names,
         defaults=defaults,
         floats=frozenset(a.name for a in s.arguments if str(a.type) in ("float", "Optional[float]")),
+        tensors=frozenset(a.name for a in s.arguments if str(a.type) == "Tensor"),
         returns=_returns(s),
         writes=writes,
         views=views,

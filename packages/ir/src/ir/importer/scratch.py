@@ -1,4 +1,4 @@
-"""A place to trace one body in: symbols of its own, so that what a trace assumes of a size is seen and goes no further."""
+"""A place to trace one body in: symbols of its own, so that what a trace assumes of a size is seen, and stays there."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Scratch:
         outer = self._outer.nodes.get(name)
         hint = outer.node.hint if outer is not None and outer.node.has_hint() else None
         if hint is None:
-            made = self._env.create_unbacked_symint()
+            made: Any = self._env.create_unbacked_symint()
             torch._check(made >= 0)
         else:
             hint = int(hint) if int(hint) > 1 else 5

@@ -23,7 +23,12 @@ def fold_batch_norm(graph: Graph) -> Graph:
     read_once = {v for v, users in graph.uses.items() if len(users) == 1} - set(graph.results.values())
     for node in graph.nodes:
         conv = graph.producer.get(node.args["input"]) if node.op == "aten::batch_norm" else None
-        if conv is not None and conv.op in CONVOLUTIONS and conv.outputs[0] in read_once and _fixed(node, conv, weights):
+        if (
+            conv is not None
+            and conv.op in CONVOLUTIONS
+            and conv.outputs[0] in read_once
+            and _fixed(node, conv, weights)
+        ):
             replaced[conv] = None
             replaced[node] = _folded(node, conv, weights)
     if not replaced:

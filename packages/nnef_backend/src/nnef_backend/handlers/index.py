@@ -149,7 +149,17 @@ def index_fill(h, self, dim, index, value):
 def index_reduce(h, self, dim, index, source, reduce, include_self=True):
     if reduce == "mean" or not include_self:
         h.refuse("tract's scatter always takes the old elements in, and has no mean")
-    return _along(h, self, h.axis(dim, self), index, source, _REDUCTIONS[reduce])
+    axis = h.axis(dim, self)
+    made = _along(h, self, axis, index, source, _REDUCTIONS[reduce])
+    if reduce == "prod" or not self.type.dtype.is_float:
+        return made
+    return _odd(h, self, source, made, lambda flags, new: _along(h, flags, axis, index, new, "max"))
+
+
+def _odd(h, x, new, made, write):
+    """The extremes with NaN where one of those compared was NaN, which tract skips."""
+    old, new = (h.cast(h.is_nan(v), DType.int32) for v in (x, new))
+    return h.emit("select", h.emit("gt", write(old, new), 0), h.const(math.nan, made), made)
 
 
 @op("aten::scatter", "aten::scatter_add")
@@ -180,7 +190,10 @@ def scatter_reduce(h, self, dim, index, src, reduce, include_self=True):
         neutral = h.expand(h.tensor(_NEUTRAL[reduce], self), index.type.shape)
         x = _scatter(h, x, dim, index, neutral, "none")
     if reduce != "mean":
-        return _scatter(h, x, dim, index, src, _REDUCTIONS[reduce])
+        made = _scatter(h, x, dim, index, src, _REDUCTIONS[reduce])
+        if reduce not in ("amax", "amin") or not x.type.dtype.is_float:
+            return made
+        return _odd(h, x, src, made, lambda flags, new: _scatter(h, flags, dim, index, new, "max"))
     if not self.type.dtype.is_float:
         h.refuse("tract has no mean of integers rounded as torch's")
     total = _scatter(h, x, dim, index, src, "add")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from ir.types import DType
 from nnef_backend.operators import OPERATORS, through
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
@@ -80,19 +79,15 @@ rows({
 @op("aten::bilinear")
 def bilinear(h, input1, input2, weight, bias=None):
     batch = "ABCDEFGH"[: input1.type.rank - 1]
-    expr = f"{batch}i,oij,{batch}j->{batch}o"
-    shape = h.out.shape
-    made = h.emit("tract_core_einsum", [input1, weight, input2], expr=expr, acc=h.out.dtype, shape=shape)
+    terms = [f"{batch}i", "oij", f"{batch}j"]
+    made = h.contract([input1, weight, input2], terms, f"{batch}o", h.out.shape)
     return made if bias is None else h.emit("add", made, bias)
 
 
 @op("aten::einsum")
 def einsum(h, equation, tensors, path=None):
     terms, result = _terms(equation.replace(" ", ""), [t.type.rank for t in tensors])
-    dtype = tensors[0].type.dtype
-    if dtype is DType.int64 and len(tensors) > 1:
-        h.refuse("tract has no product of i64 in einsum")
-    return h.emit("tract_core_einsum", list(tensors), expr=f"{','.join(terms)}->{result}", acc=dtype, shape=h.out.shape)
+    return h.contract(tensors, terms, result, h.out.shape)
 
 
 def _terms(equation, ranks):

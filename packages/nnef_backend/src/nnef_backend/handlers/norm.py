@@ -27,8 +27,10 @@ def log_softmax(h, self, dim, dtype=None, half_to_float=False):
 def safe_softmax(h, self, dim, dtype=None):
     """A row of -inf alone is 0, where softmax has NaN."""
     x = h.cast(self, h.out.dtype)
-    hidden = h.emit("eq", h.emit("max_reduce", x, axes=[h.axis(dim, x)]), h.const(-math.inf, x))
-    return h.emit("select", hidden, h.const(0, x), _along(h, "softmax", self, dim))
+    y = h.reshape(x, [1]) if x.type.rank == 0 else x
+    hidden = h.emit("all_reduce", h.emit("eq", y, h.const(-math.inf, x)), axes=[h.axis(dim, x)])
+    return h.reshape(h.emit("select", hidden, h.const(0, x), h.reshape(_along(h, "softmax", self, dim), y.type.shape)),
+                     x.type.shape)  # fmt: skip
 
 
 def _along(h, name, x, dim):
@@ -81,18 +83,23 @@ def affine(h, x, weight, bias):
     "aten::cudnn_batch_norm")  # fmt: skip
 def batch_norm(h, input, weight, bias, running_mean, running_var, training=False, momentum=0.1, eps=1e-5,
                cudnn_enabled=True):  # fmt: skip
+    if 0 in input.type.shape:
+        return h.cast(input, input.type.dtype)
     x = h.floating(input)
     weight, bias, mean, var = (None if v is None else per_channel(h, v, x)
                                for v in (weight, bias, running_mean, running_var))  # fmt: skip
     if training or mean is None:
         mean, var, _ = moments(h, x, [0, *range(2, x.type.rank)])
     y = h.cast(scaled(h, x, mean, var, weight, bias, eps), input.type.dtype)
-    return y if len(h.results) == 1 else [y, *(_saved(h, t) for t in h.results[1:])]
+    return y if len(h.results) == 1 else [y, *_saved(h, mean, var, eps)]
 
 
-def _saved(h, type):
-    """What the backward pass would read: empty without training, left out with it."""
-    return h.constant(np.zeros((0,), numpy_dtype(type.dtype))) if type.shape == (0,) else None
+def _saved(h, mean, var, eps):
+    """What the backward pass would read: empty without training."""
+    if h.results[1].shape == (0,):
+        return [h.constant(np.zeros((0,), numpy_dtype(t.dtype))) for t in h.results[1:]]
+    inverse = h.emit("rsqrt", h.emit("add", var, float(eps)))
+    return [h.reshape(v, t.shape) for v, t in zip((mean, inverse), h.results[1:], strict=True)]
 
 
 @op("aten::_native_batch_norm_legit_functional")
@@ -146,7 +153,7 @@ def native_layer_norm(h, input, normalized_shape, weight, bias, eps):
     inverse = h.emit("rsqrt", h.emit("add", var, float(eps)))
     weight, bias = (None if v is None else h.cast(v, x.type.dtype) for v in (weight, bias))
     y = affine(h, h.emit("mul", centred, inverse), *_ranked(h, x, weight, bias))
-    return [h.cast(y, input.type.dtype), *(h.cast(v, t.dtype) for v, t in zip((mean, inverse), h.results[1:]))]
+    return [h.cast(y, input.type.dtype), *(h.cast(v, t.dtype) for v, t in zip((mean, inverse), h.results[1:], strict=True))]
 
 
 def _ranked(h, x, *vectors):
@@ -175,4 +182,9 @@ def group_norm(h, input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_ena
 
 @op("aten::native_group_norm")
 def native_group_norm(h, input, weight, bias, N, C, HxW, group, eps):
-    return [group_norm(h, input, group, weight, bias, eps), None, None]
+    x = h.floating(input)
+    grouped = h.reshape(x, [N, group, floordiv(C, group), *x.type.shape[2:]])
+    mean, var, _ = moments(h, grouped, list(range(2, grouped.type.rank)))
+    inverse = h.emit("rsqrt", h.emit("add", var, float(eps)))
+    saved = [h.cast(h.reshape(v, t.shape), t.dtype) for v, t in zip((mean, inverse), h.results[1:], strict=True)]
+    return [group_norm(h, input, group, weight, bias, eps), *saved]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from ir.dims import Expr, ceildiv, floordiv, quotient
+import itertools
+
+from ir.dims import Expr, ceildiv, floordiv, product, quotient
 from ir.geometry import ceil_overhang, spread
 
 from nnef_backend.registry import register as op
+
+MANY = 64  # windows that are written out one by one
 
 
 class Window:
@@ -75,17 +79,10 @@ def wanted(h, i):
 @op("aten::max_unpool2d", "aten::max_unpool3d")
 def max_unpool(h, self, indices, output_size, stride=None, padding=None):
     n = 2 if h.node.op.endswith("2d") else 3
-    *batch, plane = h.out.shape[: h.out.rank - n], 1
-    lead = list(h.out.shape[: h.out.rank - n])
-    space = h.out.shape[h.out.rank - n :]
-    for s in space:
-        plane = plane * s
-    cells = 1
-    for s in self.type.shape[self.type.rank - n :]:
-        cells = cells * s
-    empty = h.expand(h.const(0, self), [*lead, plane])
-    x, i = h.reshape(self, [*lead, cells]), h.reshape(indices, [*lead, cells])
-    y = h.emit("tract_core_scatter_elements", empty, i, x, axis=len(lead), reduction="none", shape=empty.type.shape)
+    lead = list(self.type.shape[:-n])
+    empty = h.expand(h.const(0, self), [*lead, product(h.out.shape[-n:])])
+    x, i = (h.reshape(v, [*lead, product(self.type.shape[-n:])]) for v in (self, indices))
+    y = h.emit("tract_core_scatter_elements", empty, i, x, axis=len(lead), reduction="none")
     return h.reshape(y, h.out.shape)
 
 
@@ -161,15 +158,28 @@ def adaptive_indices(h, x):
     n = _space(h)
     lead, space, out = x.type.shape[:-n], x.type.shape[-n:], h.out.shape[-n:]
     if all(o == 1 for o in out):
-        flat = 1
-        for s in space:
-            flat = flat * s
-        place = h.emit("argmax_reduce", h.reshape(x, [*lead, flat]), axes=[len(lead)], dtype=h.results[1].dtype,
-                       shape=[*lead, 1])  # fmt: skip
-        return h.reshape(place, h.out.shape)
-    steps = [quotient(s, o) for s, o in zip(space, out, strict=True)]
-    if not all(isinstance(s, int) for s in steps):
-        h.refuse("tract has no indices of adaptive windows that differ in size")
-    w = Window(h, x, n, steps, steps, 0)
-    types = {"dtype": [t.dtype for t in h.results], "shape": [w.shape, w.shape]}
-    return w.result(h, h.emit("max_pool_with_index", w.x, border="constant", outputs=2, **types, **w.attributes())[1])
+        return h.reshape(_first(h, x, n), h.out.shape)
+    if any(isinstance(s, Expr) for s in (*space, *out)) or product(out) > MANY:
+        h.refuse("tract has indices of adaptive windows only for few windows of fixed size")
+    cells = [[(o * s // c, -(-(o + 1) * s // c)) for o in range(c)] for s, c in zip(space, out, strict=True)]
+    places = [_place(h, x, n, window) for window in itertools.product(*cells)]
+    return h.reshape(h.concat(places, len(lead)), h.out.shape)
+
+
+def _first(h, x, n):
+    """[..., 1]: the place of the first maximum in the flattened last axes."""
+    flat = h.reshape(x, [*x.type.shape[:-n], product(x.type.shape[-n:])])
+    return h.emit("argmax_reduce", flat, axes=[flat.type.rank - 1])
+
+
+def _place(h, x, n, window):
+    """The place in the whole plane of the maximum in one window."""
+    space = x.type.shape[-n:]
+    for axis, (begin, end) in enumerate(window, start=x.type.rank - n):
+        x = h.slice(x, axis, begin, end)
+    rest, total, stride = _first(h, x, n), None, 1
+    for (begin, end), size in zip(reversed(window), reversed(space), strict=True):
+        rest, at = h.floor_division(rest, h.const(end - begin, rest))
+        at = h.emit("mul", h.emit("add", at, begin), stride)
+        total, stride = at if total is None else h.emit("add", total, at), stride * size
+    return total

@@ -398,34 +398,43 @@ def meshgrid(h, tensors, indexing="ij"):
 # -- resizing and sampling -------------------------------------------------------------------------------------------
 
 
-@op("aten::upsample_nearest1d.vec", "aten::upsample_nearest2d.vec", "aten::upsample_nearest3d.vec")
-def upsample_nearest(h, input, output_size=None, scale_factors=None):
-    return resize(h, input, "nearest", scale_factors)
+def factors(h, scales):
+    """The ratios of the sizes that a model gave: a list, or an argument an axis (`scales`, `scales_h` and the like)."""
+    if "scale_factors" in scales:
+        return scales["scale_factors"]
+    names = ("scales",) if h.out.rank == 3 else ("scales_d", "scales_h", "scales_w")[5 - h.out.rank :]
+    given = [scales.get(name) for name in names]
+    return given if any(given) else None
 
 
-@op("aten::_upsample_nearest_exact1d.vec", "aten::_upsample_nearest_exact2d.vec", "aten::_upsample_nearest_exact3d.vec")
-def upsample_nearest_exact(h, input, output_size=None, scale_factors=None):
-    return resize(h, input, "exact", scale_factors)
+@op("aten::upsample_nearest1d", "aten::upsample_nearest2d", "aten::upsample_nearest3d")
+def upsample_nearest(h, input=None, self=None, output_size=None, **scales):
+    return resize(h, input or self, "nearest", factors(h, scales))
 
 
-@op("aten::upsample_linear1d.vec", "aten::upsample_bilinear2d.vec", "aten::upsample_trilinear3d.vec")
-def upsample_linear(h, input, output_size, align_corners, scale_factors=None):
-    return resize(h, input, "linear", scale_factors, align_corners)
+@op("aten::_upsample_nearest_exact1d", "aten::_upsample_nearest_exact2d", "aten::_upsample_nearest_exact3d")
+def upsample_nearest_exact(h, input=None, self=None, output_size=None, **scales):
+    return resize(h, input or self, "exact", factors(h, scales))
 
 
-@op("aten::upsample_bicubic2d.vec")
-def upsample_cubic(h, input, output_size, align_corners, scale_factors=None):
-    return resize(h, input, "cubic", scale_factors, align_corners)
+@op("aten::upsample_linear1d", "aten::upsample_bilinear2d", "aten::upsample_trilinear3d")
+def upsample_linear(h, input=None, self=None, output_size=None, align_corners=False, **scales):
+    return resize(h, input or self, "linear", factors(h, scales), align_corners)
 
 
-@op("aten::_upsample_bilinear2d_aa.vec")
-def upsample_linear_antialias(h, input, output_size, align_corners, scale_factors=None):
-    return resize(h, input, "linear_aa", scale_factors, align_corners)
+@op("aten::upsample_bicubic2d")
+def upsample_cubic(h, input=None, self=None, output_size=None, align_corners=False, **scales):
+    return resize(h, input or self, "cubic", factors(h, scales), align_corners)
 
 
-@op("aten::_upsample_bicubic2d_aa.vec")
-def upsample_cubic_antialias(h, input, output_size, align_corners, scale_factors=None):
-    return resize(h, input, "cubic_aa", scale_factors, align_corners)
+@op("aten::_upsample_bilinear2d_aa")
+def upsample_linear_antialias(h, input=None, self=None, output_size=None, align_corners=False, **scales):
+    return resize(h, input or self, "linear_aa", factors(h, scales), align_corners)
+
+
+@op("aten::_upsample_bicubic2d_aa")
+def upsample_cubic_antialias(h, input=None, self=None, output_size=None, align_corners=False, **scales):
+    return resize(h, input or self, "cubic_aa", factors(h, scales), align_corners)
 
 
 @op("aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d")

@@ -72,7 +72,8 @@ def logspace(h, start, end, steps, base=10.0, **_):
 
 @op("aten::eye")
 def eye(h, **_):
-    return h.emit("EyeLike", h.full(h.out.shape, 0, DType.int64), dtype=h.out.dtype)
+    work = h.out.dtype if h.out.dtype in (DType.float32, DType.float64, DType.int32) else DType.int64
+    return h.cast(h.emit("EyeLike", h.full(h.out.shape, 0, DType.int64), dtype=work), h.out.dtype)
 
 
 def triangle(h, row, col, keep):

@@ -20,13 +20,26 @@ def scatter_elements(h, x, axis, index, updates, reduction=None):
     """ONNX's ScatterElements; what writes several times to one place needs a reduction."""
     if reduction and h.opset < FIRST[reduction]:
         h.refuse(f"it needs ScatterElements with reduction={reduction!r}; use opset={FIRST[reduction]}")
-    return h.emit("ScatterElements", x, index, updates, axis=axis, reduction=reduction, shape=x.type.shape)
+    dtype, work = x.type.dtype, summed_in(x.type.dtype, reduction)
+    made = h.emit("ScatterElements", h.cast(x, work), index, h.cast(updates, work), axis=axis, reduction=reduction,
+                  shape=x.type.shape)  # fmt: skip
+    return h.cast(made, dtype)
 
 
 def scatter_nd(h, x, index, updates, accumulate=False):
+    reduction = "add" if accumulate else None
     if accumulate and h.opset < 16:
         h.refuse("it needs ScatterND with reduction='add'; use opset=16")
-    return h.emit("ScatterND", x, index, updates, reduction="add" if accumulate else None, shape=x.type.shape)
+    dtype, work = x.type.dtype, summed_in(x.type.dtype, reduction)
+    made = h.emit("ScatterND", h.cast(x, work), index, h.cast(updates, work), reduction=reduction, shape=x.type.shape)
+    return h.cast(made, dtype)
+
+
+def summed_in(dtype, reduction):
+    """onnxruntime's scattering kernels take every type, but not with every reduction, and say so at run time only."""
+    if reduction is None:
+        return dtype
+    return {DType.float16: DType.float32, DType.bfloat16: DType.float32, DType.bool: DType.int32}.get(dtype, dtype)
 
 
 # -- scatter -----------------------------------------------------------------------------------------------------------

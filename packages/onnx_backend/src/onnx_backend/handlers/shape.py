@@ -374,34 +374,38 @@ def triu(h, self, diagonal=0):
 # -- resizing and sampling ---------------------------------------------------------------------------------------------
 
 
-@op("aten::upsample_nearest1d.vec", "aten::upsample_nearest2d.vec", "aten::upsample_nearest3d.vec")
-def upsample_nearest(h, input, output_size=None, scale_factors=None):
-    return resampling.nearest(h, input, scale_factors, exact=False)
+def _neighbours(prefix, exact):
+    @op(*(f"aten::{prefix}{n}d.vec" for n in (1, 2, 3)))
+    def by_factors(h, input, output_size=None, scale_factors=None):
+        return resampling.nearest(h, input, scale_factors, exact)
+
+    @op(*(f"aten::{prefix}{n}d" for n in (1, 2, 3)))
+    def by_sizes(h, self, output_size, scales_h=None, scales_w=None, scales_d=None, scales=None):
+        given = [s for s in (scales, scales_d, scales_h, scales_w) if s is not None]
+        return resampling.nearest(h, self, given if len(given) == len(output_size) else None, exact)
 
 
-@op("aten::_upsample_nearest_exact1d.vec", "aten::_upsample_nearest_exact2d.vec", "aten::_upsample_nearest_exact3d.vec")
-def upsample_nearest_exact(h, input, output_size=None, scale_factors=None):
-    return resampling.nearest(h, input, scale_factors, exact=True)
+_neighbours("upsample_nearest", exact=False)
+_neighbours("_upsample_nearest_exact", exact=True)
 
 
-@op("aten::upsample_linear1d.vec", "aten::upsample_bilinear2d.vec", "aten::upsample_trilinear3d.vec")
-def upsample_linear(h, input, output_size, align_corners, scale_factors=None):
-    return resampling.resize(h, input, scale_factors, align_corners, mode="linear")
+def _interpolation(names, resize):
+    """Register a resize by its sizes, or by factors, from which torch has worked out the sizes already."""
+
+    @op(*(f"aten::{name}.vec" for name in names))
+    def by_factors(h, input, output_size, align_corners, scale_factors=None):
+        return resize(h, input, scale_factors, align_corners)
+
+    @op(*(f"aten::{name}" for name in names))
+    def by_sizes(h, self, output_size, align_corners, scales_h=None, scales_w=None, scales_d=None, scales=None):
+        given = [s for s in (scales, scales_d, scales_h, scales_w) if s is not None]
+        return resize(h, self, given if len(given) == len(output_size) else None, align_corners)
 
 
-@op("aten::upsample_bicubic2d.vec")
-def upsample_cubic(h, input, output_size, align_corners, scale_factors=None):
-    return resampling.resize(h, input, scale_factors, align_corners, mode="cubic", cubic_coeff_a=-0.75)
-
-
-@op("aten::_upsample_bilinear2d_aa.vec", since_version=18)
-def upsample_linear_antialias(h, input, output_size, align_corners, scale_factors=None):
-    return resampling.antialias(h, input, scale_factors, align_corners, mode="linear")
-
-
-@op("aten::_upsample_bicubic2d_aa.vec", since_version=18)
-def upsample_cubic_antialias(h, input, output_size, align_corners, scale_factors=None):
-    return resampling.antialias(h, input, scale_factors, align_corners, mode="cubic", cubic_coeff_a=-0.5)
+_interpolation(("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"), resampling.linear)
+_interpolation(("upsample_bicubic2d",), resampling.cubic)
+_interpolation(("_upsample_bilinear2d_aa",), resampling.linear_antialias)
+_interpolation(("_upsample_bicubic2d_aa",), resampling.cubic_antialias)
 
 
 @op("aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d", since_version=16)

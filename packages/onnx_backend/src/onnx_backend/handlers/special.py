@@ -54,20 +54,16 @@ def whole(h, x):
 def expm1(h, self):
     """e^x - 1 = tanh(x / 2) (e^x + 1), which loses nothing near 0."""
     half = h.emit("Tanh", h.emit("Mul", self, 0.5))
-    return h.emit("Where", h.emit("Less", h.emit("Abs", self), 1),
-                  h.emit("Mul", half, h.emit("Add", h.emit("Exp", self), 1)),
-                  h.emit("Sub", h.emit("Exp", self), 1))  # fmt: skip
+    return h.emit("Mul", half, h.emit("Add", h.emit("Exp", self), 1))
 
 
 @op("aten::log1p", "aten::special_log1p")
 def log1p(h, self):
     """What 1 + x rounds off comes back as a factor (Higham, Accuracy and Stability, problem 1.5)."""
     one = h.emit("Add", self, 1)
-    kept = h.emit("Sub", one, 1)
+    kept = h.emit("Min", h.emit("Sub", one, 1), LARGEST[self.type.dtype])  # infinity over itself is nan
     exact = h.emit("Mul", h.emit("Log", one), h.emit("Div", self, kept))
-    small = h.emit("Less", h.emit("Abs", self), 1)
-    fixed = h.emit("Where", small, h.emit("Where", h.emit("Equal", kept, 0), self, exact), h.emit("Log", one))
-    return fixed
+    return h.emit("Where", h.emit("Equal", kept, 0), self, exact)
 
 
 @op("aten::logaddexp")
