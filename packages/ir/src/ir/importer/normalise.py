@@ -13,7 +13,7 @@ from torch.fx import Node as FxNode
 
 from ir.dims import Expr
 from ir.errors import CaptureError
-from ir.graph import Graph, Node, Origin, Value, Weight
+from ir.graph import Graph, Node, Origin, Value, Weight, leaves
 from ir.importer.memory import TRAINING_FLAG, Memory, updates_statistics, writers
 from ir.importer.schema import DTYPES, OpSchema, op_schema, plain
 from ir.importer.symbols import Symbols
@@ -143,8 +143,9 @@ class Importer:
         for name in schema.floats & args.keys():
             if type(args[name]) is int:
                 args[name] = float(args[name])
-        for name in schema.tensors & args.keys():
-            if isinstance(args[name], bool | int | float):  # torch wraps numbers, in the results of a retrace above all
+        alone = not any(isinstance(a, Value) for a in leaves(args.values()))
+        for name in schema.tensors & args.keys() if alone else ():
+            if isinstance(args[name], bool | int | float):  # a retrace calls ops on numbers that torch would wrap
                 args[name] = self.scalar_tensor(args[name], f"{node.name}_{name}")
         if schema.op in IDENTITIES or schema.op in _DROPOUTS:
             same = self._identity(node, schema, args, fake)
