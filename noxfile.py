@@ -23,7 +23,7 @@ def install(session: nox.Session, *packages: str, extra: tuple[str, ...] = ()) -
 
 def run_tests(session: nox.Session, *folders: str) -> None:
     """pytest on two processes, from the root, so that tests/ is importable."""
-    session.run("python", "-m", "pytest", "-n", "2", *folders, *session.posargs)
+    session.run("python", "-m", "pytest", "-n", "2", "-m", "not slow", *folders, *session.posargs)
 
 
 @nox.session

@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 import torch
+
 from benchmarks import eager, export
 
 PAGE = """# Benchmarks

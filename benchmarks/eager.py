@@ -12,14 +12,15 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-import ir
 import torch
-from eager_backend import Eager
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+import ir
+from eager_backend import Eager
 from tests import zoo
 
 
@@ -74,6 +75,52 @@ def compare(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float) 
     )
 
 
+@dataclass(frozen=True)
+class Row:
+    """One subject: milliseconds of both, the ratio, seconds to lower the graph, the largest difference."""
+
+    name: str
+    ours: float
+    theirs: float
+    ratio: float
+    lower: float
+    error: float
+
+
+def rows(names: list[str], *, small: bool = False, optimize: bool = True, seconds: float = 4.0) -> Iterator[Row]:
+    """Measure subjects one by one, on one thread."""
+    torch.set_num_threads(1)
+    for name, model, args, kwargs, shapes in subjects(names, small):
+        graph = ir.capture(model, args, kwargs, dynamic_shapes=shapes)
+        module = graph.context.program.module(check_guards=False)
+        start = time.perf_counter()
+        program = ir.export(graph, target=Eager(optimize=optimize))
+        took = time.perf_counter() - start
+        with torch.inference_mode():
+            expected, actual = (pytree.tree_leaves(f(*args, **kwargs)) for f in (module, program))
+            error = max(float((a - e).abs().max()) for a, e in zip(actual, expected, strict=True) if _is_float(e))
+            mine, theirs, ratio = compare(
+                lambda p=program, a=args, k=kwargs: p(*a, **k),
+                lambda m=module, a=args, k=kwargs: m(*a, **k),
+                seconds,
+            )
+        yield Row(name, mine * 1e3, theirs * 1e3, ratio, took, error)
+
+
+def geometric_mean(ratios: list[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def table(names: list[str] | None = None, seconds: float = 6.0) -> str:
+    """The chain and the first models at full size, as Markdown."""
+    threads = torch.get_num_threads()
+    measured = list(rows(names or ["chain", *zoo.FIRST], seconds=seconds))
+    torch.set_num_threads(threads)
+    lines = ["| subject | ours ms | ep.module() ms | ratio | largest difference |", "|---|---|---|---|---|"]
+    lines += [f"| {r.name} | {r.ours:.3f} | {r.theirs:.3f} | **{r.ratio:.2f}** | {r.error:.1g} |" for r in measured]
+    return "\n".join([*lines, f"| geometric mean | | | **{geometric_mean([r.ratio for r in measured]):.2f}** | |"])
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser(description=__doc__)
@@ -82,26 +129,13 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true", help="optimize=False")
     parser.add_argument("--seconds", type=float, default=4.0, help="of measurement a subject")
     options = parser.parse_args()
-    torch.set_num_threads(1)
     ratios = []
     print(f"{'subject':24}{'ours ms':>10}{'module ms':>11}{'ratio':>8}{'lower s':>9}{'error':>10}")
-    for name, model, args, kwargs, shapes in subjects(options.names or ["chain", *zoo.NAMES], options.small):
-        graph = ir.capture(model, args, kwargs, dynamic_shapes=shapes)
-        module = graph.context.program.module(check_guards=False)
-        start = time.perf_counter()
-        program = ir.export(graph, target=Eager(optimize=not options.plain))
-        took = time.perf_counter() - start
-        with torch.inference_mode():
-            expected, actual = (pytree.tree_leaves(f(*args, **kwargs)) for f in (module, program))
-            error = max(float((a - e).abs().max()) for a, e in zip(actual, expected, strict=True) if _is_float(e))
-            mine, theirs, ratio = compare(
-                lambda p=program, a=args, k=kwargs: p(*a, **k),
-                lambda m=module, a=args, k=kwargs: m(*a, **k),
-                options.seconds,
-            )
-        ratios.append(ratio)
-        print(f"{name:24}{mine * 1e3:10.3f}{theirs * 1e3:11.3f}{ratio:8.3f}{took:9.2f}{error:10.2g}", flush=True)
-    print(f"{'geometric mean':24}{'':21}{math.exp(statistics.fmean(map(math.log, ratios))):8.3f}")
+    names = options.names or ["chain", *zoo.NAMES]
+    for r in rows(names, small=options.small, optimize=not options.plain, seconds=options.seconds):
+        ratios.append(r.ratio)
+        print(f"{r.name:24}{r.ours:10.3f}{r.theirs:11.3f}{r.ratio:8.3f}{r.lower:9.2f}{r.error:10.2g}", flush=True)
+    print(f"{'geometric mean':24}{'':21}{geometric_mean(ratios):8.3f}")
 
 
 def _is_float(x: Any) -> bool:

@@ -1,6 +1,6 @@
 """Export time from the same ExportedProgram, ours written to a file beside torch.onnx's in memory, and peak memory.
 
-    python -m benchmarks.export [model ...]
+python -m benchmarks.export [model ...]
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ir
 import torch
+
+import ir
 from tests.zoo import get
 
 MODELS = ("resnet50", "vit_b_16", "bert", "densenet121")
@@ -80,7 +81,10 @@ def _peak(gigabytes: float) -> None:
 def table(names: tuple[str, ...] = MODELS) -> str:
     """The tables as Markdown."""
     rows = [times(name) for name in names]
-    lines = ["| model | ours s, written | torch.onnx s | ratio | our nodes | torch.onnx nodes |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| model | ours s, written | torch.onnx s | ratio | our nodes | torch.onnx nodes |",
+        "|---|---|---|---|---|---|",
+    ]
     lines += [
         f"| {r['model']} | {r['ours']:.3f} | {r['torch.onnx']:.2f} | **{r['ratio']:.1f}** | {r['nodes']} "
         f"| {r['torch.onnx nodes']} |"

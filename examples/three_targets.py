@@ -11,11 +11,12 @@ import sys
 import time
 from pathlib import Path
 
-import ir
 import torch
 from rich.console import Console
 from rich.table import Table
 from transformers import BertConfig, BertModel
+
+import ir
 
 
 @ir.custom_op("demo::swish")

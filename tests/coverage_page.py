@@ -22,8 +22,8 @@ def page() -> str:
     lines = [
         "# Coverage",
         "",
-        "Cases of the op table (`tests/cases`) that run equal to torch on each target, at two sizes where a dimension is",
-        "dynamic; the rest are refused with the reason below. Written by `python -m tests.coverage_page`.",
+        "Cases of the op table (`tests/cases`) that run equal to torch on each target, at two sizes where a dimension",
+        "is dynamic; the rest are refused with the reason below. Written by `python -m tests.coverage_page`.",
         "",
         f"| family | cases | {' | '.join(LIMITS)} |",
         f"|---|---|{'---|' * len(LIMITS)}",

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-import ir
 import torch
+
+import ir
 from tests.cases import ALL, OTHER, TRACED, Case
 
 
@@ -91,7 +92,10 @@ def main() -> int:
         counts[status] += 1
         if status != "pass":
             lines = message.strip().splitlines()
-            print(f"{status:8} {case.name}: " + ((lines[-1] if status == "error" else lines[0])[:200] if options.q else message))
+            print(
+                f"{status:8} {case.name}: "
+                + ((lines[-1] if status == "error" else lines[0])[:200] if options.q else message)
+            )
             if options.x:
                 break
     print(f"{options.target}: {dict(counts)} in {time.time() - start:.0f} s")

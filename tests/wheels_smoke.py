@@ -1,7 +1,8 @@
-"""Run where only the wheels of ir and onnx_backend are installed: they export, and other targets say what to install."""
+"""Run where only the wheels of ir and onnx_backend are installed: other targets say what to install."""
+
+import torch
 
 import ir
-import torch
 
 model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
 x = torch.randn(2, 4)

@@ -76,9 +76,7 @@ class Counter(nn.Module):
 CASES = family(
     __name__,
     # maths of one tensor
-    *unary(
-        "abs neg sign sgn positive floor ceil trunc frac square exp exp2 expm1 erf erfc sigmoid i0 signbit"
-    ),
+    *unary("abs neg sign sgn positive floor ceil trunc frac square exp exp2 expm1 erf erfc sigmoid i0 signbit"),
     *unary("sin cos tan atan sinh cosh tanh asinh sinc deg2rad rad2deg reciprocal"),
     *unary("sqrt rsqrt log log2 log10 log1p lgamma digamma", f32("B", 3, positive=True)),
     *unary("asin acos atanh erfinv", f32("B", 3, low=-0.9, high=0.9)),
@@ -248,9 +246,7 @@ CASES = family(
     row("shifts", lambda x, y: (x << y, x >> y), i64("B", 3), i64("B", 3, low=0, high=5)),
     row("shift_scalar", lambda x: (x << 2, x >> 1), i32("B", 3)),
     row("isclose", lambda x, y: torch.isclose(x, y, rtol=0.5, atol=0.3), f32("B", 3), f32("B", 3)),
-    row(
-        "allclose_parts", lambda x, y: torch.isclose(x, y, equal_nan=True), f32(value=ODD), f32(value=ODD_TOO)
-    ),
+    row("allclose_parts", lambda x, y: torch.isclose(x, y, equal_nan=True), f32(value=ODD), f32(value=ODD_TOO)),
     row(
         "isnan_isinf",
         lambda x: (x.isnan(), x.isinf(), x.isfinite(), x.isposinf(), x.isneginf()),

@@ -116,9 +116,7 @@ CASES = family(
     row("diagonal_scatter", lambda x, v: x.diagonal_scatter(v), f32(3, 3), f32(3)),
     row("scatter", lambda x, i, v: x.scatter(1, i, v), f32(2, 4), ROWS, f32(2, 3)),
     row("scatter_value", lambda x, i: x.scatter(1, i, 2.5), f32("B", 5), i64("B", 2, low=0, high=5)),
-    row(
-        "scatter_dim_0", lambda x, i, v: x.scatter(0, i, v), f32(4, 2), i64(value=[[3, 0], [1, 2]]), f32(3, 2)
-    ),
+    row("scatter_dim_0", lambda x, i, v: x.scatter(0, i, v), f32(4, 2), i64(value=[[3, 0], [1, 2]]), f32(3, 2)),
     row(
         "scatter_add",
         lambda x, i, v: x.scatter_add(1, i, v),

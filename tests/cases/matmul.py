@@ -53,9 +53,7 @@ CASES = family(
     row("addmm_column", lambda c, x, y: torch.addmm(c, x, y), f32("B", 1), f32("B", 3), f32(3, 4)),
     row("addmm_beta_zero", lambda c, x, y: torch.addmm(c, x, y, beta=0), f32(4), f32("B", 3), f32(3, 4)),
     row("addmv", lambda c, x, y: torch.addmv(c, x, y, beta=2, alpha=3), f32("B"), f32("B", 3), f32(3)),
-    row(
-        "addbmm", lambda c, x, y: torch.addbmm(c, x, y, alpha=0.5), f32(2, 4), f32("B", 2, 3), f32("B", 3, 4)
-    ),
+    row("addbmm", lambda c, x, y: torch.addbmm(c, x, y, alpha=0.5), f32(2, 4), f32("B", 2, 3), f32("B", 3, 4)),
     row("addr", lambda c, x, y: torch.addr(c, x, y, beta=2), f32("B", 4), f32("B"), f32(4)),
     row("baddbmm", lambda c, x, y: torch.baddbmm(c, x, y), f32("B", 1, 4), f32("B", 2, 3), f32("B", 3, 4)),
     row(
@@ -68,9 +66,7 @@ CASES = family(
     row("linear_1d", lambda x, w, b: F.linear(x, w, b), f32(3), f32(4, 3), f32(4)),
     row("linear_4d", lambda x, w, b: F.linear(x, w, b), f32("B", 2, "S", 3), f32(4, 3), f32(4)),
     mod("linear_module", lambda: nn.Linear(3, 4), f32("B", "S", 3)),
-    mod(
-        "linear_square", lambda: nn.Linear(3, 3), f32("B", 3)
-    ),  # a forgotten transpose would not fail on shape
+    mod("linear_square", lambda: nn.Linear(3, 3), f32("B", 3)),  # a forgotten transpose would not fail on shape
     mod("linear_f16", lambda: nn.Linear(3, 4).half(), f16("B", 3)),
     mod("bilinear", lambda: nn.Bilinear(3, 4, 2), f32("B", 3), f32("B", 4)),
     mod("mlp", lambda: nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)), f32("B", 3)),

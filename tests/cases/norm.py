@@ -69,9 +69,7 @@ CASES = family(
     row("softmax_dynamic", lambda x: x.softmax(0), f32("S", 3)),
     row("softmax_dtype", lambda x: F.softmax(x, -1, dtype=torch.float32), f16("B", 5)),
     row("softmax_int_dtype", lambda x: F.softmax(x, -1, dtype=torch.float64), i64("B", 5)),
-    row(
-        "softmax_large", lambda x: F.softmax(x, -1), f32(value=[[1000.0, 1001.0], [-inf, 0.0], [-1e9, -1e9]])
-    ),
+    row("softmax_large", lambda x: F.softmax(x, -1), f32(value=[[1000.0, 1001.0], [-inf, 0.0], [-1e9, -1e9]])),
     row("softmax_scalar", lambda x: F.softmax(x, 0), f32()),
     row("softmax_bf16", lambda x: x.softmax(-1), bf16("B", 5)),
     row("log_softmax", lambda x: F.log_softmax(x, 1), f32("B", 5)),
@@ -116,9 +114,7 @@ CASES = family(
     row("l1_sum", lambda x, y: F.l1_loss(x, y, reduction="sum"), f32("B", 3), f32("B", 3)),
     row("smooth_l1", lambda x, y: F.smooth_l1_loss(x, y, beta=0.5), f32("B", 3), f32("B", 3)),
     row("huber", lambda x, y: F.huber_loss(x, y, delta=0.7), f32("B", 3), f32("B", 3)),
-    row(
-        "bce", lambda x, y: F.binary_cross_entropy(x, y), f32("B", 3, low=0.1, high=0.9), f32("B", 3, high=1)
-    ),
+    row("bce", lambda x, y: F.binary_cross_entropy(x, y), f32("B", 3, low=0.1, high=0.9), f32("B", 3, high=1)),
     row(
         "bce_with_logits",
         lambda x, y: F.binary_cross_entropy_with_logits(x, y),

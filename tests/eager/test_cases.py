@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import ir
 import pytest
 import torch
-from eager_backend import Eager
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+import ir
+from eager_backend import Eager
 from tests.cases import ALL, OTHER, TRACED, Case
-
-LIMITS: dict[str, str] = {
-    "control/associative_scan": "capture: torch.export leaves torch.vmap's own calls in the graph",
-}
+from tests.eager.limits import LIMITS
 
 
 def assert_same(actual: Any, expected: Any) -> None:

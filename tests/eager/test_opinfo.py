@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-import ir
 import pytest
 import torch
-from eager_backend import Eager
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
+
+import ir
+from eager_backend import Eager
 
 from .test_cases import assert_same
 

@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import eager_backend
-import ir
 import pytest
 import torch
-from eager_backend import Eager
 from torch import Tensor, nn
+
+import eager_backend
+import ir
+from eager_backend import Eager
 
 from .test_cases import assert_same
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ir
 import pytest
 import torch
 from torch import Tensor, nn
+
+import ir
 
 TARGETS = ("onnx", "nnef", "eager")
 

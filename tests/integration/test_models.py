@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.zoo import FIRST
 from tests.zoo.sweep import TARGETS, check
 

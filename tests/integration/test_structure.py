@@ -110,6 +110,7 @@ def test_files_can_be_read_in_one_sitting(package):
 def test_handlers_bind_to_the_schemas(package):
     """A handler's parameters are arguments of the op; one without a default is in every overload that it serves."""
     import torch
+
     from ir.importer.schema import op_schema, packet_of
 
     registry = importlib.import_module(f"{package}.registry").load()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+
 from ir.graph import Graph, Value, map_arg
 from ir.importer.schema import TORCH_DTYPES, overload_of
 from ir.types import DType

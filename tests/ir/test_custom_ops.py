@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ir
 import pytest
 import torch
 from torch import Tensor
+
+import ir
 
 
 @ir.custom_op("tests::swish")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from ir import dims
 from ir.dims import Expr, ceildiv, evaluate, floordiv, maximum, minimum, mod, quotient, solve, substitute, symbol
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ir
 import pytest
 import torch
 from torch import nn
 
+import ir
 from tests.ir.toy import Toy
 
 

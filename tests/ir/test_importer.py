@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import ir
 import pytest
 import torch
+from torch import Tensor, nn
+
+import ir
 from ir.graph import Value
 from tests.ir.interpret import run
-from torch import Tensor, nn
 
 
 def capture(fn, *args, **options):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ir
 import pytest
 import torch
+from torch import nn
+
+import ir
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.promote import promote
 from tests.ir.interpret import run
-from torch import nn
 
 
 def same(graph, other, *inputs):

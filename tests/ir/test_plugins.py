@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
-import ir
 import pytest
+
+import ir
 from ir import plugins
 from ir.registry import registry
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-import ir
 import pytest
 import torch
+
+import ir
 from ir.graph import Value
 from ir.importer.schema import DTYPES
 from ir.passes.promote import promote, promote_types, result_type

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import ir
 import pytest
+
+import ir
 from ir.registry import Registry, loading
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import ir
 import pytest
 import torch
 from torch import nn
+
+import ir
 
 GOLDENS = Path(__file__).parent / "goldens"
 

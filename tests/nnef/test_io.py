@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from nnef_backend import archive, dat, khronos, runtime
 from nnef_backend.document import (
     Document,
@@ -66,9 +67,7 @@ def unary(operation: str, shape: list, dtype: str = "float32", **attributes: obj
 def weighted(count: int = 3) -> Document:
     document = Document(inputs=["x"], outputs=["y"])
     document.operations.append(Operation(("x",), "external", (), {"shape": [2, count]}, dtype="scalar"))
-    document.variable(
-        "w", "block/weight", [2, count], np.arange(2.0 * count, dtype=np.float32).reshape(2, count)
-    )
+    document.variable("w", "block/weight", [2, count], np.arange(2.0 * count, dtype=np.float32).reshape(2, count))
     document.operations.append(Operation(("y",), "add", ("x", "w")))
     return document
 
@@ -80,9 +79,7 @@ def test_text_of_a_document() -> None:
     body = (Operation(("y",), "mul", ("x", "k")),)
     document = Document(
         extensions=["tract_registry tract_core", "tract_symbol S"],
-        fragments=[
-            Fragment("scaled", (Parameter("x"), Parameter("k", "scalar", 2.0)), (Parameter("y"),), body)
-        ],
+        fragments=[Fragment("scaled", (Parameter("x"), Parameter("k", "scalar", 2.0)), (Parameter("y"),), body)],
         inputs=["x"],
         outputs=["y", "z"],
         operations=[
@@ -168,9 +165,7 @@ def test_names_are_checked() -> None:
 
 
 def test_fragments_of_a_file(tmp_path: Path, worker: runtime.Worker) -> None:
-    text = (
-        "# fragment fake() -> () {}\nfragment a(x: tensor<scalar>) -> (y: tensor<scalar>) { y = neg(x); }\n"
-    )
+    text = "# fragment fake() -> () {}\nfragment a(x: tensor<scalar>) -> (y: tensor<scalar>) { y = neg(x); }\n"
     found = fragments_from_text(
         text + "fragment b(x: tensor<scalar>) -> (y: tensor<scalar>)\n{ y = a(a(x)); }  # end\n"
     )
@@ -190,9 +185,7 @@ def test_fragments_of_a_file(tmp_path: Path, worker: runtime.Worker) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 0)])
-def test_tensor_files_in_tract(
-    tmp_path: Path, worker: runtime.Worker, dtype: str, shape: tuple[int, ...]
-) -> None:
+def test_tensor_files_in_tract(tmp_path: Path, worker: runtime.Worker, dtype: str, shape: tuple[int, ...]) -> None:
     values = (np.arange(np.prod(shape, dtype=int)).reshape(shape) - 1).astype(dtype)
     document = Document(outputs=["y"])
     document.variable("y", "w", shape, values)
@@ -271,9 +264,7 @@ def test_archives_are_deterministic(tmp_path: Path, name: str) -> None:
     first, second = weighted(), weighted()
     first.tensors["a"] = np.zeros(1, np.float32)
     second.tensors = {"a": first.tensors["a"], **second.tensors}
-    paths = [
-        archive.write(document, tmp_path / folder / name) for folder, document in zip("ab", (first, second))
-    ]
+    paths = [archive.write(document, tmp_path / folder / name) for folder, document in zip("ab", (first, second))]
     assert paths[0].read_bytes() == paths[1].read_bytes()
     with tarfile.open(paths[0]) as tar:
         assert [entry.name for entry in tar] == ["graph.nnef", "a.dat", "block/weight.dat"]
@@ -338,9 +329,7 @@ def test_foreign_archives_are_read_safely(tmp_path: Path, kind: bytes) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 0, 3), (4, 3)])
-def test_values_travel_unchanged(
-    tmp_path: Path, worker: runtime.Worker, dtype: str, shape: tuple[int, ...]
-) -> None:
+def test_values_travel_unchanged(tmp_path: Path, worker: runtime.Worker, dtype: str, shape: tuple[int, ...]) -> None:
     program = worker.load(archive.write(unary("copy", list(shape), dtype), tmp_path / "m"))
     values = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
     (found,) = program.run([values])

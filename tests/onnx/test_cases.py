@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.cases import ALL
 from tests.harness import check_case
 from tests.onnx.limits import LIMITS

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from ir.importer.fake_rules import dynamic
 from torch import nn
+
+from ir.importer.fake_rules import dynamic
 
 from . import torchvision_shim  # noqa: F401  (torchvision, timm and transformers import only after it)
 

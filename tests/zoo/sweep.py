@@ -15,8 +15,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import ir
 import torch
+
+import ir
 from tests.zoo import FIRST, NAMES, Model, get
 
 TARGETS = {"onnx": ".onnx", "nnef": ".nnef.tar", "eager": ".pt2"}
@@ -69,7 +70,13 @@ def main() -> int:
 
 def page(rows: list[list[str]], small: bool) -> str:
     """The table as Markdown, with what it was measured on."""
-    head = ["model", "target", "ops in the graph", "export s (from the captured graph, written)", "largest error / scale"]
+    head = [
+        "model",
+        "target",
+        "ops in the graph",
+        "export s (from the captured graph, written)",
+        "largest error / scale",
+    ]
     size = "small variants" if small else "full sizes"
     lines = [
         "# Models",

@@ -27,8 +27,7 @@ SCHEMAS = (
     f"roi_align({_REGIONS}, int sampling_ratio, bool aligned) -> Tensor",
     "qroi_align(Tensor input, Tensor rois, float input_scale, int input_zero_point, float rois_scale, "
     f"int rois_zero_point, {_POOLED}, int sampling_ratio, bool aligned) -> Tensor",
-    f"_roi_align_backward(Tensor grad, Tensor rois, {_POOLED}, {_SHAPE}, "
-    "int sampling_ratio, bool aligned) -> Tensor",
+    f"_roi_align_backward(Tensor grad, Tensor rois, {_POOLED}, {_SHAPE}, int sampling_ratio, bool aligned) -> Tensor",
     f"roi_pool({_REGIONS}) -> (Tensor, Tensor)",
     f"_roi_pool_backward(Tensor grad, Tensor rois, Tensor argmax, {_POOLED}, {_SHAPE}) -> Tensor",
     f"ps_roi_align({_REGIONS}, int sampling_ratio) -> (Tensor, Tensor)",

@@ -7,9 +7,10 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
+
 from ir.graph import Node
 from ir.importer.schema import overload_of
-from torch.utils import _pytree as pytree
 
 # The IR says these as text; a schema tells them from text that is text.
 _TEXT = {"Device", "Layout", "MemoryFormat"}

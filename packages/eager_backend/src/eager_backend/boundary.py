@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ir.graph import Graph
-from ir.importer.structure import Fixed
-from ir.types import DType
 from torch import Tensor
 
 from eager_backend.registry import named
 from eager_backend.steps import Slot, Step
+from ir.graph import Graph
+from ir.importer.structure import Fixed
+from ir.types import DType
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper

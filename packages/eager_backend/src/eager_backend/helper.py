@@ -9,11 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from ir.dims import Dim, Expr
-from ir.graph import Body, Graph, Value, Weight
-from ir.helper import OpHelper
-from ir.importer.schema import TORCH_DTYPES
-from ir.types import DType, TensorType
 from torch import Tensor
 
 from eager_backend import boundary
@@ -22,6 +17,11 @@ from eager_backend.passes import PASSES
 from eager_backend.program import Program
 from eager_backend.source import Source
 from eager_backend.steps import Block, Formula, Function, Names, Number, Slot, Step, map_leaves
+from ir.dims import Dim, Expr
+from ir.graph import Body, Graph, Value, Weight
+from ir.helper import OpHelper
+from ir.importer.schema import TORCH_DTYPES
+from ir.types import DType, TensorType
 
 if TYPE_CHECKING:
     from eager_backend.target import Eager

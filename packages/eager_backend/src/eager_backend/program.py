@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+
 from ir.graph import Graph
 
 _inference = torch.is_inference_mode_enabled

@@ -13,10 +13,10 @@ from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import Any
 
 import torch
-from ir import dims
 
 from eager_backend.registry import Kernel
 from eager_backend.steps import Block, Formula, Function, Names, Number, Slot, Step, leaves
+from ir import dims
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "truediv": "/", "pow": "**", "eq": "==",

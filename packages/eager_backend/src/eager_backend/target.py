@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from ir.errors import ExportError
-from ir.graph import Graph
-from ir.registry import Registry
-from ir.target import Runner, Target
 
 from eager_backend.helper import EagerHelper
 from eager_backend.program import Program
 from eager_backend.registry import load
+from ir.errors import ExportError
+from ir.graph import Graph
+from ir.registry import Registry
+from ir.target import Runner, Target
 
 
 class Eager(Target):

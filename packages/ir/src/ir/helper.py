@@ -105,10 +105,17 @@ class OpHelper(abc.ABC, Generic[V]):
         """The target's conversion of element types; handlers call `cast`."""
 
     def const(self, value: Any, dtype: DType | V | None = None) -> V:
-        """A constant from a Python number or list, in `dtype` or in the element type of another value."""
+        """A constant from a Python number or list, in `dtype` or in the element type of another value.
+
+        Integers wrap around, as in torch: -1 is the largest uint8.
+        """
         if dtype is not None and not isinstance(dtype, DType):
             dtype = dtype.type.dtype
-        return self.constant(np.asarray(value, dtype=numpy_dtype(dtype) if dtype else None))
+        if dtype is None:
+            return self.constant(np.asarray(value))
+        if dtype.is_integer and np.asarray(value).dtype.kind in "iu":
+            return self.constant(np.asarray(value).astype(numpy_dtype(dtype)))
+        return self.constant(np.asarray(value, numpy_dtype(dtype)))
 
     def tensor(self, x: Any, dtype: DType | V | None = None) -> V:
         """An operand as a tensor: a value is cast, a number becomes a constant, a size expression a 0-d tensor."""

@@ -209,9 +209,7 @@ def _check_replaceable(path: Path, kind: str) -> None:
         if path.is_symlink() or (path.exists() and not path.is_dir()):
             raise DocumentError(f"{path} is a file or a link; an NNEF directory cannot replace it")
         if path.is_dir() and any(path.iterdir()) and not (path / GRAPH).is_file():
-            raise DocumentError(
-                f"{path} holds files but no {GRAPH}; it is no NNEF directory and stays as it is"
-            )
+            raise DocumentError(f"{path} holds files but no {GRAPH}; it is no NNEF directory and stays as it is")
     elif path.is_dir():
         raise DocumentError(f"{path} is a directory; an archive cannot replace it")
 

@@ -48,9 +48,7 @@ def quantise_q4_0(array: np.ndarray) -> BlockQuantised:
         DocumentError: rank below 2, or rows that are no multiple of 32 elements long.
     """
     if array.ndim < 2 or math.prod(array.shape[1:]) % Q4_0_BLOCK:
-        raise DocumentError(
-            f"Q4_0 wants rank >= 2 and rows of a multiple of {Q4_0_BLOCK} elements, not {array.shape}"
-        )
+        raise DocumentError(f"Q4_0 wants rank >= 2 and rows of a multiple of {Q4_0_BLOCK} elements, not {array.shape}")
     values = np.ascontiguousarray(array, dtype=np.float32).reshape(-1, Q4_0_BLOCK)
     # The element of largest magnitude, with its sign, lands on -8: the one value whose opposite is missing.
     extremes = np.take_along_axis(values, np.abs(values).argmax(axis=1, keepdims=True), axis=1)
@@ -152,8 +150,7 @@ def _header(tensor: np.ndarray | BlockQuantised) -> bytes:
         raise DocumentError(f"an NNEF tensor file holds rank {MAX_RANK} at most, not {len(shape)}")
     if tensor.nbytes > MAX_BYTES or any(extent > MAX_BYTES for extent in shape):
         raise DocumentError(
-            f"an NNEF tensor file holds less than 4 GiB, not {tensor.nbytes} bytes (shape {shape}); "
-            "split the tensor"
+            f"an NNEF tensor file holds less than 4 GiB, not {tensor.nbytes} bytes (shape {shape}); split the tensor"
         )
     if isinstance(tensor, BlockQuantised):
         bits, item_type, vendor = MAX_BYTES, Q4_0_ITEM_TYPE, TRACT_VENDOR
@@ -163,6 +160,4 @@ def _header(tensor: np.ndarray | BlockQuantised) -> bytes:
             raise DocumentError(f"no NNEF tensor file holds {dtype}")
         bits, item_type, vendor = 8 * dtype.itemsize, ITEM_TYPES[dtype.kind], 0
     extents = [*shape, *[0] * (MAX_RANK - len(shape))]
-    return HEADER.pack(
-        MAGIC, 1, 0, _data_bytes(tensor), len(shape), *extents, bits, item_type, vendor, b"", b""
-    )
+    return HEADER.pack(MAGIC, 1, 0, _data_bytes(tensor), len(shape), *extents, bits, item_type, vendor, b"", b"")

@@ -63,9 +63,7 @@ class Expr(str):
 
 
 Literal: TypeAlias = "bool | int | float | str | Ref | Expr | Sequence[Literal]"
-TensorSource: TypeAlias = (
-    np.ndarray | BlockQuantised | Callable[[], np.ndarray] | Callable[[], BlockQuantised]
-)
+TensorSource: TypeAlias = np.ndarray | BlockQuantised | Callable[[], np.ndarray] | Callable[[], BlockQuantised]
 
 
 def is_identifier(name: str) -> bool:
@@ -301,9 +299,7 @@ class Document:
                 assigned.add(name)
         for name in (*self.inputs, *self.outputs):
             if name not in assigned:
-                raise DocumentError(
-                    f"no operation assigns {name!r}, which the graph names as an input or output"
-                )
+                raise DocumentError(f"no operation assigns {name!r}, which the graph names as an input or output")
         declared = [op.results[0] for op in self.operations if op.name in ("external", "tract_core_external")]
         if declared != self.inputs:
             # tract numbers its inputs by these statements, other readers by the graph's parameters.

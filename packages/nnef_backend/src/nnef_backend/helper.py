@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
 from ir.dims import Dim, Expr
 from ir.errors import RefusedError
-from ir.graph import Body, Graph, Value, Weight
+from ir.graph import Body, Graph, Node, Value, Weight
 from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
 from nnef_backend import document as doc
@@ -88,7 +88,7 @@ class NnefHelper(Verbs):
             attributes.setdefault("shape", list(shape))
         operator = self._operator(op, len(inputs), attributes)
         if operator.broadcasts:
-            inputs = self._operands(operator, inputs)
+            inputs = tuple(self._operands(operator, inputs))
         if operator.name in CONTRACTIONS or (op == "select" and all(x.fixed for x in inputs)):
             inputs = map_values(inputs, self._opaque)
         values = list(leaves(inputs))
@@ -208,7 +208,12 @@ class NnefHelper(Verbs):
         return scope.captured[id(x)][1]
 
     def bind(self, result: NnefValue, value: Value) -> NnefValue:
-        """The result under its name in the graph, if a step of this node made it."""
+        """The result under its name in the graph, if a step of this node made it.
+
+        What is known to have no elements needs no operation; tract aborts on some of them.
+        """
+        if 0 in value.type.shape and value.type.is_static:
+            return self.constant(np.zeros(value.type.shape, numpy_dtype(value.type.dtype)))
         fresh = any(r is result for s in self.scope.steps[-8:] for r in s.results)
         if fresh and result.name.startswith(doc.identifier(f"{self.node.name}_")):
             self.scope.names.discard(result.name)
@@ -240,7 +245,9 @@ class NnefHelper(Verbs):
         if dtype.is_integer:
             return f"tract_core_cast({int(array)}, to='{dtype.short}')"
         number = float(array)
-        if math.isnan(number) or float(np.float32(number)) != number:
+        with np.errstate(over="ignore"):
+            exact = float(np.float32(number)) == number  # never for NaN
+        if not exact:
             return None
         text = doc.float_text(float(str(array)))
         return text if dtype is DType.float32 else f"tract_core_cast({text}, to='{dtype.short}')"
@@ -319,8 +326,10 @@ class NnefHelper(Verbs):
         value, source = self.driver.symbol(name)
         if source.axis is not None:
             self.refuse(f"the size {name} depends on data")
-        return value if value.type.dtype in (DType.float64, DType.bool) else self.cast(
-            value, DType.float64 if value.type.dtype.is_float else DType.int64
+        return (
+            value
+            if value.type.dtype in (DType.float64, DType.bool)
+            else self.cast(value, DType.float64 if value.type.dtype.is_float else DType.int64)
         )
 
     # -- fragments -------------------------------------------------------------------------------------------------
@@ -355,7 +364,7 @@ class NnefHelper(Verbs):
         body: Callable[[list[NnefValue]], Sequence[NnefValue]],
     ) -> tuple[str, Fragment, list[tuple[NnefValue, NnefValue]]]:
         """A new fragment: its name, itself, and what it takes from outside as (outer value, parameter)."""
-        outer = self.node
+        outer = self.node  # type: ignore[has-type]
         with self.nested() as scope:
             scope.formals = [NnefValue(self.unique(n), t) for n, t in formals]
             scope.made.update((id(f), f) for f in scope.formals)

@@ -87,9 +87,7 @@ def _check_labels(graph: Any, folder: Path, path: str) -> None:
         label, shape = operation.attribs["label"], list(operation.attribs["shape"])
         file = folder / f"{label.lstrip('/')}.dat"
         if not file.is_file():
-            raise KhronosError(
-                f"{path}: no tensor file for the label {label!r}", model=path, operation="variable"
-            )
+            raise KhronosError(f"{path}: no tensor file for the label {label!r}", model=path, operation="variable")
         with file.open("rb") as stream:
             stored = nnef.read_tensor(stream).shape
         if list(stored) != shape:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from ir.dims import Dim, Expr, quotient
 from ir.types import DType
 
@@ -18,9 +19,7 @@ F32 = DType.float32
 WIDEST = 256  # beyond it a matrix costs more than reading at places
 
 
-def resize(
-    h: Any, x: Any, mode: str, factors: Sequence[float | None] | None, corners: bool = False
-) -> Any:
+def resize(h: Any, x: Any, mode: str, factors: Sequence[float | None] | None, corners: bool = False) -> Any:
     """`x` with its last axes resized to those of the result.
 
     Args:

@@ -84,9 +84,7 @@ class Program:
     def __init__(self, worker: Worker, path: str | Path, timeout: float | None = None) -> None:
         self.path = Path(path)
         self.timeout = timeout
-        self.input_names, self.output_names = signature(
-            archive.read_member(self.path, archive.GRAPH).decode()
-        )
+        self.input_names, self.output_names = signature(archive.read_member(self.path, archive.GRAPH).decode())
         self.input_facts: list[Fact] = []
         self.output_facts: list[Fact] = []
         self._worker = worker
@@ -225,7 +223,7 @@ class Worker:
             if self.alive:
                 return
             self.close()
-            self._stderr = tempfile.TemporaryFile()
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
             # As a script, and not as a module: the package around the file would bring torch with it.
             environment = {
                 **os.environ,
@@ -320,9 +318,7 @@ class Worker:
         except (EOFError, OSError) as error:
             if expired.is_set():
                 self.close()
-                raise TractTimeout(
-                    f"{doing} {path} in tract took more than {timeout} s", model=str(path)
-                ) from error
+                raise TractTimeout(f"{doing} {path} in tract took more than {timeout} s", model=str(path)) from error
             raise self._crash(process, path, doing) from None
         except BaseException:
             # An interrupted exchange leaves half a frame in a pipe.

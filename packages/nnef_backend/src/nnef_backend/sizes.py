@@ -10,7 +10,8 @@ from ir.dims import Dim, Expr
 from ir.types import DType
 
 if TYPE_CHECKING:
-    from nnef_backend.helper import NnefHelper, NnefValue
+    from nnef_backend.helper import NnefHelper
+    from nnef_backend.steps import NnefValue
 
 _ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "max", "min")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from ir.types import TensorType
 from nnef_backend import document as doc
 from nnef_backend.document import Operation
@@ -76,7 +77,6 @@ class Scope:
     captured: dict[int, tuple[NnefValue, NnefValue]] = field(default_factory=dict)  # outer value, parameter
     names: set[str] = field(default_factory=set)
     made: dict[int, NnefValue] = field(default_factory=dict)  # by id: what this scope can name
-    unsqueezed: dict[Any, NnefValue] = field(default_factory=dict)
     known: dict[Any, list[NnefValue]] = field(default_factory=dict)
 
     def add(self, step: Step) -> None:
@@ -89,6 +89,9 @@ class Scope:
 
         tract merges what is alike as well, and sometimes fails on it ("eval() called on a Dummy op").
         """
+        if step.op == "copy":  # two outputs may hold the same numbers
+            self.add(step)
+            return step.results
         same = self.known.setdefault(step.key(), step.results)
         if same is step.results:
             self.add(step)

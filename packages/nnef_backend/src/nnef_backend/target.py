@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from ir.errors import RuntimeFailure
 from ir.graph import Graph
 from ir.passes.fold_batch_norm import fold_batch_norm

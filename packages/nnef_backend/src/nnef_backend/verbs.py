@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from ir.dims import Dim, Expr
 from ir.helper import OpHelper, numpy_dtype
 from ir.passes.promote import promote_types
 from ir.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from nnef_backend.helper import NnefValue
+    from nnef_backend.steps import NnefValue
 
 
 class Verbs(OpHelper["NnefValue"]):
@@ -37,10 +38,7 @@ class Verbs(OpHelper["NnefValue"]):
             shape.insert(a, 1)
         if x.array is not None:
             return self.constant(x.array.reshape(shape))
-        key = id(x), tuple(axes)
-        if key not in self.scope.unsqueezed:
-            self.scope.unsqueezed[key] = self.emit("unsqueeze", x, axes=list(axes), shape=shape)
-        return self.scope.unsqueezed[key]
+        return self.emit("unsqueeze", x, axes=list(axes), shape=shape)
 
     def squeeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
         """`x` without these axes of size 1."""
@@ -122,10 +120,12 @@ class Verbs(OpHelper["NnefValue"]):
 
     def reduce(self, op: str, x: NnefValue, dims: int | Sequence[int] | None, keepdim: bool = False) -> NnefValue:
         """A reduction over axes, all for None or none; the axes stay as size 1 only with `keepdim`."""
+        if x.type.rank == 0:
+            return self._unreduced(op, x)
         axes = sorted(self.axes(dims, x))
         if op == "sum_reduce" and x.type.dtype is DType.int64 and axes:
             return self._long_sum(x, axes, keepdim)
-        made = self.emit(op, x, axes=axes) if axes else self._unreduced(op, x)
+        made = self.emit(op, x, axes=axes)
         return made if keepdim else self.squeeze(made, axes)
 
     def _long_sum(self, x: NnefValue, axes: Sequence[int], keepdim: bool) -> NnefValue:
@@ -136,9 +136,7 @@ class Verbs(OpHelper["NnefValue"]):
         made = self.contract([x], [letters], "".join(letters[i] for i in kept), shape)
         return self.unsqueeze(made, list(axes)) if keepdim else made
 
-    def contract(
-        self, xs: Sequence[NnefValue], terms: Sequence[str], result: str, shape: Sequence[Dim]
-    ) -> NnefValue:
+    def contract(self, xs: Sequence[NnefValue], terms: Sequence[str], result: str, shape: Sequence[Dim]) -> NnefValue:
         """An einsum; where one operand is summed up to nothing, tract would hand it on as it is."""
         acc = xs[0].type.dtype
         if len(xs) == 1 and not result:
@@ -148,7 +146,7 @@ class Verbs(OpHelper["NnefValue"]):
 
     def _unreduced(self, op: str, x: NnefValue) -> NnefValue:
         """A reduction of a 0-d tensor, which has no axis."""
-        return self.squeeze(self.emit(op, self.unsqueeze(x, [0]), axes=[0]), [0])
+        return self.reduce(op, self.unsqueeze(x, [0]), 0)
 
     def floating(self, x: NnefValue) -> NnefValue:
         """`x` as what torch computes with: halves in f32, all else as it is."""

@@ -115,9 +115,7 @@ class Models:
         self._tract = tract
         self._runnables: dict[int, Any] = {}
 
-    def handle(
-        self, request: dict[str, Any], arrays: list[np.ndarray]
-    ) -> tuple[dict[str, Any], list[np.ndarray]]:
+    def handle(self, request: dict[str, Any], arrays: list[np.ndarray]) -> tuple[dict[str, Any], list[np.ndarray]]:
         """Do one request; an exception is the answer "failed"."""
         for number in request.get("drop", ()):
             self._runnables.pop(number, None)

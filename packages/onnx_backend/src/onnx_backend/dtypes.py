@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx_ir
+
 from ir.types import DType
 
 _NAMES = {

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from ir.types import DType
-from onnx_backend.dtypes import FROM_SCHEMA
+from onnx_backend.dtypes import FROM_SCHEMA, TO_ONNX
 from onnx_backend.schema import op_schema
 
 TABLE = Path(__file__).with_name("kernels.json")
@@ -42,7 +42,7 @@ def _table() -> Mapping[str, list[tuple[int, str, str]]]:
     return json.loads(TABLE.read_text())
 
 
-@lru_cache(maxsize=None)
+@cache
 def gaps(op: str, opset: int) -> Mapping[str, frozenset[DType]]:
     """Type variable -> the element types without a kernel, for an op at an opset."""
     found = {}
@@ -52,13 +52,13 @@ def gaps(op: str, opset: int) -> Mapping[str, frozenset[DType]]:
     return found
 
 
-@lru_cache(maxsize=None)
+@cache
 def runs(op: str, opset: int) -> bool:
     """True unless onnxruntime knows the op at this opset and has no kernel of any type for it."""
     return ABSENT not in gaps(op, opset)
 
 
-@lru_cache(maxsize=None)
+@cache
 def work_type(op: str, opset: int, variable: str, dtype: DType) -> DType:
     """The type to compute in: `dtype` itself where it is allowed and has a kernel, or where nothing else has."""
     schema = op_schema(op, opset)
@@ -104,16 +104,16 @@ def _gaps_at(op: str, opset: int, kernels: list[Any]) -> dict[str, str]:
     schema = op_schema(op, opset)
     if schema is None:
         return {}
-    raw = onnx.defs.get_schema(op, opset)
-    fitting = [k for k in kernels if _fits(*k.version_range, raw.since_version)]
+    raw: Any = onnx.defs.get_schema(op, opset)
+    fitting = [k for k in kernels if _fits(k.version_range[0], k.version_range[1], raw.since_version)]
     found: dict[str, str] = {}
     has_body = raw.has_function or raw.has_context_dependent_function
     if not fitting and not has_body:
         return {} if op == "Constant" else {ABSENT: "all"}
     for formal in schema.inputs:
         has = {FROM_SCHEMA.get(t) for k in fitting for t in k.type_constraints.get(formal.variable, ())} - {None}
-        if not fitting:
-            has = set(formal.allowed) - {DType.bfloat16}  # its body is run, and lacks what most ops lack
+        if not fitting:  # its body is run, which lacks kernels of its own
+            has = {d for d in formal.allowed if _loads(op, opset, d)}
         if not has:
             continue
         lacking = {d for d in formal.allowed - has if not d.is_complex and d.bits >= 8 and "8_e" not in d.name}
@@ -121,6 +121,28 @@ def _gaps_at(op: str, opset: int, kernels: list[Any]) -> dict[str, str]:
             lacking.discard(DType.float16)
         found[formal.variable] = " ".join(sorted(d.short for d in lacking))
     return found
+
+
+def _loads(op: str, opset: int, dtype: DType) -> bool:
+    """True if onnxruntime loads the op with all inputs of this type; True where it takes more than that to tell."""
+    import onnxruntime
+    from onnx import helper
+
+    schema = op_schema(op, opset)
+    assert schema is not None
+    formals = schema.inputs[: schema.min_inputs]
+    if schema.required or any(f.variable != formals[0].variable for f in (*formals, *schema.outputs)):
+        return dtype is not DType.bfloat16
+    inputs = [helper.make_tensor_value_info(f"x{i}", int(TO_ONNX[dtype]), [2, 2]) for i in range(len(formals))]
+    output = helper.make_tensor_value_info("y", int(TO_ONNX[dtype]), None)
+    node = helper.make_node(op, [i.name for i in inputs], ["y"])
+    model = helper.make_model(helper.make_graph([node], "g", inputs, [output]), ir_version=8)
+    model.opset_import[0].version = opset
+    try:
+        onnxruntime.InferenceSession(model.SerializeToString())
+    except Exception:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
 from ir.dims import Expr, quotient
 from ir.helper import numpy_dtype
 from ir.types import DType
@@ -42,30 +43,35 @@ def nearest(h: Any, x: Any, factors: Factors, exact: bool) -> Any:
         return _emit(h, x, whole, {
             "mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor",
         })  # fmt: skip
+    copies = len(old) == 2 and not exact  # the kernel for images copies an axis of the same size, whatever the factor
     for i, (o, n) in enumerate(zip(old, new, strict=True)):
-        if o != n or (factors and factors[i] != 1):
-            x = h.emit("Gather", x, _neighbours(h, o, n, factors[i] if factors else None, exact), axis=2 + i)
+        if o != n or not (copies or factors is None or factors[i] == 1):
+            factor = factors[i] if factors else None
+            x = h.emit("Gather", x, _neighbours(h, o, n, factor, exact, copies), axis=2 + i)
     return x
 
 
-def _neighbours(h: Any, old: Any, new: Any, factor: float | None, exact: bool) -> Any:
+def _neighbours(h: Any, old: Any, new: Any, factor: float | None, exact: bool, copies: bool) -> Any:
     """Where each result comes from, in float32 as torch computes it.
 
     Source: aten/src/ATen/native/UpSample.h, nearest_neighbor_compute_source_index.
     """
-    half = np.float32(0.5 if exact else 0)
+    half: Any = np.float32(0.5 if exact else 0)
     if isinstance(old, int) and isinstance(new, int):
         scale = np.float32(1.0 / factor) if factor else np.float32(old) / np.float32(new)
         index = np.floor((np.arange(new, dtype=np.float32) + half) * scale).astype(np.int64)
         return h.constant(np.minimum(index, old - 1))
-    places = _scaled(h, old, new, factor, half, 0)
+    places = _scaled(h, old, new, factor, half, 0, copies)
     return h.emit("Min", h.cast(h.emit("Floor", places), DType.int64), h.emit("Sub", h.size(old), 1))
 
 
-def _scaled(h: Any, old: Any, new: Any, factor: float | None, before: float, after: float) -> Any:
-    """`(place + before) * scale - after` of each result, in float32."""
+def _scaled(h: Any, old: Any, new: Any, factor: float | None, before: float, after: float, copies: bool) -> Any:
+    """`(place + before) * scale - after` of each result, in float32; `copies` takes an unchanged size for scale 1."""
     f32 = DType.float32
     scale = h.const(1.0 / factor, f32) if factor else h.emit("Div", h.tensor(old, f32), h.tensor(new, f32))
+    if factor and copies and 1 < factor < 2:
+        same = h.emit("Equal", h.tensor(old, DType.int64), h.tensor(new, DType.int64))
+        scale = h.emit("Where", same, h.const(1, f32), scale)
     places = h.cast(h.steps(new), f32)
     places = h.emit("Add", places, before) if before else places
     places = h.emit("Mul", places, scale)
@@ -81,7 +87,7 @@ def _resize(h: Any, x: Any, factors: Factors, align_corners: bool, taps: Taps, *
     """Given factors place the samples, the sizes do otherwise; with align_corners they do in any case."""
     old, new = x.type.shape[2:], h.out.shape[2:]
     factors = None if align_corners else factors
-    if _sayable(old, new, factors):
+    if _sayable(old, factors, taps is not _cubic_taps):
         place = "align_corners" if align_corners else "half_pixel"
         return _emit(h, x, factors, {**attributes, "coordinate_transformation_mode": place})
     if not any(isinstance(d, Expr) for d in (*old, *new)):
@@ -96,12 +102,12 @@ def _antialias(h: Any, x: Any, factors: Factors, align_corners: bool, kernel: An
         return _filter_taps(old, new, scale, kernel)
 
     old, new = x.type.shape[2:], h.out.shape[2:]
-    static = not any(isinstance(d, Expr) for d in (*old, *new))
-    if static and (h.opset < 18 or align_corners or not _sayable(old, new, factors)):
-        return _by_taps(h, x, factors, align_corners, taps)
-    if align_corners or h.opset < 18:
-        h.refuse("antialias over a dynamic size needs Resize of opset 18, without align_corners")
-    return _resize(h, x, factors, align_corners, taps, antialias=1, exclude_outside=1, **attributes)
+    native = h.opset >= 18 and not align_corners
+    if native and _sayable(old, factors, True):
+        return _resize(h, x, factors, align_corners, taps, antialias=1, exclude_outside=1, **attributes)
+    if any(isinstance(d, Expr) for d in (*old, *new)):
+        h.refuse("antialias over a dynamic size, other than by Resize of opset 18")
+    return _by_taps(h, x, factors, align_corners, taps)
 
 
 def _emit(h: Any, x: Any, factors: Factors, attributes: dict[str, Any]) -> Any:
@@ -115,17 +121,17 @@ def _emit(h: Any, x: Any, factors: Factors, attributes: dict[str, Any]) -> Any:
     return h.emit("Resize", x, None, None, list(new), shape=new, **attributes)
 
 
-def _sayable(old: Sequence[Any], new: Sequence[Any], factors: Factors) -> bool:
+def _sayable(old: Sequence[Any], factors: Factors, copies: bool) -> bool:
     """True if Resize with these factors is right.
 
-    Its float32 must give the same sizes as torch's float64, and where an axis keeps its size onnxruntime takes the
-    factor for 1.
+    Its float32 must give the same sizes as torch's float64. And where a factor leaves a size as it was, torch copies
+    that axis (all but cubic do), while Resize still follows the factor.
     """
     for o, f in zip(old, factors or (), strict=False):
         sizes = np.arange(1, 4097) if isinstance(o, Expr) else np.array([o])
         wanted = np.floor(sizes * np.float64(f)).astype(np.int64)
         rounded = np.floor(sizes.astype(np.float32) * np.float32(f)).astype(np.int64)
-        if (rounded != wanted).any() or (f != 1 and ((wanted == sizes) & (sizes > 1)).any()):
+        if (rounded != wanted).any() or (copies and f != 1 and ((wanted == sizes) & (sizes > 1)).any()):
             return False
     return True
 
@@ -137,7 +143,7 @@ def _by_taps(h: Any, x: Any, factors: Factors, align: bool, taps: Taps) -> Any:
     """Axis by axis, with constant indices and weights."""
     for i, (old, new) in enumerate(zip(x.type.shape[2:], h.out.shape[2:], strict=True)):
         factor = factors[i] if factors else None
-        if old == new and factor in (None, 1):
+        if old == new and (taps is not _cubic_taps or factor in (None, 1)):
             continue
         scale = _scale(old, new, factor, align)
         index, weight = taps(old, new, scale, align)
@@ -200,7 +206,7 @@ def _keys(x: np.ndarray, a: float = -0.5) -> np.ndarray:
 def _linear_by_taps(h: Any, x: Any, factors: Factors) -> Any:
     """Two neighbours an axis, at places that are only known at run time."""
     for i, (old, new) in enumerate(zip(x.type.shape[2:], h.out.shape[2:], strict=True)):
-        places = h.emit("Max", _scaled(h, old, new, factors[i] if factors else None, 0.5, 0.5), 0)
+        places = h.emit("Max", _scaled(h, old, new, factors[i] if factors else None, 0.5, 0.5, True), 0)
         first = h.emit("Floor", places)
         part = h.cast(h.emit("Sub", places, first), x.type.dtype)
         end = h.emit("Sub", h.size(old), 1)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import onnx.defs
+
 from ir.types import DType
 from onnx_backend.dtypes import FROM_SCHEMA
 
@@ -46,7 +47,7 @@ class OpSchema:
         return self.outputs[min(index, len(self.outputs) - 1)]
 
 
-@lru_cache(maxsize=None)
+@cache
 def op_schema(op: str, opset: int, domain: str = "") -> OpSchema | None:
     """The schema of an op as of an opset, or None where ONNX has none."""
     try:
@@ -67,7 +68,7 @@ def op_schema(op: str, opset: int, domain: str = "") -> OpSchema | None:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def first_opset(op: str, domain: str = "") -> int | None:
     """The lowest opset that has the op, or None."""
     return next((v for v in range(1, onnx.defs.onnx_opset_version() + 1) if op_schema(op, v, domain)), None)

@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx.defs
 import onnx_ir
+
 from ir.errors import RuntimeFailure
 from ir.graph import Graph
 from ir.passes.fold_batch_norm import fold_batch_norm
@@ -88,18 +89,21 @@ class OnnxProgram:
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """The results in the order of the graph's outputs and updates."""
+        import torch
         from onnxruntime import OrtValue
         from onnxruntime.capi.onnxruntime_pybind11_state import OrtValue as COrtValue
-
-        import torch
 
         feeds = {}
         for name, tensor in zip(self.inputs, inputs, strict=True):
             t = tensor.detach().cpu().contiguous()
-            if t.dtype == torch.bool or t.numel() == 0 or t.dim() == 0:
+            direct = t.dtype != torch.bool and t.numel() and t.dim()  # what onnxruntime's dlpack import takes
+            if t.dtype == torch.bfloat16 and not direct:
+                bits = t.view(torch.int16).numpy()
+                feeds[name] = OrtValue.ortvalue_from_numpy_with_onnx_type(bits, onnx_ir.DataType.BFLOAT16)._ortvalue
+            elif not direct:
                 feeds[name] = OrtValue.ortvalue_from_numpy(t.numpy())._ortvalue
             else:
-                feeds[name] = COrtValue.from_dlpack(torch.utils.dlpack.to_dlpack(t), False)
+                feeds[name] = COrtValue.from_dlpack(t.__dlpack__(), False)
         try:
             results = self.session._sess.run_with_ort_values(feeds, self.outputs, None)
         except Exception as error:
@@ -111,7 +115,7 @@ def _tensor(value: Any) -> Any:
     import torch
 
     if value.element_type() == onnx_ir.DataType.BFLOAT16:
-        return torch.from_dlpack(value.to_dlpack()).clone()
+        return torch.utils.dlpack.from_dlpack(value.to_dlpack()).clone()
     return torch.from_numpy(value.numpy().copy() if value.numpy().ndim else value.numpy())
 
 

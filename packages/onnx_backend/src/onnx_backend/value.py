@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir
+
 from ir.types import TensorType
 
 
@@ -21,6 +22,11 @@ class OnnxValue:
     @property
     def name(self) -> str:
         return self.value.name or ""
+
+    def made_by(self, op: str) -> onnx_ir.Node | None:
+        """The node that makes it, if that is of this op."""
+        producer = self.value.producer()
+        return producer if producer is not None and producer.op_type == op else None
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.type}"

@@ -7,23 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
 from ir import dims as d
 from ir.dims import Dim, Expr
-from ir.helper import OpHelper, numpy_dtype
 from ir.types import DType
 from onnx_backend.kernels import work_type
 from onnx_backend.schema import op_schema
+from onnx_backend.sizes import Sizes
 from onnx_backend.value import OnnxValue
 
 
-class Verbs(OpHelper[OnnxValue]):
+class Verbs(Sizes):
     """Everything here is said with `emit`, `sizes` and constants."""
-
-    opset: int
-
-    @abc.abstractmethod
-    def sizes(self, dims: Sequence[Dim]) -> OnnxValue:
-        """Dimensions as one int64 tensor of shape [n]."""
 
     @abc.abstractmethod
     def graph_of(self, name: str, formals: Sequence[OnnxValue], results: Callable[..., Sequence[OnnxValue]]) -> Any:
@@ -43,7 +38,7 @@ class Verbs(OpHelper[OnnxValue]):
         if 0 in shape:  # where ONNX reads 0 as "copy"; there is nothing to reshape
             return self.full(shape, 0, x.type.dtype)
         dims = _reshape_dims(x.type.shape, shape)
-        if x.before is not None and x.value.producer().op_type == "Reshape":
+        if x.before is not None and x.made_by("Reshape") is not None:
             if x.before.type.shape == shape:
                 return x.before
             direct = _reshape_dims(x.before.type.shape, shape)
@@ -72,8 +67,9 @@ class Verbs(OpHelper[OnnxValue]):
     def transpose(self, x: OnnxValue, perm: Sequence[int]) -> OnnxValue:
         """`x` with its axes permuted; of two permutations in a row one is left."""
         perm = list(perm)
-        if x.before is not None and x.value.producer().op_type == "Transpose":
-            first = x.value.producer().attributes["perm"].as_ints()
+        earlier = x.made_by("Transpose")
+        if x.before is not None and earlier is not None:
+            first = earlier.attributes["perm"].as_ints()
             x, perm = x.before, [first[p] for p in perm]
         if perm == list(range(len(perm))):
             return x
@@ -194,9 +190,7 @@ class Verbs(OpHelper[OnnxValue]):
 
 def _reshape_dims(old: Sequence[Dim], new: Sequence[Dim]) -> list[Dim]:
     """The operand of Reshape: 0 copies a dimension that stays in place, -1 is the last that nothing else tells."""
-    dims: list[Dim] = [
-        0 if isinstance(s, Expr) and i < len(old) and old[i] == s else s for i, s in enumerate(new)
-    ]
+    dims: list[Dim] = [0 if isinstance(s, Expr) and i < len(old) and old[i] == s else s for i, s in enumerate(new)]
     unknown = [i for i, s in enumerate(dims) if isinstance(s, Expr)]
     if unknown:
         dims[max(unknown, key=lambda i: (new[i].as_symbol is None, i))] = -1

@@ -25,7 +25,7 @@ def write_embedded(model: onnx_ir.Model, path: Path) -> None:
         OSError: the disk refused.
     """
     initializers = model.graph.initializers
-    held = list(initializers.values())
+    held: list[Any] = list(initializers.values())
     tensors = [v.const_value for v in held]
     initializers.clear()
     try:

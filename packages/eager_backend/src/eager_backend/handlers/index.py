@@ -1,9 +1,9 @@
 """Reads and writes at indices."""
 
 import torch
-from ir.types import DType
 
 from eager_backend.registry import Kernel, register, rows
+from ir.types import DType
 
 VF, Tensor = torch._C._VariableFunctions, torch.Tensor
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from ir.types import DType
 from torch import Tensor
 
 from eager_backend.registry import named
 from eager_backend.steps import Block, Slot, Step
+from ir.types import DType
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper

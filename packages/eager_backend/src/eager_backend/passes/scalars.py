@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from ir.types import DType
 
 from eager_backend.steps import Block, Slot, Step
+from ir.types import DType
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper

@@ -11,7 +11,6 @@ import math
 
 from ir.dims import quotient
 from ir.types import DType
-
 from nnef_backend.registry import register as op
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ir.dims import Expr, floordiv
 from ir.geometry import same_pads, spread
-
 from nnef_backend.registry import register as op
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from ir.dims import Expr
 from ir.helper import numpy_dtype
 from ir.types import DType

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+
 from ir.dims import floordiv
 from ir.types import DType
 from nnef_backend.registry import register as op
@@ -360,7 +361,6 @@ rows({
     "mish": lambda h, self: h.emit("mul", self, _tanh(h, softplus(h, self))),
     "hardsigmoid": lambda h, self: clamp(h, h.emit("add", h.emit("mul", self, 1 / 6), 0.5), 0, 1),
     "log_sigmoid": lambda h, self: h.emit("neg", softplus(h, h.emit("neg", self))),
-    "tanhshrink": lambda h, self: h.emit("sub", self, _tanh(h, self)),
     "threshold": lambda h, self, threshold, value: h.emit("select", h.emit("le", self, threshold), value, self),
     "hardshrink": lambda h, self, lambd=0.5: h.emit(
         "select", h.emit("le", h.emit("abs", self), lambd), 0.0, self),

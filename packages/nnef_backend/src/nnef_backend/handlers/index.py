@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+
 from ir.dims import Expr, product
 from ir.geometry import invert
 from ir.types import DType
@@ -84,7 +85,7 @@ def one_hot(h, self, num_classes=-1):
 _REDUCTIONS = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min"}
 
 
-@op("aten::index_put", "aten::_unsafe_index_put", "aten::index_put_")
+@op("aten::index_put", "aten::_unsafe_index_put")
 def index_put(h, self, indices, values, accumulate=False):
     given = [i for i in indices if i is not None]
     if len(given) == 1 and given[0].type.dtype is DType.bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ir.types import DType
 from nnef_backend.operators import OPERATORS, through
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
@@ -71,9 +72,14 @@ rows({
     "outer": lambda h, self, vec2: h.emit("mul", h.unsqueeze(self, [1]), vec2),
     "ger": lambda h, self, vec2: h.emit("mul", h.unsqueeze(self, [1]), vec2),
     "vdot": lambda h, self, other: matmul(h, self, other),
-    "trace": lambda h, self: h.emit("tract_core_einsum", [h.cast(self, h.out.dtype)], expr="ii->",
-                                    acc=h.out.dtype, shape=()),
 })  # fmt: skip
+
+
+@op("aten::trace")
+def trace(h, self):
+    lines, columns = self.type.shape
+    diagonal = h.emit("eq", h.unsqueeze(h.positions(lines), [1]), h.positions(columns))
+    return h.reduce("sum_reduce", h.emit("select", diagonal, h.cast(self, h.out.dtype), 0), None)
 
 
 @op("aten::bilinear")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+
 from ir.dims import floordiv, product
 from ir.helper import numpy_dtype
-
 from nnef_backend.registry import register as op
 
 # -- softmax ---------------------------------------------------------------------------------------------------------
@@ -83,8 +83,6 @@ def affine(h, x, weight, bias):
     "aten::cudnn_batch_norm")  # fmt: skip
 def batch_norm(h, input, weight, bias, running_mean, running_var, training=False, momentum=0.1, eps=1e-5,
                cudnn_enabled=True):  # fmt: skip
-    if 0 in input.type.shape:
-        return h.cast(input, input.type.dtype)
     x = h.floating(input)
     weight, bias, mean, var = (None if v is None else per_channel(h, v, x)
                                for v in (weight, bias, running_mean, running_var))  # fmt: skip
@@ -96,10 +94,11 @@ def batch_norm(h, input, weight, bias, running_mean, running_var, training=False
 
 def _saved(h, mean, var, eps):
     """What the backward pass would read: empty without training."""
-    if h.results[1].shape == (0,):
-        return [h.constant(np.zeros((0,), numpy_dtype(t.dtype))) for t in h.results[1:]]
+    types = h.results[1:3]
+    if types[0].shape == (0,):
+        return [h.constant(np.zeros((0,), numpy_dtype(t.dtype))) for t in types]
     inverse = h.emit("rsqrt", h.emit("add", var, float(eps)))
-    return [h.reshape(v, t.shape) for v, t in zip((mean, inverse), h.results[1:], strict=True)]
+    return [h.reshape(v, t.shape) for v, t in zip((mean, inverse), types, strict=True)]
 
 
 @op("aten::_native_batch_norm_legit_functional")
@@ -153,7 +152,10 @@ def native_layer_norm(h, input, normalized_shape, weight, bias, eps):
     inverse = h.emit("rsqrt", h.emit("add", var, float(eps)))
     weight, bias = (None if v is None else h.cast(v, x.type.dtype) for v in (weight, bias))
     y = affine(h, h.emit("mul", centred, inverse), *_ranked(h, x, weight, bias))
-    return [h.cast(y, input.type.dtype), *(h.cast(v, t.dtype) for v, t in zip((mean, inverse), h.results[1:], strict=True))]
+    return [
+        h.cast(y, input.type.dtype),
+        *(h.cast(v, t.dtype) for v, t in zip((mean, inverse), h.results[1:], strict=True)),
+    ]
 
 
 def _ranked(h, x, *vectors):

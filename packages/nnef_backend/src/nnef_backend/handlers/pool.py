@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
+
+import numpy as np
 
 from ir.dims import Expr, ceildiv, floordiv, product, quotient
 from ir.geometry import ceil_overhang, spread
-
 from nnef_backend.registry import register as op
 
 MANY = 64  # windows that are written out one by one
@@ -174,12 +176,8 @@ def _first(h, x, n):
 
 def _place(h, x, n, window):
     """The place in the whole plane of the maximum in one window."""
-    space = x.type.shape[-n:]
+    plane = np.arange(math.prod(x.type.shape[-n:])).reshape(x.type.shape[-n:])
     for axis, (begin, end) in enumerate(window, start=x.type.rank - n):
         x = h.slice(x, axis, begin, end)
-    rest, total, stride = _first(h, x, n), None, 1
-    for (begin, end), size in zip(reversed(window), reversed(space), strict=True):
-        rest, at = h.floor_division(rest, h.const(end - begin, rest))
-        at = h.emit("mul", h.emit("add", at, begin), stride)
-        total, stride = at if total is None else h.emit("add", total, at), stride * size
-    return total
+    inside = plane[tuple(slice(*w) for w in window)].reshape(-1)
+    return h.take(h.constant(inside), _first(h, x, n), 0)

@@ -71,7 +71,7 @@ def network(h, input, hx, params, has_biases, num_layers, dropout, train, bidire
     directions = 2 if bidirectional else 1
     each = len(params) // (num_layers * directions)
     x = h.transpose(input, [1, 0, 2]) if batch_first else input
-    ends = [[] for _ in starts]
+    ends: list[list[object]] = [[] for _ in starts]
     for layer in range(num_layers):
         outs = []
         for direction in range(directions):

@@ -210,8 +210,8 @@ def cdist(h, x1, x2, p=2, compute_mode=None):
 @op("aten::cumsum")
 def cumsum(h, self, dim, dtype=None):
     x = h.cast(self, h.out.dtype)
-    return x if x.type.rank == 0 else h.emit(
-        "tract_core_cumsum", x, axis=h.axis(dim, x), exclusive=False, reverse=False
+    return (
+        x if x.type.rank == 0 else h.emit("tract_core_cumsum", x, axis=h.axis(dim, x), exclusive=False, reverse=False)
     )
 
 
@@ -308,6 +308,8 @@ def median_dim(h, self, dim, keepdim=False):
 
 
 def _middle(h, x, dim, keepdim):
+    if x.type.rank == 0:
+        return x, h.const(0, DType.int64)
     axis = h.axis(dim, x)
     middle, place = kthvalue(h, x, floordiv(x.type.shape[axis] + 1, 2), axis, keepdim)
     if not x.type.dtype.is_float:

@@ -7,7 +7,6 @@ import math
 from ir.dims import Expr, floordiv, maximum
 from ir.geometry import window_size
 from ir.types import DType
-
 from nnef_backend.registry import register as op
 from nnef_backend.resampling import grid_sample, resize
 
@@ -248,17 +247,17 @@ def pairs(pad, rank):
 
 
 def _pad(h, x, pad, border, value=0):
-    grow = []
-    for axis, (before, after) in enumerate(pairs(pad, x.type.rank)):
-        size = x.type.shape[axis]
-        begin, end = (-p if isinstance(p, int) and p < 0 else 0 for p in (before, after))
-        x = h.slice(x, axis, begin, size - end)
-        grow.append((before + begin, after + end))
-    if all(p == (0, 0) for p in grow):
-        return x
-    if x.type.dtype is DType.bool:
-        return h.cast(_emit_pad(h, h.cast(x, DType.uint8), grow, border, int(value)), DType.bool)
-    return _emit_pad(h, x, grow, border, value)
+    """Growth first and cuts after it: what is cut off may be what the other side repeats."""
+    amounts = pairs(pad, x.type.rank)
+    grow = [tuple(0 if isinstance(p, int) and p < 0 else p for p in pair) for pair in amounts]
+    if any(p != (0, 0) for p in grow):
+        if x.type.dtype is DType.bool:
+            x = h.cast(_emit_pad(h, h.cast(x, DType.uint8), grow, border, int(value)), DType.bool)
+        else:
+            x = _emit_pad(h, x, grow, border, value)
+    for axis, (pair, grown) in enumerate(zip(amounts, grow, strict=True)):
+        x = h.slice(x, axis, grown[0] - pair[0], x.type.shape[axis] + pair[1] - grown[1])
+    return x
 
 
 def _emit_pad(h, x, grow, border, value):
@@ -279,7 +278,10 @@ def _joined_pad(h, x, grow, value):
 
 
 def circular(h, x, pad):
-    for axis, (before, after) in enumerate(pairs(pad, x.type.rank)):
+    for axis, pair in enumerate(pairs(pad, x.type.rank)):
+        cut = [-p if isinstance(p, int) and p < 0 else 0 for p in pair]
+        x = h.slice(x, axis, cut[0], x.type.shape[axis] - cut[1])
+        before, after = (p + c for p, c in zip(pair, cut, strict=True))
         size = x.type.shape[axis]
         parts = [h.slice(x, axis, size - before, size)] if before != 0 else []
         parts += [x, h.slice(x, axis, 0, after)] if after != 0 else [x]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+
 from ir.dims import Expr, call
 from ir.types import DType
 from onnx_backend.registry import register as op
@@ -14,7 +15,11 @@ from onnx_backend.registry import register as op
 def sdpa(h, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     if query.type.dtype is DType.bfloat16:  # few kernels take it: one cast for all rather than one for each node
         query, key, value = (h.cast(x, DType.float32) for x in (query, key, value))
-        attn_mask = attn_mask if attn_mask is None or attn_mask.type.dtype is DType.bool else h.cast(attn_mask, query.type.dtype)
+        attn_mask = (
+            attn_mask
+            if attn_mask is None or attn_mask.type.dtype is DType.bool
+            else h.cast(attn_mask, query.type.dtype)
+        )
     if h.has("Attention") and not dropout_p and _fits(query, key, value):
         y = _native(h, query, key, value, attn_mask, is_causal, scale)
     else:

@@ -29,12 +29,18 @@ def _conv(h, x, weight, bias, stride, padding, dilation, groups):
 
 def _conv_transpose(h, x, weight, bias, stride, padding, output_padding, groups, dilation):
     n = weight.type.rank - 2
+    stride, padding, extra = (geometry.spread(a, n) for a in (stride, padding, output_padding))
+    after = list(padding)
+    for i, (s, p, e) in enumerate(zip(stride, padding, extra, strict=True)):
+        if e >= s:  # a wide dilation allows it in torch; in ONNX it is so much less cropped at the end
+            after[i], extra[i] = p - e, 0
+            if p < e:
+                h.refuse("output_padding of a whole step and more, where less than that is cropped")
     return _batched(h, x, n, lambda x, shape: h.emit(
         "ConvTranspose", x, weight, bias,
         kernel_shape=[h.static(k, "a size of the kernel") for k in weight.type.shape[2:]],
-        strides=geometry.spread(stride, n), pads=geometry.spread(padding, n) * 2,
-        output_padding=geometry.spread(output_padding, n), dilations=geometry.spread(dilation, n), group=groups,
-        shape=shape,
+        strides=stride, pads=[*padding, *after], output_padding=extra, dilations=geometry.spread(dilation, n),
+        group=groups, shape=shape,
     ))  # fmt: skip
 
 

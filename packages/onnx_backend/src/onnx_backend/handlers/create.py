@@ -6,7 +6,6 @@ import math
 
 from ir.dims import Expr
 from ir.types import DType
-
 from onnx_backend.kernels import runs
 from onnx_backend.registry import register as op
 
@@ -56,7 +55,11 @@ def linspace(h, start, end, steps, **_):
     work = DType.float64 if h.out.dtype is DType.float64 or not h.out.dtype.is_float else DType.float32
     places = h.range(0, count, size=count)
     share = h.emit("Div", h.cast(places, work), max(count - 1, 1))
-    gap = h.emit("Sub", h.tensor(end, work), h.tensor(start, work)) if h.is_value(start) or h.is_value(end) else end - start
+    gap = (
+        h.emit("Sub", h.tensor(end, work), h.tensor(start, work))
+        if h.is_value(start) or h.is_value(end)
+        else end - start
+    )
     return h.cast(h.emit("Add", h.emit("Mul", share, gap), h.tensor(start, work)), h.out.dtype)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from ir.types import DType
-
 from onnx_backend.registry import pairs, rows
 from onnx_backend.registry import register as op
 
@@ -57,6 +56,7 @@ def mul(h, self, other):
 
 @op("aten::square")
 def square(h, self):
+    self = h.cast(self, h.out.dtype)
     return h.emit("Mul", self, self)
 
 
@@ -426,18 +426,35 @@ def bitwise_not(h, self):
 
 @op("aten::bitwise_left_shift", "aten::__lshift__")
 def bitwise_left_shift(h, self, other):
-    return h.emit("Mul", h.tensor(self, h.out.dtype), power_of_two(h, other))
+    """Nothing is left where the shift is negative or as wide as the type."""
+    self, bits = h.tensor(self, h.out.dtype), h.out.dtype.bits
+    if not h.is_value(other):
+        return h.emit("Mul", self, h.const(1 << other if 0 <= other < bits else 0, h.out.dtype))
+    other = h.cast(other, DType.int64)
+    factor = h.cast(h.emit("Pow", h.const(2, DType.int64), other), h.out.dtype)
+    return h.emit("Where", beyond(h, other, bits), h.const(0, factor), h.emit("Mul", self, factor))
 
 
 @op("aten::bitwise_right_shift", "aten::__rshift__")
 def bitwise_right_shift(h, self, other):
-    return floor_divide(h, self, power_of_two(h, other))
+    """The sign is left where the shift is negative or as wide as the type."""
+    self, dtype = h.tensor(self, h.out.dtype), h.out.dtype
+    width = dtype.bits - (dtype.kind == "int")  # one less moves out all but the sign, too
+    if not h.is_value(other) and 0 <= other < width:
+        return floor_divide(h, self, h.const(1 << other, dtype))
+    rest = h.const(0, self)
+    if dtype.kind == "int":
+        rest = h.emit("Where", h.emit("Less", self, 0), h.const(-1, self), rest)
+    if not h.is_value(other):
+        return h.expand(rest, h.out.shape)
+    other, wide = h.cast(other, DType.int64), h.cast(self, DType.int64)
+    power = h.emit("Pow", h.const(2, DType.int64), h.emit("Clip", other, 0, width - 1))
+    quotient = h.emit("Div", h.emit("Sub", wide, h.emit("Mod", wide, power)), power)
+    return h.emit("Where", beyond(h, other, width), rest, h.cast(quotient, dtype))
 
 
-def power_of_two(h, exponent):
-    if h.is_value(exponent):
-        return h.cast(h.emit("Pow", h.const(2, DType.int64), h.cast(exponent, DType.int64)), h.out.dtype)
-    return h.const(1 << exponent, h.out.dtype)
+def beyond(h, shift, width):
+    return h.emit("Or", h.emit("Less", shift, 0), h.emit("GreaterOrEqual", shift, width))
 
 
 # -- casts and copies --------------------------------------------------------------------------------------------------

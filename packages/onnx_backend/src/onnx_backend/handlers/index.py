@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from ir import geometry
-from ir.dims import product
-from ir.types import DType
 
+from ir import geometry
+from ir.dims import Dim, product
+from ir.types import DType
 from onnx_backend.registry import register as op
 from onnx_backend.value import OnnxValue
 
@@ -73,7 +72,7 @@ class Places:
     axes: list[int]
     tensors: list[OnnxValue]
     front: list[int]
-    shape: Sequence
+    shape: list[Dim]
     at: int
 
     def to_torch(self, rest):
@@ -265,7 +264,7 @@ def one_hot(h, self, num_classes=-1):
 def embedding_bag(h, weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False,
                   per_sample_weights=None, include_last_offset=False, padding_idx=-1):  # fmt: skip
     """Mode 0 sums, 1 averages, 2 takes the maximum. A bag is a row of a 0/1 matrix over all positions."""
-    bags, width = h.out.shape
+    bags = h.out.shape[0]
     (size,) = indices.type.shape
     offsets = h.cast(offsets, DType.int64)
     starts = h.slice(offsets, 0, 0, bags, size=bags) if include_last_offset else offsets

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ir.dims import Expr
-
 from onnx_backend.registry import register as op
 
 
@@ -102,7 +101,7 @@ def bilinear(h, input1, input2, weight, bias=None):
 def einsum(h, equation, tensors, path=None):
     """The order of contraction (`path`) is onnxruntime's own business."""
     dtype = tensors[0].type.dtype
-    if not (dtype.is_float or dtype.is_integer and dtype.bits >= 32):
+    if not (dtype.is_float or (dtype.is_integer and dtype.bits >= 32)):
         h.refuse(f"onnxruntime has no Einsum of {dtype}")
     return h.emit("Einsum", *tensors, equation=equation.replace(" ", ""), shape=h.out.shape)
 
@@ -122,6 +121,5 @@ def cross(h, self, other, dim=-1):
 
 @op("aten::trace")
 def trace(h, self):
-    rows, columns = self.type.shape
     eye = h.emit("EyeLike", h.cast(self, h.out.dtype))
     return h.reduce("ReduceSum", h.emit("Mul", h.cast(self, h.out.dtype), eye))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from ir.dims import Expr, product
 from ir.helper import numpy_dtype
 from ir.types import DType
@@ -42,7 +43,7 @@ def _train(h, x, weight, bias, running_mean, running_var, momentum, eps):
     mean, var, apart, count = _statistics(h, work)
     rstd = h.emit("Reciprocal", h.emit("Sqrt", h.emit("Add", var, eps)))
     y = h.emit("Mul", apart, rstd)
-    spread = [a for a in range(1, x.type.rank - 1)]
+    spread = list(range(1, x.type.rank - 1))
     if weight is not None:
         y = h.emit("Mul", y, h.unsqueeze(h.cast(weight, work.type.dtype), spread))
     if bias is not None:
@@ -129,12 +130,17 @@ def _layer_norm_by_hand(h, x, shape, weight, bias, eps):
     axes = list(range(x.type.rank - len(shape), x.type.rank))
     mean = h.reduce("ReduceMean", x, axes, keepdims=True)
     apart = h.emit("Sub", x, mean)
-    var = h.reduce("ReduceMean", h.emit("Pow", apart, h.const(2, x)), axes, keepdims=True)
+    var = h.reduce("ReduceMean", _square(h, apart), axes, keepdims=True)
     deviation = h.emit("Sqrt", h.emit("Add", var, eps))
     y = h.emit("Div", apart, deviation)
     y = h.emit("Mul", y, weight) if weight is not None else y
     y = h.emit("Add", y, bias) if bias is not None else y
     return y, mean, h.emit("Reciprocal", deviation) if len(h.results) > 2 and h.wanted(2) else None
+
+
+def _square(h, x):
+    """By Pow, as onnxruntime's fusions look for; for float64 they lose epsilon, and must not find it."""
+    return h.emit("Mul", x, x) if x.type.dtype is DType.float64 else h.emit("Pow", x, h.const(2, x))
 
 
 @op("aten::rms_norm")
@@ -146,7 +152,7 @@ def rms_norm(h, input, normalized_shape, weight=None, eps=None):
         return h.emit("RMSNormalization", input, weight, axis=-len(normalized_shape), epsilon=eps)
     x = h.cast(input, DType.float32) if input.type.dtype.bits < 32 else input
     axes = list(range(x.type.rank - len(normalized_shape), x.type.rank))
-    mean = h.reduce("ReduceMean", h.emit("Pow", x, h.const(2, x)), axes, keepdims=True)
+    mean = h.reduce("ReduceMean", _square(h, x), axes, keepdims=True)
     y = h.cast(h.emit("Div", x, h.emit("Sqrt", h.emit("Add", mean, eps))), input.type.dtype)
     return y if weight is None else h.emit("Mul", y, weight)
 
@@ -212,6 +218,8 @@ for _name, _op in (("softmax", "Softmax"), ("log_softmax", "LogSoftmax")):
 
 @op("aten::dropout")
 def dropout(h, input, p, train):
+    if train and p == 1:
+        return h.emit("Mul", input, 0)  # ONNX's ratio stays below 1
     return h.emit("Dropout", input, h.const(p, DType.float32), h.const(train, DType.bool)) if train and p else input
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from ir import geometry
 from ir.dims import Expr, ceildiv, maximum, product, quotient
 from ir.helper import numpy_dtype
@@ -61,7 +62,9 @@ class Windows:
         kernel = [self.h.static(k, "a size of the window") for k in self.kernel]
         stride = [self.h.static(s, "a step of the window") for s in self.stride]
         shape = (*x.type.shape[:2], *self.h.out.shape[-self.n :])
-        return self.h.emit(op_name, x, kernel_shape=kernel, strides=stride, pads=[*before, *after], shape=shape, **attributes)
+        return self.h.emit(
+            op_name, x, kernel_shape=kernel, strides=stride, pads=[*before, *after], shape=shape, **attributes
+        )
 
 
 # -- the largest -------------------------------------------------------------------------------------------------------
@@ -136,7 +139,7 @@ def _avg_pool(h, x, w, ceil_mode, count_include_pad, divisor):
 
 
 def _average(h, x, w, after, count_all, count_padding):
-    """torch counts the padding (if asked) but never what ceil_mode reads past it, unless a divisor replaces the count."""
+    """torch counts the padding (if asked), never what ceil_mode reads past it, unless a divisor is given."""
     zeros, dynamic = [0] * w.n, any(isinstance(a, Expr) for a in after)
     if after == w.padding or (count_all and not dynamic):
         include = int(count_all or count_padding) if any(after) or any(w.padding) else None
@@ -168,7 +171,9 @@ def _average_by_count(h, x, w, after, count_padding):
 
 
 def _register_avg(n):
-    def avg_pool(h, self, kernel_size, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    def avg_pool(
+        h, self, kernel_size, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
+    ):
         return _avg_pool(
             h, self, Windows(h, n, kernel_size, stride, padding), ceil_mode, count_include_pad, divisor_override
         )

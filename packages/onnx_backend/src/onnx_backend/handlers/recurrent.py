@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from ir.types import DType
 from onnx_backend.registry import register as op
 
@@ -51,7 +52,7 @@ def _run(h, layer, x, states, params, layers, dropout, bidirectional, batch_firs
         y, *last = layer(h, x, weights, [_state(h, s, n, layers, directions) for s in states])
         lasts.append(last)
         final = n == layers - 1
-        time, _, batch, width = y.type.shape
+        width = y.type.shape[3]
         y = h.transpose(y, [2, 0, 1, 3] if final and batch_first else [0, 2, 1, 3]) if directions > 1 or final else y
         x = h.reshape(y, [*y.type.shape[:2], directions * width]) if directions > 1 or final else h.squeeze(y, [1])
         if dropout and not final:
@@ -114,12 +115,16 @@ def _stacked(h, weights, order):
 def _projected(h, x, weights, states):
     runs = []
     for i, (w, r, *biases, projection) in enumerate(weights):
-        initial = [_initial(h, s, i, x, n) for s, n in zip(states, (r.type.shape[1], projection.type.shape[1]), strict=True)]
+        initial = [
+            _initial(h, s, i, x, n) for s, n in zip(states, (r.type.shape[1], projection.type.shape[1]), strict=True)
+        ]
         gates = _times(h, x, w)
         for b in biases:
             gates = h.emit("Add", gates, b)
         runs.append(h.scan(_cell(h, r, projection), initial, [gates], axis=0, reverse=i == 1))
-    hidden, cell, y = ([h.unsqueeze(t, [at]) for t in ts] for ts, at in zip(zip(*runs, strict=True), (0, 0, 1), strict=True))
+    hidden, cell, y = (
+        [h.unsqueeze(t, [at]) for t in ts] for ts, at in zip(zip(*runs, strict=True), (0, 0, 1), strict=True)
+    )
     return h.concat(y, 1), h.concat(hidden, 0), h.concat(cell, 0)
 
 

@@ -6,7 +6,6 @@ import math
 
 from ir import dims
 from ir.types import DType
-
 from onnx_backend.registry import register as op
 
 
@@ -282,7 +281,9 @@ def cummin(h, self, dim):
 @op("aten::histc")
 def histc(h, self, bins=100, min=0, max=0):
     x = h.reshape(self, [count(self, range(self.type.rank))])
-    low, high = (h.const(min, x), h.const(max, x)) if min != max else (h.reduce("ReduceMin", x), h.reduce("ReduceMax", x))
+    low, high = (
+        (h.const(min, x), h.const(max, x)) if min != max else (h.reduce("ReduceMin", x), h.reduce("ReduceMax", x))
+    )
     span = h.emit("Sub", high, low)
     where = h.emit("Floor", h.emit("Div", h.emit("Mul", h.emit("Sub", x, low), float(bins)), span))
     where = h.emit("Where", h.emit("Equal", x, high), h.const(bins - 1, x), where)  # the last bin is closed

@@ -7,7 +7,6 @@ import math
 from ir import geometry
 from ir.dims import Expr, maximum
 from ir.types import DType
-
 from onnx_backend.handlers.elementwise import LARGEST
 from onnx_backend.handlers.index import flat, is_mask, places, stacked
 from onnx_backend.registry import register as op
@@ -240,3 +239,16 @@ def diagonal_scatter(h, self, src, offset=0, dim1=0, dim2=1):
     index = h.concat([h.unsqueeze(rows, [1]), h.unsqueeze(columns, [1])], 1)
     values = h.transpose(src, [src.type.rank - 1, *range(src.type.rank - 1)])
     return h.transpose(scatter_nd(h, h.transpose(self, front), index, values), geometry.invert(front))
+
+
+@op("aten::embedding_renorm")
+def embedding_renorm(h, self, indices, max_norm, norm_type=2.0):
+    """The rows that the indices name, scaled down to the largest norm allowed."""
+    if norm_type not in (1.0, 2.0):
+        h.refuse(f"norm_type={norm_type}: 1 and 2 have an op")
+    norm = h.reduce(f"ReduceL{int(norm_type)}", self, [1], True)
+    rows, read = norm.type.shape, flat(h, indices)
+    named = scatter_elements(h, h.full(rows[:1], 0, DType.int32), 0, read, h.full(read.type.shape, 1, DType.int32))
+    cut = h.emit("And", h.unsqueeze(h.cast(named, DType.bool), [1]), h.emit("Greater", norm, max_norm))
+    scale = h.emit("Div", h.const(max_norm, norm), h.emit("Add", norm, 1e-7))
+    return h.emit("Where", cut, h.emit("Mul", self, scale), self)

@@ -148,7 +148,7 @@ def repeat_interleave_index(h, repeats, output_size=None):
 
 
 def _repeated(h, repeats):
-    """0 repeated `repeats[0]` times, 1 repeated `repeats[1]` times ...: how many running totals each place has passed."""
+    """0 repeated `repeats[0]` times, 1 `repeats[1]` times ...: how many running totals each place has passed."""
     ends = h.emit("CumSum", h.cast(repeats, DType.int64), h.const(0, DType.int64))
     total = h.emit("Gather", ends, h.const(-1, DType.int64), axis=0, shape=())
     places = h.emit("Range", h.const(0, DType.int64), total, h.const(1, DType.int64), shape=(-1,))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from ir.types import DType
-
 from onnx_backend.handlers.elementwise import LARGEST, signbit
 from onnx_backend.registry import register as op
 
@@ -19,7 +18,7 @@ def polynomial(h, x, *coefficients):
 
 
 def in_double(fn):
-    """A handler whose first operands are computed with in float64: onnxruntime has kernels for the plain maths of it."""
+    """A handler that computes in float64: onnxruntime has kernels for the plain maths of it."""
 
     def handler(h, self=None, x=None):  # some schemas name their operand x
         return h.cast(fn(h, h.cast(x if self is None else self, DType.float64)), h.out.dtype)

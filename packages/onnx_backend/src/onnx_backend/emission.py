@@ -1,0 +1,252 @@
+"""Emission: one node at a time, checked against the opset's schema, its result's type worked out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir
+
+from ir.dims import Dim, Expr
+from ir.graph import Graph, Node
+from ir.helper import OpHelper
+from ir.types import DType, TensorType
+from onnx_backend.dtypes import TO_ONNX
+from onnx_backend.kernels import gaps, runs, work_type
+from onnx_backend.schema import OpSchema, bind_types, first_opset, op_schema
+from onnx_backend.shapes import infer
+from onnx_backend.value import OnnxValue
+
+
+@dataclass
+class Scope:
+    """Where nodes go: the main graph, a branch of it, or a function (which sees nothing outside of itself)."""
+
+    nodes: list[onnx_ir.Node] = field(default_factory=list)
+    sizes: dict[Any, OnnxValue] = field(default_factory=dict)
+    constants: dict[Any, OnnxValue] = field(default_factory=dict)
+    function: bool = False
+
+
+class Emitter(OpHelper[OnnxValue]):
+    """The scopes that nodes go to, their names, and `emit`."""
+
+    value_class = OnnxValue
+
+    def __init__(self, target: Any, graph: Graph) -> None:
+        super().__init__(target, graph)
+        self.node = Node("ir::graph", {}, ())  # until the first one is lowered; a graph may have none
+        self.opset: int = target.opset
+        self.scopes = [Scope()]
+        self.domains: dict[str, int] = {"": self.opset}
+        self._names = {v.name for v in graph.inputs} | set(graph.results)
+        self._counts: dict[str, int] = {}
+
+    # -- names -----------------------------------------------------------------------------------------------------
+
+    def unique(self, name: str) -> str:
+        """The name, or the name with a number behind it if it is taken."""
+        name = re.sub(r"[^\w./:-]", "_", name)
+        if name in self._names:
+            n = self._counts.get(name, 0) + 1
+            while f"{name}_{n}" in self._names:
+                n += 1
+            self._counts[name] = n
+            name = f"{name}_{n}"
+        self._names.add(name)
+        return name
+
+    @property
+    def scope(self) -> Scope:
+        return self.scopes[-1]
+
+    # -- emission --------------------------------------------------------------------------------------------------
+
+    def emit(
+        self,
+        op: str,
+        *inputs: Any,
+        outputs: int | None = None,
+        dtype: DType | Sequence[DType] | None = None,
+        shape: Sequence[Dim] | None = None,
+        **attributes: Any,
+    ) -> Any:
+        """Add one node and return its result, or a list of its results.
+
+        Args:
+            op: an ONNX op ("Add") or one of another domain ("com.example::Foo").
+            inputs: values; None for an optional input left out; a number, a list of numbers or of dimensions becomes
+                a constant of the element type that the schema asks for.
+            outputs: how many results; by default as many as the schema demands.
+            dtype, shape: the type of the result where it does not follow from the schema and the inputs. Without a
+                shape a result's rank must not be asked for.
+            attributes: by name; None leaves one out, a DType becomes its number.
+
+        Raises:
+            RefusedError: the opset has no such op, or the op does not take this element type.
+            TypeError: the op has no such attribute or too few inputs: a mistake in the handler.
+        """
+        domain, _, name = op.rpartition("::")
+        schema = None if domain else self._schema(name)
+        values = self._operands(name, schema, list(inputs))
+        if schema is not None:  # EyeLike and RandomNormal have attributes of these names
+            attributes |= {k: v for k, v in (("dtype", dtype), ("shape", shape)) if k in schema.attributes}
+        given = {k: v for k, v in attributes.items() if v is not None}
+        detour: dict[str, DType] = {}
+        if schema is not None:
+            values, detour, through = self._through(name, schema, values)
+            self._check(name, schema, values, given)
+        elif domain:
+            self.domains.setdefault(domain, 1)
+        count = outputs or (max(1, schema.min_outputs) if schema else 1)
+        types = self._types(name, schema, values, given, count, dtype, shape)
+        results = [onnx_ir.Value(name=self.unique(f"{self.node.name}.{name}")) for _ in range(count)]
+        node = onnx_ir.Node(
+            domain,
+            name,
+            [v.value if v is not None else None for v in values],
+            [_attribute(k, v) for k, v in given.items()],
+            outputs=results,
+        )
+        self.scope.nodes.append(node)
+        made = [OnnxValue(r, t) for r, t in zip(results, types, strict=True)]
+        if detour and schema is not None:
+            variables = [schema.output(i).variable for i in range(count)]
+            for m, v in zip(made, variables, strict=True):
+                m.type = m.type.with_dtype(through.get(v, m.type.dtype))
+            made = [self.cast(m, detour.get(v)) for m, v in zip(made, variables, strict=True)]
+        return made if count > 1 else made[0]
+
+    def has(self, op: str) -> bool:
+        """True if the opset being written has the op."""
+        return op_schema(op, self.opset) is not None
+
+    def _schema(self, op: str) -> OpSchema:
+        schema = op_schema(op, self.opset)
+        if schema is not None and runs(op, self.opset):
+            return schema
+        if schema is not None:
+            last = max(v for v in range(1, self.opset) if runs(op, v))
+            self.refuse(f"onnxruntime has no kernel for {op} of opset {self.opset}; use opset={last}")
+        first = first_opset(op)
+        needs = f"which opset {self.opset} does not have; use opset={first}" if first else "which is no ONNX op"
+        return self.refuse(f"it needs {op}, {needs}")
+
+    def _operands(self, op: str, schema: OpSchema | None, inputs: list[Any]) -> list[OnnxValue | None]:
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        known = [x.type.dtype if isinstance(x, OnnxValue) else None for x in inputs]
+        bound = bind_types(schema, known) if schema else {}
+        result: list[OnnxValue | None] = []
+        for i, x in enumerate(inputs):
+            if x is None or isinstance(x, OnnxValue):
+                result.append(x)
+                continue
+            formal = schema.input(i) if schema else None
+            wanted = bound.get(formal.variable) if formal else None
+            if formal and wanted is None and known[0] is not None and known[0].is_float and known[0] in formal.allowed:
+                wanted = known[0]  # the exponent of Pow
+            if formal and wanted is None:
+                wanted = DType.int64 if DType.int64 in formal.allowed else next(iter(formal.allowed), None)
+            if isinstance(x, (list, tuple)) and any(isinstance(e, Expr) for e in x):
+                result.append(self.sizes(x))
+            else:
+                result.append(self.tensor(x, wanted))
+        return result
+
+    def _through(
+        self, op: str, schema: OpSchema, values: list[OnnxValue | None]
+    ) -> tuple[list[OnnxValue | None], dict[str, DType], dict[str, DType]]:
+        """Operands in types that opset and onnxruntime's kernels take; the type variables' types, then and now."""
+        detour: dict[str, DType] = {}
+        through: dict[str, DType] = {}
+        for i, v in enumerate(values):
+            formal = schema.input(i)
+            if v is None or formal is None or formal.variable in through:
+                continue
+            work = work_type(op, self.opset, formal.variable, v.type.dtype)
+            if v.type.dtype in gaps(op, self.opset).get(formal.variable, ()) and work is v.type.dtype:
+                self.refuse(f"onnxruntime has no kernel of {op} for {work}")
+            if work is not v.type.dtype:
+                detour[formal.variable] = v.type.dtype
+                through[formal.variable] = work
+        if through:
+            formals = [schema.input(i) for i in range(len(values))]
+            values = [
+                self.cast(v, through.get(f.variable)) if v is not None and f is not None else v
+                for v, f in zip(values, formals, strict=True)
+            ]
+        return values, detour, through
+
+    def _check(self, op: str, schema: OpSchema, values: list[OnnxValue | None], attributes: dict[str, Any]) -> None:
+        unknown = attributes.keys() - schema.attributes
+        missing = schema.required - attributes.keys()
+        if unknown or missing:
+            raise TypeError(f"{op} at opset {self.opset}: unknown attributes {unknown}, missing {missing}")
+        if len(values) < schema.min_inputs:
+            raise TypeError(f"{op} at opset {self.opset} takes {schema.min_inputs} inputs, got {len(values)}")
+        bound: dict[str, DType] = {}
+        for i, v in enumerate(values):
+            formal = schema.input(i)
+            if formal is None:
+                raise TypeError(f"{op} at opset {self.opset} takes no input {i}")
+            if v is None:
+                continue
+            dtype = v.type.dtype
+            if formal.allowed and dtype not in formal.allowed:
+                self.refuse(f"ONNX's {op} at opset {self.opset} does not take {dtype} for {formal.name}")
+            if bound.setdefault(formal.variable, dtype) is not dtype and not formal.variadic:
+                raise TypeError(f"{op}: {formal.name} is {dtype}, another operand of the same type is {bound}")
+
+    def _types(
+        self,
+        op: str,
+        schema: OpSchema | None,
+        values: list[OnnxValue | None],
+        attributes: dict[str, Any],
+        count: int,
+        dtype: DType | Sequence[DType] | None,
+        shape: Sequence[Dim] | None,
+    ) -> list[TensorType]:
+        bound = bind_types(schema, [v.type.dtype if v else None for v in values]) if schema else {}
+        shapes = [v.type.shape for v in values if v is not None]
+        first = tuple(shape) if shape is not None else infer(op, shapes, attributes)
+        result = []
+        for i in range(count):
+            if isinstance(dtype, DType):
+                element: DType | None = dtype
+            elif dtype is not None:
+                element = dtype[i]
+            else:
+                element = self._result_dtype(schema, i, bound, attributes)
+            if element is None:
+                element = values[0].type.dtype if values and values[0] else DType.float32
+            result.append(TensorType(element, first if i == 0 or shape is not None else None))  # type: ignore[arg-type]
+        return result
+
+    @staticmethod
+    def _result_dtype(
+        schema: OpSchema | None, index: int, bound: dict[str, DType], attributes: dict[str, Any]
+    ) -> DType | None:
+        asked = attributes.get("to", attributes.get("dtype", attributes.get("output_datatype")))
+        if isinstance(asked, DType):
+            return asked
+        if schema is None or not schema.outputs:
+            return None
+        formal = schema.outputs[min(index, len(schema.outputs) - 1)]
+        if formal.variable in bound:
+            return bound[formal.variable]
+        return next(iter(formal.allowed)) if len(formal.allowed) == 1 else None
+
+
+def _attribute(name: str, value: Any) -> onnx_ir.Attr:
+    if isinstance(value, DType):
+        return onnx_ir.AttrInt64(name, int(TO_ONNX[value]))
+    if isinstance(value, np.ndarray):
+        return onnx_ir.AttrTensor(name, onnx_ir.tensor(value))
+    if isinstance(value, bool):
+        return onnx_ir.AttrInt64(name, int(value))
+    return onnx_ir.convenience.convert_attribute(name, list(value) if isinstance(value, tuple) else value)

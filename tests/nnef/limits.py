@@ -1,0 +1,50 @@
+"""What tract cannot say, case by case, with the reason; strict: see tests.harness.check_case."""
+
+BFLOAT = "tract has no bf16 tensors"
+COMPLEX = "tract has no complex tensors"
+DATA = "the size of the result depends on data, tract's sizes on those of the inputs alone"
+CHANCE = "tract draws no random numbers"
+SPECIAL = "tract has no such function, and torch does not decompose it"
+ALGEBRA = "tract has no linear algebra beyond products"
+LOOP = "tract has no loop whose end depends on data"
+
+
+def _all(reason: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), reason)
+
+
+LIMITS: dict[str, str] = {
+    **_all(
+        BFLOAT,
+        "elementwise/tanh_bf16 elementwise/half_plus_bfloat elementwise/bf16_arithmetic elementwise/to_bfloat16 "
+        "elementwise/gelu_bf16 matmul/matmul_bf16 conv/conv2d_bf16 norm/layer_norm_bf16 norm/softmax_bf16 "
+        "attention/sdpa_bf16_causal control/autocast_on",
+    ),
+    **_all(
+        COMPLEX,
+        "elementwise/complex_arithmetic elementwise/complex_parts reduce/norm_complex matmul/matmul_complex matmul/fft "
+        "matmul/rfft_abs attention/rotary_complex shape/view_as_real shape/complex_product",
+    ),
+    **_all(
+        DATA,
+        "reduce/bincount index/index_mask index/index_mask_rows index/index_mask_sum index/masked_select index/nonzero "
+        "index/nonzero_dynamic index/nonzero_tuple index/where_positions index/argwhere index/unique "
+        "index/unique_counts index/unique_consecutive",
+    ),
+    **_all(
+        CHANCE,
+        "create/dropout_train create/rand create/randn_like create/rand_like_f16 create/randn_added create/randint "
+        "create/randperm create/bernoulli create/normal create/multinomial",
+    ),
+    **_all(
+        SPECIAL,
+        "elementwise/i0 elementwise/lgamma elementwise/digamma elementwise/erfinv elementwise/erfcx "
+        "elementwise/log_ndtr elementwise/i0e elementwise/i1 elementwise/erfcx_large elementwise/log_ndtr_tail "
+        "elementwise/polygamma elementwise/gcd reduce/mode reduce/histc",
+    ),
+    **_all(ALGEBRA, "matmul/det matmul/inv matmul/solve matmul/cholesky matmul/svdvals"),
+    **_all(LOOP, "control/while_until_large control/while_given_steps"),
+    "index/embedding_max_norm": "it writes to the weight of the embedding",
+    "shape/view_dtype": "tract cannot read the bits of a tensor as another type",
+    "shape/nearest_scale_uneven": "tract's sizes have no multiplication by 0.7",
+}
