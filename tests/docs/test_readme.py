@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import ir
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
@@ -13,8 +15,11 @@ def test_python_blocks_run():
     names: dict[str, object] = {"__name__": "readme"}
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(blocks) >= 3
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), names)
+    try:
+        for block in blocks:
+            exec(compile(block, "README.md", "exec"), names)
+    finally:
+        ir.registry.registry("onnx").remove("demo::swish")
 
 
 def test_links_and_commands_name_files_that_exist():

@@ -81,7 +81,7 @@ def test_two_static_arguments_are_two_functions():
     program = ir.export(Several(), (X,), target="onnx")
     names = sorted(f.name for f in program.artifact.functions.values())
     assert [n for n in names if n.startswith("swish")] == ["swish", "swish_1", "swish_2"]
-    assert calls(program) == 7
+    assert calls(program) == 8
 
 
 def test_with_a_handler_the_function_is_gone():

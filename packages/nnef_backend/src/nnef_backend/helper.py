@@ -10,7 +10,7 @@ import numpy as np
 
 from ir.dims import Dim, Expr
 from ir.errors import RefusedError
-from ir.graph import Body, Graph, Node, Value, Weight
+from ir.graph import Body, Graph, Value, Weight
 from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
 from nnef_backend import document as doc
@@ -364,7 +364,6 @@ class NnefHelper(Verbs):
         body: Callable[[list[NnefValue]], Sequence[NnefValue]],
     ) -> tuple[str, Fragment, list[tuple[NnefValue, NnefValue]]]:
         """A new fragment: its name, itself, and what it takes from outside as (outer value, parameter)."""
-        outer = self.node  # type: ignore[has-type]
         with self.nested() as scope:
             scope.formals = [NnefValue(self.unique(n), t) for n, t in formals]
             scope.made.update((id(f), f) for f in scope.formals)
@@ -372,7 +371,6 @@ class NnefHelper(Verbs):
             for r in body(list(scope.formals)):
                 fresh = id(r) in scope.made and not any(r is x for x in (*results, *scope.formals))
                 results.append(r if fresh and not any(r is i for _, i in scope.captured.values()) else self._copy(r))
-        self.node = outer
         captured = list(scope.captured.values())
         parameters = [Parameter(f.name) for f in (*scope.formals, *(inner for _, inner in captured))]
         unique = doc.identifier(name, {f.name for f in self.fragments.values()} | OPERATORS.keys())

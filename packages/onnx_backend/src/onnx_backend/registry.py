@@ -14,11 +14,13 @@ register = REGISTRY.register
 
 FAMILIES = (
     "elementwise",
+    "logic",
     "activation",
     "special",
     "bessel",
     "reduce",
     "matmul",
+    "linalg",
     "conv",
     "pool",
     "norm",

@@ -1,4 +1,4 @@
-"""Resize and GridSample: how torch's coordinates are said in ONNX, and what is done where no Resize says them."""
+"""Resize: how torch's coordinates are said in ONNX, and what is done where no Resize says them."""
 
 from __future__ import annotations
 
@@ -216,22 +216,3 @@ def _linear_by_taps(h: Any, x: Any, factors: Factors) -> Any:
         near, far = (h.emit("Gather", x, index, axis=2 + i) for index in (low, high))
         x = h.emit("Add", near, h.emit("Mul", h.emit("Sub", far, near), part))
     return x
-
-
-# -- GridSample --------------------------------------------------------------------------------------------------------
-
-_MODES = ("linear", "nearest", "cubic")
-_PADDINGS = ("zeros", "border", "reflection")
-
-
-def grid_sample(h: Any, x: Any, grid: Any, mode: int, padding: int, align_corners: bool) -> Any:
-    """GridSample; opset 16 has two spatial dimensions and longer names."""
-    name = _MODES[mode]
-    if h.opset < 20:
-        if x.type.rank != 4:
-            h.refuse("GridSample takes three spatial dimensions from opset 20 on")
-        name = {"linear": "bilinear", "cubic": "bicubic"}.get(name, name)
-    return h.emit(
-        "GridSample", x, grid, mode=name, padding_mode=_PADDINGS[padding], align_corners=int(align_corners),
-        shape=h.out.shape,
-    )  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 
 from ir import dims as d
 from ir.dims import Dim, Expr
-from ir.types import DType
+from ir.types import DType, TensorType
 from onnx_backend.kernels import work_type
 from onnx_backend.schema import op_schema
 from onnx_backend.sizes import Sizes
@@ -149,6 +149,28 @@ class Verbs(Sizes):
         for piece, size in zip(pieces, sizes, strict=True):
             piece.type = piece.type.with_shape([*x.type.shape[:axis], size, *x.type.shape[axis + 1 :]])
         return pieces
+
+    def loop(
+        self, count: Dim, states: Sequence[OnnxValue], step: Callable[..., Sequence[OnnxValue]], stacked: int = 0
+    ) -> list[OnnxValue]:
+        """A counted loop: `step(i, *states)` gives the new states, then `stacked` values to pile up on a first axis."""
+        scalar = TensorType(DType.int64, ())
+        formals = [self.formal("i", scalar), self.formal("more", scalar.with_dtype(DType.bool))]
+        formals += [self.formal(f"state_{i}", s.type) for i, s in enumerate(states)]
+        types: list[TensorType] = []
+
+        def results(i: OnnxValue, more: OnnxValue, *values: OnnxValue) -> list[OnnxValue]:
+            made = list(step(i, *values))
+            types.extend(m.type for m in made)
+            return [more, *made]
+
+        body = self.graph_of("loop", formals, results)
+        trips = self.tensor(count, DType.int64)
+        made = self.emit("Loop", trips, self.const(True), *states, body=body, outputs=len(types))
+        made = made if isinstance(made, list) else [made]
+        for i, (value, type) in enumerate(zip(made, types, strict=True)):
+            value.type = type if i < len(types) - stacked else type.with_shape([count, *type.shape])
+        return made
 
     def scan(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ir.dims import Expr, floordiv, maximum
+from ir.dims import Expr, floordiv, maximum, minimum
 from ir.geometry import window_size
 from ir.types import DType
 from nnef_backend.registry import register as op
@@ -150,36 +150,48 @@ def unbind(h, self, dim=0):
 @op("aten::select", "aten::select_copy")
 def select(h, self, dim, index):
     axis = h.axis(dim, self)
-    begin = index + self.type.shape[axis] if isinstance(index, int) and index < 0 else index
-    return h.squeeze(h.slice(self, axis, begin, begin + 1), [axis])
+    if from_data(h, index):
+        return h.take(self, h.tensor(index, DType.int64), axis)
+    return h.squeeze(window(h, self, axis, from_front(index, self.type.shape[axis]), 1), [axis])
 
 
 @op("aten::slice", "aten::slice_copy")
 def slice_(h, self, dim=0, start=None, end=None, step=1):
     axis = h.axis(dim, self)
     size, count = self.type.shape[axis], h.out.shape[axis]
-    begin = first(start, size, count, end, step)
+    if step == 1 and (end is None or end == END) and not from_data(h, start):
+        return h.slice(self, axis, size - count, size)
+    begin = maximum(from_front(start or 0, size), 0)
+    begin = minimum(begin, size) if isinstance(size, int) and isinstance(begin, int) else begin
     if step == 1:
-        return h.slice(self, axis, begin, begin + count)
+        return window(h, self, axis, begin, count)
     return h.take(self, h.range(begin, begin + count * step, step, count), axis)
-
-
-def first(start, size, count, end, step):
-    """The place of a slice's first element, clipped as Python clips it."""
-    if start is None or start == 0:
-        return 0
-    if isinstance(start, int) and start < 0:
-        return size - count if step == 1 and (end is None or end == END) else maximum(size + start, 0)
-    if isinstance(start, int) and isinstance(size, int):
-        return min(start, size)
-    return start
 
 
 @op("aten::narrow", "aten::narrow_copy")
 def narrow(h, self, dim, start, length):
     axis = h.axis(dim, self)
-    begin = start + self.type.shape[axis] if isinstance(start, int) and start < 0 else start
-    return h.slice(self, axis, begin, begin + length)
+    return window(h, self, axis, from_front(start, self.type.shape[axis]), length)
+
+
+def from_data(h, place):
+    """True for a place that was read out of a tensor."""
+    return isinstance(place, Expr) and bool(place.symbols - h.known)
+
+
+def from_front(place, size):
+    """A place counted from the end, where it is known to be one, as counted from the front."""
+    if isinstance(place, Expr):
+        return place + size if all(factor < 0 for _, factor in place.terms) else place
+    return place + size if place < 0 else place
+
+
+def window(h, x, axis, begin, count):
+    """`count` places from `begin` on."""
+    if not from_data(h, begin):
+        return h.slice(x, axis, begin, begin + count)
+    places = h.cast(h.range(0, count, 1, count), DType.int64)
+    return h.take(x, h.emit("add", places, h.tensor(begin, DType.int64)), axis)
 
 
 # -- turns -----------------------------------------------------------------------------------------------------------
@@ -409,34 +421,20 @@ def factors(h, scales):
     return given if any(given) else None
 
 
-@op("aten::upsample_nearest1d", "aten::upsample_nearest2d", "aten::upsample_nearest3d")
-def upsample_nearest(h, input=None, self=None, output_size=None, **scales):
-    return resize(h, input or self, "nearest", factors(h, scales))
+def resizer(mode):
+    def handler(h, input=None, self=None, output_size=None, align_corners=False, **scales):
+        return resize(h, input if self is None else self, mode, factors(h, scales), align_corners)
+
+    return handler
 
 
-@op("aten::_upsample_nearest_exact1d", "aten::_upsample_nearest_exact2d", "aten::_upsample_nearest_exact3d")
-def upsample_nearest_exact(h, input=None, self=None, output_size=None, **scales):
-    return resize(h, input or self, "exact", factors(h, scales))
-
-
-@op("aten::upsample_linear1d", "aten::upsample_bilinear2d", "aten::upsample_trilinear3d")
-def upsample_linear(h, input=None, self=None, output_size=None, align_corners=False, **scales):
-    return resize(h, input or self, "linear", factors(h, scales), align_corners)
-
-
-@op("aten::upsample_bicubic2d")
-def upsample_cubic(h, input=None, self=None, output_size=None, align_corners=False, **scales):
-    return resize(h, input or self, "cubic", factors(h, scales), align_corners)
-
-
-@op("aten::_upsample_bilinear2d_aa")
-def upsample_linear_antialias(h, input=None, self=None, output_size=None, align_corners=False, **scales):
-    return resize(h, input or self, "linear_aa", factors(h, scales), align_corners)
-
-
-@op("aten::_upsample_bicubic2d_aa")
-def upsample_cubic_antialias(h, input=None, self=None, output_size=None, align_corners=False, **scales):
-    return resize(h, input or self, "cubic_aa", factors(h, scales), align_corners)
+for name, mode in {
+    "upsample_nearest1d": "nearest", "upsample_nearest2d": "nearest", "upsample_nearest3d": "nearest",
+    "_upsample_nearest_exact1d": "exact", "_upsample_nearest_exact2d": "exact", "_upsample_nearest_exact3d": "exact",
+    "upsample_linear1d": "linear", "upsample_bilinear2d": "linear", "upsample_trilinear3d": "linear",
+    "upsample_bicubic2d": "cubic", "_upsample_bilinear2d_aa": "linear_aa", "_upsample_bicubic2d_aa": "cubic_aa",
+}.items():  # fmt: skip
+    op(f"aten::{name}")(resizer(mode))
 
 
 @op("aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d")

@@ -9,7 +9,6 @@ from onnx_backend.registry import rows
 
 rows({"mish": "Mish"}, since_version=18)
 rows({"hardswish": "HardSwish"}, since_version=14)
-rows({"softsign": "Softsign"})
 
 
 @op("aten::relu")
@@ -153,8 +152,3 @@ def sinc(h, self):
     angle = h.emit("Mul", self, math.pi)
     wave = h.emit("Div", h.emit("Sin", angle), angle)
     return h.emit("Where", h.emit("Equal", self, 0), h.const(1, self), wave)
-
-
-@op("aten::tanhshrink")
-def tanhshrink(h, self):
-    return h.emit("Sub", self, h.emit("Tanh", self))

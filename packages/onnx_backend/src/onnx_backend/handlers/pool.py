@@ -310,5 +310,7 @@ def _uneven_places(h, size, count):
 
 
 for _n in (1, 2, 3):
-    op(f"aten::adaptive_avg_pool{_n}d", f"aten::_adaptive_avg_pool{_n}d")(_adaptive_avg(_n))
+    op(f"aten::adaptive_avg_pool{_n}d")(_adaptive_avg(_n))
     op(f"aten::adaptive_max_pool{_n}d")(_adaptive_max(_n))
+for _n in (2, 3):
+    op(f"aten::_adaptive_avg_pool{_n}d")(_adaptive_avg(_n))

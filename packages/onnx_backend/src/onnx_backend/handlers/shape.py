@@ -5,7 +5,7 @@ from __future__ import annotations
 from ir import geometry
 from ir.dims import Dim, Expr, product
 from ir.types import DType
-from onnx_backend import resampling
+from onnx_backend import resampling, sampling
 from onnx_backend.registry import register as op
 
 END = 2**63 - 1
@@ -408,9 +408,9 @@ _interpolation(("_upsample_bilinear2d_aa",), resampling.linear_antialias)
 _interpolation(("_upsample_bicubic2d_aa",), resampling.cubic_antialias)
 
 
-@op("aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d", since_version=16)
+@op("aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d")
 def grid_sampler(h, input, grid, interpolation_mode, padding_mode, align_corners):
-    return resampling.grid_sample(h, input, grid, interpolation_mode, padding_mode, align_corners)
+    return sampling.grid_sample(h, input, grid, interpolation_mode, padding_mode, align_corners)
 
 
 @op("aten::affine_grid_generator", since_version=20)
