@@ -19,5 +19,4 @@ LIMITS: dict[str, str] = {
     "matmul/cholesky": LINALG,
     "matmul/svdvals": LINALG,
     "shape/view_dtype": "it needs BitCast, which opset 26 brings",
-    "control/associative_scan": "torch.export leaves torch.vmap's own calls in the sub-graph, which are no operators",
 }

@@ -279,10 +279,23 @@ class NnefHelper(Verbs):
             raise RefusedError(f"target {self.target.name!r} refuses input {value.name!r}: {reason}")
         made = NnefValue(doc.identifier(value.name), value.type)
         self.inputs.append(made)
+        if not self.target.tract:
+            return self._standard_input(made)
         shape = [self.size(s) for s in value.type.shape]
         attributes = {"shape": shape, "datum_type": value.type.dtype.short}
         self.scope.add(Step([made], "tract_core_external", (), attributes))
         self.extensions.add("tract_registry tract_core")
+        return made
+
+    def _standard_input(self, made: NnefValue) -> NnefValue:
+        """An input in standard NNEF, which knows numbers and truth values, no widths and no symbols."""
+        if not made.type.is_static:
+            reason = (
+                f"its shape is {made.type}, and standard NNEF has no symbols; tract's extension tract_symbol has them"
+            )
+            raise RefusedError(f"target {self.target.name!r} refuses input {made.name!r}: {reason}")
+        step = Step([made], "external", (), {"shape": list(made.type.shape)}, _GENERIC[made.type.dtype.kind])
+        self.scope.add(step)
         return made
 
     def convert(self, x: NnefValue, dtype: DType) -> NnefValue:

@@ -11,6 +11,7 @@ from ir.dims import Dim, Expr
 from ir.helper import OpHelper, numpy_dtype
 from ir.passes.promote import promote_types
 from ir.types import DType, TensorType
+from nnef_backend.reshaping import provable
 
 if TYPE_CHECKING:
     from nnef_backend.steps import NnefValue
@@ -74,7 +75,8 @@ class Verbs(OpHelper["NnefValue"]):
         if not after:
             return self.squeeze(x, list(range(first, first + len(before))))
         part = {} if len(before) == len(old) else {"axis_start": first, "axis_count": len(before)}
-        return self.emit("reshape", x, shape_=list(after), shape=new, **part)
+        x, sizes = provable(self, x, first, before, after)
+        return self.emit("reshape", x, shape_=sizes, shape=new, **part)
 
     def slice(self, x: NnefValue, axis: int, begin: Dim, end: Dim) -> NnefValue:
         """`x[begin:end]` along an axis; both are in range and count from the front."""

@@ -14,6 +14,7 @@ from ir.graph import ComputedWeight, Graph, Node, Value, Weight
 from ir.types import TensorType
 
 CONVOLUTIONS = {"aten::conv1d": 0, "aten::conv2d": 0, "aten::conv3d": 0}  # op -> output channels' axis in the weight
+NORMS = ("aten::batch_norm", "aten::_native_batch_norm_legit_no_training")  # the second after functionalization
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
@@ -22,11 +23,12 @@ def fold_batch_norm(graph: Graph) -> Graph:
     replaced: dict[Node, Node | None] = {}
     read_once = {v for v, users in graph.uses.items() if len(users) == 1} - set(graph.results.values())
     for node in graph.nodes:
-        conv = graph.producer.get(node.args["input"]) if node.op == "aten::batch_norm" else None
+        conv = graph.producer.get(node.args["input"]) if node.op in NORMS else None
         if (
             conv is not None
             and conv.op in CONVOLUTIONS
             and conv.outputs[0] in read_once
+            and not any(v in graph.uses for v in node.outputs[1:])
             and _fixed(node, conv, weights)
         ):
             replaced[conv] = None
@@ -44,7 +46,7 @@ def _fixed(norm: Node, conv: Node, weights: dict[Value, Weight]) -> bool:
     operands += [conv.args["weight"], conv.args["bias"]]
     known = all(o is None or o in weights for o in operands)
     same = len({o.type.dtype for o in operands if o is not None}) == 1
-    return same and not norm.args["training"] and norm.args["running_mean"] is not None and known
+    return same and not norm.args.get("training") and norm.args["running_mean"] is not None and known
 
 
 def _folded(norm: Node, conv: Node, weights: dict[Value, Weight]) -> Node:
@@ -74,7 +76,7 @@ def _folded(norm: Node, conv: Node, weights: dict[Value, Weight]) -> Node:
         value = Value(f"{norm.outputs[0].name}_{key}", type)
         weights[value] = ComputedWeight(f"{base}.{key}", type, compute)
         made[key] = value
-    return Node(conv.op, {**conv.args, **made}, norm.outputs, conv.origin, conv.returns, conv.defaults)
+    return Node(conv.op, {**conv.args, **made}, norm.outputs[:1], conv.origin, conv.returns, conv.defaults)
 
 
 def _wide(weight: Weight | None, default: float) -> Any:

@@ -18,8 +18,10 @@ END = 2**63 - 1  # torch's word for "to the end"
 
 @op("aten::view", "aten::reshape", "aten::_unsafe_view", "aten::flatten", "aten::unflatten", "aten::ravel",
     "aten::view_as", "aten::reshape_as", "aten::_reshape_alias", "aten::view_copy")  # fmt: skip
-def reshape(h, self, **shape):
-    return h.reshape(self, h.out.shape)
+def reshape(h, self, size=None, shape=None, **_):
+    given = h.out.shape if size is None and shape is None else size or shape or ()
+    exact = [g if isinstance(g, int) and g >= 0 else o for g, o in zip(given, h.out.shape, strict=False)]
+    return h.reshape(self, exact if len(exact) == h.out.rank else h.out.shape)
 
 
 @op("aten::view.dtype")
@@ -161,7 +163,7 @@ def slice_(h, self, dim=0, start=None, end=None, step=1):
     size, count = self.type.shape[axis], h.out.shape[axis]
     if step == 1 and (end is None or end == END) and not from_data(h, start):
         return h.slice(self, axis, size - count, size)
-    begin = maximum(from_front(start or 0, size), 0)
+    begin = maximum(from_front(0 if start is None else start, size), 0)
     begin = minimum(begin, size) if isinstance(size, int) and isinstance(begin, int) else begin
     if step == 1:
         return window(h, self, axis, begin, count)

@@ -1,13 +1,18 @@
-"""Bessel functions: the polynomial fits of Abramowitz and Stegun, 9.4 and 9.8, and of Numerical Recipes, 6.5 and 6.6.
+"""Bessel functions and orthogonal polynomials.
 
-Relative errors are below 3e-7 for the modified ones; the others have absolute errors below 1e-7.
+The former are the polynomial fits of Abramowitz and Stegun, 9.4 and 9.8, and of Numerical Recipes, 6.5 and 6.6: relative
+errors are below 3e-7 for the modified ones; the others have absolute errors below 1e-7. The latter are recurrences.
 """
 
 from __future__ import annotations
 
 import math
 
+from ir.types import DType
+
+from onnx_backend.handlers.index import flat
 from onnx_backend.handlers.special import choose, double, polynomial
+from onnx_backend.registry import register as op
 
 SMALL_I = {0: (1.0, 3.5156229, 3.0899424, 1.2067492, 0.2659732, 0.0360768, 0.0045813),
            1: (0.5, 0.87890594, 0.51498869, 0.15084934, 0.02658733, 0.00301532, 0.00032411)}  # fmt: skip
@@ -126,3 +131,53 @@ for _order in (0, 1):
 @double("aten::special_spherical_bessel_j0")
 def spherical_bessel_j0(h, x):
     return choose(h, h.emit("Equal", x, 0), 1, h.emit("Div", h.emit("Sin", x), x))
+
+
+# -- orthogonal polynomials --------------------------------------------------------------------------------------------
+
+# name -> degree 1 as (factor of x, constant), then p[k+1] = ((a + b k + c x + e k x) p[k] - (f + g k) p[k-1]) / (i + j k)
+RECURRENCES = {
+    "chebyshev_polynomial_t": ((1, 0), (0, 0, 2, 0), (1, 0), (1, 0)),
+    "chebyshev_polynomial_u": ((2, 0), (0, 0, 2, 0), (1, 0), (1, 0)),
+    "chebyshev_polynomial_v": ((2, -1), (0, 0, 2, 0), (1, 0), (1, 0)),
+    "chebyshev_polynomial_w": ((2, 1), (0, 0, 2, 0), (1, 0), (1, 0)),
+    "hermite_polynomial_h": ((2, 0), (0, 0, 2, 0), (0, 2), (1, 0)),
+    "hermite_polynomial_he": ((1, 0), (0, 0, 1, 0), (0, 1), (1, 0)),
+    "laguerre_polynomial_l": ((-1, 1), (1, 2, -1, 0), (0, 1), (1, 1)),
+    "legendre_polynomial_p": ((1, 0), (0, 0, 1, 2), (0, 1), (1, 1)),
+}
+
+
+def orthogonal(name, shifted):
+    (slope, start), (a, b, c, e), (f, g), (i, j) = RECURRENCES[name]
+
+    def handler(h, x, n):
+        x, n = (h.expand(h.cast(h.tensor(t, h.out.dtype), DType.float64), h.out.shape) for t in (x, n))
+        x = h.emit("Sub", h.emit("Mul", x, 2.0), 1.0) if shifted else x
+        n = h.cast(n, DType.int64)
+        low = h.full(h.out.shape, 1.0, DType.float64)
+        high = h.emit("Add", h.emit("Mul", x, float(slope)), float(start))
+        found = h.emit("Where", h.emit("Equal", n, 0), low, high)
+
+        def line(k, constant, factor):
+            return h.emit("Add", h.emit("Mul", k, float(factor)), float(constant))
+
+        def step(k, low, high, found):
+            k = h.cast(h.emit("Add", k, 1), DType.float64)
+            factor = h.emit("Add", line(k, a, b), h.emit("Mul", x, line(k, c, e)))
+            new = h.emit("Sub", h.emit("Mul", factor, high), h.emit("Mul", low, line(k, f, g)))
+            new = h.emit("Div", new, line(k, i, j))
+            here = h.emit("Equal", n, h.emit("Add", h.cast(k, DType.int64), 1))
+            return [high, new, h.emit("Where", here, new, found)]
+
+        highest = h.reduce("ReduceMax", h.concat([flat(h, n), h.const([1])], 0))
+        found = h.loop(h.emit("Sub", highest, 1), [low, high, found], step)[2]
+        return h.cast(choose(h, h.emit("Less", n, 0), 0, found), h.out.dtype)
+
+    return handler
+
+
+for _name in RECURRENCES:
+    op(f"aten::special_{_name}")(orthogonal(_name, False))
+    if _name.startswith("chebyshev"):
+        op(f"aten::special_shifted_{_name}")(orthogonal(_name, True))

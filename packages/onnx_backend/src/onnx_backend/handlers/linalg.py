@@ -6,6 +6,7 @@ does not depend on the size of the matrix.
 
 from __future__ import annotations
 
+import functools
 import math
 
 from ir.dims import minimum
@@ -127,7 +128,8 @@ def linalg_solve(h, A, B, left=True, check_errors=False):
     b = h.unsqueeze(b, [b.type.rank]) if vector else b
     done = solved(h, a, b) if left else swapped(h, solved(h, swapped(h, a), swapped(h, b)))
     done = h.squeeze(done, [done.type.rank - 1]) if vector else done
-    return [h.cast(done, h.out.dtype), None, None, None][: len(h.results)]
+    done = h.cast(done, h.out.dtype)
+    return [done, no_error(h, h.results[1].shape)] if len(h.results) == 2 else [done, None, None, None][: len(h.results)]
 
 
 @op("aten::linalg_det", "aten::_linalg_det", "aten::det")
@@ -324,6 +326,24 @@ def linalg_qr(h, A, mode="reduced"):
     return empty if mode == "r" else h.cast(q, h.out.dtype), h.cast(r, h.out.dtype)
 
 
+def symmetric(h, x, upper=False):
+    """The symmetric matrices that have this triangle."""
+    half = triangle(h, x, upper, True)
+    return h.emit("Add", h.emit("Add", half, swapped(h, half)), mul(h, x, identity(h, x.type.shape[-1])))
+
+
+def unless_empty(fn):
+    """Results without elements need no iteration, which in turn needs elements."""
+
+    @functools.wraps(fn)
+    def handler(h, *args, **kwargs):
+        if all(0 in t.shape for t in h.results):
+            return [h.full(t.shape, 0, t.dtype) for t in h.results]
+        return fn(h, *args, **kwargs)
+
+    return handler
+
+
 SWEEPS = 8  # Jacobi converges quadratically: 6 are enough for float64 at any size met so far
 
 
@@ -364,15 +384,15 @@ def jacobi(h, a):
 
 
 @op("aten::_linalg_eigh", "aten::linalg_eigh")
+@unless_empty
 def linalg_eigh(h, self=None, A=None, UPLO="L", compute_v=True):
     x = h.cast(A if self is None else self, F64)
-    half = triangle(h, x, UPLO.upper() == "U", True)
-    whole = h.emit("Add", h.emit("Add", half, swapped(h, half)), mul(h, x, identity(h, x.type.shape[-1])))
-    values, vectors = jacobi(h, whole)
+    values, vectors = jacobi(h, symmetric(h, x, UPLO.upper() == "U"))
     return [h.cast(t, h.out.dtype) for t in (values, vectors)]
 
 
 @op("aten::linalg_eigvalsh")
+@unless_empty
 def linalg_eigvalsh(h, self, UPLO="L"):
     return linalg_eigh(h, self, None, UPLO)[0]
 
@@ -396,6 +416,7 @@ def singular(h, x):
 
 
 @op("aten::_linalg_svd", "aten::linalg_svd")
+@unless_empty
 def linalg_svd(h, A, full_matrices=False, compute_uv=True, driver=None):
     rows, columns = A.type.shape[-2:]
     if compute_uv and full_matrices and rows != columns:
@@ -405,14 +426,16 @@ def linalg_svd(h, A, full_matrices=False, compute_uv=True, driver=None):
 
 
 @op("aten::linalg_svdvals")
+@unless_empty
 def linalg_svdvals(h, A, driver=None):
     return h.cast(singular(h, h.cast(A, F64))[1], h.out.dtype)
 
 
 @op("aten::linalg_pinv.atol_rtol_tensor", "aten::linalg_pinv.atol_rtol_float", "aten::pinverse")
+@unless_empty
 def linalg_pinv(h, self, atol=None, rtol=None, hermitian=False, rcond=None):
     x = h.cast(self, F64)
-    u, s, v = singular(h, x)
+    u, s, v = singular(h, symmetric(h, x) if hermitian else x)
     scale = h.reduce("ReduceMax", s, [s.type.rank - 1], True)
     precision = {F64: 2.0**-52}.get(self.type.dtype, 2.0**-23)
     ratio = rcond if rcond is not None else rtol

@@ -341,3 +341,65 @@ def polygamma(h, n, self):
         mirrored = h.emit("Sub", h.emit("Div", h.const(math.pi**2, x), h.emit("Mul", sine, sine)), value)
         value = h.emit("Where", left, mirrored, value)
     return h.cast(value, h.out.dtype)
+
+
+TERMS = 200  # of the incomplete gamma functions: enough for arguments up to some thousands
+
+
+def incomplete_gamma(h, a, x):
+    """P(a, x) and Q(a, x): the series left of a + 1, the continued fraction right of it (Numerical Recipes, 6.2)."""
+    a, x = (h.expand(h.cast(h.tensor(t, h.out.dtype), DType.float64), h.out.shape) for t in (a, x))
+    tiny = 1e-300
+    left = h.emit("Less", x, h.emit("Add", a, 1))
+    near, far = h.emit("Where", left, x, h.const(0, x)), h.emit("Where", left, h.emit("Add", a, 2), x)
+    far = h.emit("Min", far, 1e300)
+    scale = h.emit("Sub", h.emit("Mul", a, h.emit("Log", x)), h.emit("Add", x, log_gamma(h, a)))
+    scale = h.emit("Exp", scale)
+
+    def series(i, term, total):
+        term = h.emit("Div", h.emit("Mul", term, near), h.emit("Add", a, h.cast(h.emit("Add", i, 1), DType.float64)))
+        return [term, h.emit("Add", total, term)]
+
+    def fraction(i, b, c, d, value):
+        i = h.cast(h.emit("Add", i, 1), DType.float64)
+        step = h.emit("Mul", h.emit("Sub", a, i), i)
+        b = h.emit("Add", b, 2.0)
+        d = h.emit("Add", h.emit("Mul", step, d), b)
+        d = h.emit("Reciprocal", choose(h, h.emit("Less", h.emit("Abs", d), tiny), tiny, d))
+        c = h.emit("Add", b, h.emit("Div", step, c))
+        c = choose(h, h.emit("Less", h.emit("Abs", c), tiny), tiny, c)
+        return [b, c, d, h.emit("Mul", value, h.emit("Mul", d, c))]
+
+    first = h.emit("Reciprocal", a)
+    total = h.loop(TERMS, [first, first], series)[1]
+    b = h.emit("Add", h.emit("Sub", far, a), 1)
+    d = h.emit("Reciprocal", b)
+    start = [b, h.full(h.out.shape, 1 / tiny, DType.float64), d, d]
+    value = h.loop(TERMS, start, fraction)[3]
+    lower = choose(h, h.emit("Equal", x, 0), 0, h.emit("Mul", scale, total))
+    upper = choose(h, h.emit("IsInf", x), 0, h.emit("Mul", scale, value))
+    one = h.const(1, a)
+    p = h.emit("Where", left, lower, h.emit("Sub", one, upper))
+    q = h.emit("Where", left, h.emit("Sub", one, lower), upper)
+    zero = h.emit("Equal", a, 0)
+    p, q = choose(h, zero, 1, p), choose(h, zero, 0, q)
+    wrong = h.emit("Or", h.emit("Less", a, 0), h.emit("Less", x, 0))
+    wrong = h.emit("Or", wrong, h.emit("And", zero, h.emit("Equal", x, 0)))
+    return [h.cast(choose(h, wrong, math.nan, t), h.out.dtype) for t in (p, q)]
+
+
+def log_gamma(h, a):
+    """log Gamma of a >= 0; below 0.5, of a + 1 less the logarithm of a."""
+    small = h.emit("Less", a, 0.5)
+    value = log_gamma_positive(h, h.emit("Where", small, h.emit("Add", a, 1), a))
+    return h.emit("Where", small, h.emit("Sub", value, h.emit("Log", a)), value)
+
+
+@op("aten::igamma", "aten::special_gammainc")
+def igamma(h, self, other):
+    return incomplete_gamma(h, self, other)[0]
+
+
+@op("aten::igammac", "aten::special_gammaincc")
+def igammac(h, self, other):
+    return incomplete_gamma(h, self, other)[1]

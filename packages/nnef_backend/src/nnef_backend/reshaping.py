@@ -1,0 +1,57 @@
+"""Reshapes in a form that tract can prove.
+
+torch divides a size only where it has a guard that the division is exact: a view of S as (S//2, 2) holds for even S
+alone. tract knows no such guard. What can be said without the division is; else the axis is cut to 2*(S/2), which is
+all of it wherever torch would run at all, and where it is not, a read beyond the end of a constant stops the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ir import dims
+from ir.dims import Dim, Expr
+from ir.helper import numpy_dtype
+from ir.types import DType
+
+
+def provable(h: Any, x: Any, first: int, before: Sequence[Dim], after: Sequence[Dim]) -> tuple[Any, list[Dim]]:
+    """`x`, whose axes from `first` on are `before`, and sizes for them that hold as many elements beyond doubt.
+
+    Raises:
+        RefusedError: neither form is to be had.
+    """
+    before, after = list(before), list(after)
+    if dims.product(before) == dims.product(after):
+        return x, after
+    for i, size in enumerate(after):
+        rest = dims.quotient(dims.product(before), dims.product(after[:i] + after[i + 1 :]))
+        if isinstance(size, Expr) and rest is not None:
+            return x, [*after[:i], rest, *after[i + 1 :]]
+    for size, divisor in {d for s in after for d in _divisions(s)}:
+        for i, whole in enumerate(before):
+            if whole == size:
+                before[i] = dims.floordiv(whole, divisor) * divisor
+                x = _cut(h, x, first + i, whole, before[i])
+    if dims.product(before) != dims.product(after):
+        h.refuse(f"tract cannot prove that {tuple(before)} holds as many elements as {tuple(after)}")
+    return x, after
+
+
+def _divisions(size: Dim) -> Iterator[tuple[Expr, int]]:
+    """What a size divides, and by what."""
+    for monomial, _ in size.terms if isinstance(size, Expr) else ():
+        for atom, _power in monomial:
+            if isinstance(atom, dims.Call) and atom.fn == "floordiv" and isinstance(atom.args[1], int):
+                yield atom.args[0], atom.args[1]  # type: ignore[misc]
+
+
+def _cut(h: Any, x: Any, axis: int, size: Dim, kept: Dim) -> Any:
+    over = size - kept
+    nothing = h.constant(np.zeros(1, numpy_dtype(x.type.dtype)))
+    guard = h.squeeze(h.slice(nothing, 0, over, over + 1), [0])
+    part = h.slice(x, axis, 0, kept)
+    return h.emit("or" if x.type.dtype is DType.bool else "add", part, guard)
