@@ -98,6 +98,16 @@ def models(session: nox.Session) -> None:
 
 
 @nox.session
+def opinfo(session: nox.Session) -> None:
+    """torch's operator database on ONNX and NNEF, into docs/ (minutes)."""
+    install(session, *PACKAGES, extra=("expecttest",))
+    for target in ("onnx", "nnef"):
+        session.run(
+            "python", "-m", "tests.opinfo", "--target", target, "--write", *session.posargs, success_codes=[0, 1]
+        )
+
+
+@nox.session
 def benchmarks(session: nox.Session) -> None:
     """Export time, run time and memory beside the peers', into benchmarks/README.md (minutes)."""
     install(session, *PACKAGES, extra=(*MODELS, "onnxscript"))

@@ -1,7 +1,6 @@
 """What ONNX or onnxruntime cannot say, case by case, with the reason; strict: see tests.harness.check_case."""
 
 COMPLEX = "complex numbers have no form in ONNX yet"
-LINALG = "torch has no decomposition of it and ONNX no operator"
 
 LIMITS: dict[str, str] = {
     "elementwise/complex_arithmetic": COMPLEX,
@@ -13,10 +12,5 @@ LIMITS: dict[str, str] = {
     "attention/rotary_complex": COMPLEX,
     "shape/view_as_real": COMPLEX,
     "shape/complex_product": COMPLEX,
-    "matmul/det": LINALG,
-    "matmul/inv": LINALG,
-    "matmul/solve": LINALG,
-    "matmul/cholesky": LINALG,
-    "matmul/svdvals": LINALG,
     "shape/view_dtype": "it needs BitCast, which opset 26 brings",
 }

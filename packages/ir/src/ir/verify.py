@@ -10,7 +10,7 @@ import numpy as np
 
 from ir.errors import MismatchError
 
-# rtol and atol by element type; atol counts in units of the result's largest magnitude.
+# rtol and atol by element type; this atol counts in units of the result's largest magnitude.
 TOLERANCES = {"float16": (1e-2, 1e-2), "bfloat16": (2e-2, 2e-2), "complex32": (1e-2, 1e-2)}
 DEFAULT_TOLERANCE = (1e-3, 1e-4)
 
@@ -73,10 +73,11 @@ def compare(
     atol: float | None = None,
     values: bool = True,
 ) -> Report:
-    """Compare arrays pairwise: dtype, shape, and `|a - e| <= rtol * |e| + atol * max|e|`; nan equals nan.
+    """Compare arrays pairwise: dtype, shape, and `|a - e| <= rtol * |e| + atol`; nan equals nan.
 
     Args:
-        rtol, atol: None chooses by element type; integers and bools must be equal.
+        rtol, atol: None chooses by element type, atol then in units of the largest magnitude; a number given for atol
+            is absolute. Integers and bools must be equal.
         values: False compares dtypes and shapes only, for models that draw random numbers.
     """
     rows = [
@@ -103,7 +104,7 @@ def _row(
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     a, e = actual.astype(wide), expected.astype(wide)
     default = TOLERANCES.get(dtype, DEFAULT_TOLERANCE)
-    r, t = (default[0] if rtol is None else rtol), (default[1] if atol is None else atol)
+    r = default[0] if rtol is None else rtol
     finite = np.isfinite(e)
     scale = float(np.abs(e[finite]).max(initial=0.0))
     same = (a == e) | (np.isnan(a) & np.isnan(e))
@@ -111,7 +112,8 @@ def _row(
         gap = np.where(same, 0.0, np.abs(a - e))
     gap = np.where(np.isnan(gap), np.inf, gap)
     # below 1e-3 the scale stays fixed, so that the rounding of results that cancel to nothing is no error
-    wrong = ~same & ~(gap <= r * np.where(finite, np.abs(e), 0.0) + t * max(scale, 1e-3))
+    slack = default[1] * max(scale, 1e-3) if atol is None else atol
+    wrong = ~same & ~(gap <= r * np.where(finite, np.abs(e), 0.0) + slack)
     count = int(wrong.sum())
     reason = f"{count} of {expected.size} elements differ" if count else ""
     return Row(name, expected.shape, dtype, float(gap.max(initial=0.0)), scale, reason)

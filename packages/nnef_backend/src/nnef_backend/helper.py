@@ -112,6 +112,7 @@ class NnefHelper(Verbs):
             made_type = TensorType(made, s if s is None else tuple(s))
             results.append(NnefValue(name, made_type, fixed=all(v.fixed for v in values)))
         given = {k: map_values(a, self._written) for k, a in attributes.items()}
+        op = op if self.target.tract else STANDARD_NAMES.get(op, op)
         step = Step(results, op, tuple(map_values(list(inputs), self._written)), given, generic, listed)
         results = self.scope.add_once(step)
         if work is not element and element is not None:
@@ -219,7 +220,9 @@ class NnefHelper(Verbs):
             self.scope.names.discard(result.name)
             result.name = self.unique(value.name)
         if (fresh or result.type.shape is None) and result.type.dtype is value.type.dtype:
-            result.type = value.type
+            known = result.type.shape or value.type.shape  # torch writes H//(H//4) where a handler knows of a 4
+            exact = [k if isinstance(k, int) else d for k, d in zip(known, value.type.shape, strict=True)]
+            result.type = value.type.with_shape(exact)
         return result
 
     # -- constants, inputs, weights --------------------------------------------------------------------------------
@@ -422,4 +425,5 @@ class NnefHelper(Verbs):
         return [*sorted(self.extensions), *symbols, *assertions]
 
 
+STANDARD_NAMES = {"recip": "rcp", "square": "sqr"}  # where tract spells an operation its own way
 _GENERIC = {"bool": "logical", "int": "integer", "uint": "integer", "float": "scalar"}

@@ -34,6 +34,8 @@ WIDER: Mapping[DType, tuple[DType, ...]] = {
     DType.int32: (DType.int64,),
 }
 ABSENT = ""  # in place of a type variable: no kernel at all
+# Kernels that are registered and then say at run time that they do not support the type.
+UNFULFILLED: Mapping[str, set[DType]] = {"LSTM": {DType.float64}, "GRU": {DType.float64}}
 _SHORT = {d.short: d for d in DType}
 
 
@@ -114,6 +116,7 @@ def _gaps_at(op: str, opset: int, kernels: list[Any]) -> dict[str, str]:
         has = {FROM_SCHEMA.get(t) for k in fitting for t in k.type_constraints.get(formal.variable, ())} - {None}
         if not fitting:  # its body is run, which lacks kernels of its own
             has = {d for d in formal.allowed if _loads(op, opset, d)}
+        has -= UNFULFILLED.get(op, set())
         if not has:
             continue
         lacking = {d for d in formal.allowed - has if not d.is_complex and d.bits >= 8 and "8_e" not in d.name}

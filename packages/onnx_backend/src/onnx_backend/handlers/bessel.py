@@ -1,7 +1,8 @@
 """Bessel functions and orthogonal polynomials.
 
-The former are the polynomial fits of Abramowitz and Stegun, 9.4 and 9.8, and of Numerical Recipes, 6.5 and 6.6: relative
-errors are below 3e-7 for the modified ones; the others have absolute errors below 1e-7. The latter are recurrences.
+The former are the polynomial fits of Abramowitz and Stegun, 9.4 and 9.8, and of Numerical Recipes, 6.5 and 6.6:
+relative errors are below 3e-7 for the modified ones; the others have absolute errors below 1e-7. The latter are
+recurrences.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import math
 
 from ir.types import DType
-
 from onnx_backend.handlers.index import flat
 from onnx_backend.handlers.special import choose, double, polynomial
 from onnx_backend.registry import register as op
@@ -135,7 +135,8 @@ def spherical_bessel_j0(h, x):
 
 # -- orthogonal polynomials --------------------------------------------------------------------------------------------
 
-# name -> degree 1 as (factor of x, constant), then p[k+1] = ((a + b k + c x + e k x) p[k] - (f + g k) p[k-1]) / (i + j k)
+# name -> degree 1 as (factor of x, constant), then (a, b, c, e), (f, g) and (i, j) of
+# p[k + 1] = ((a + b k + c x + e k x) p[k] - (f + g k) p[k - 1]) / (i + j k)
 RECURRENCES = {
     "chebyshev_polynomial_t": ((1, 0), (0, 0, 2, 0), (1, 0), (1, 0)),
     "chebyshev_polynomial_u": ((2, 0), (0, 0, 2, 0), (1, 0), (1, 0)),

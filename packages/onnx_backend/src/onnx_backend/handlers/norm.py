@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ir.dims import Expr, product
@@ -228,6 +230,41 @@ def native_dropout(h, input, p, train):
     if not train:
         h.refuse("its mask without training")
     return h.emit("Dropout", input, h.const(p, DType.float32), h.const(True), outputs=2, shape=input.type.shape)
+
+
+@op("aten::feature_dropout")
+def feature_dropout(h, input, p, train):
+    if p in (0, 1):
+        return input if p == 0 else h.emit("Mul", input, 0)
+    return h.emit("Mul", h.emit("Mul", input, _kept(h, input, p, by_channel=True)), 1 / (1 - p))
+
+
+@op("aten::alpha_dropout")
+def alpha_dropout(h, input, p, train):
+    return _alpha_dropout(h, input, p, by_channel=False)
+
+
+@op("aten::feature_alpha_dropout")
+def feature_alpha_dropout(h, input, p, train):
+    return _alpha_dropout(h, input, p, by_channel=True)
+
+
+def _kept(h, x, p, by_channel):
+    """1 where a number or channel stays, else 0; not by Dropout of ones, which onnxruntime folds to ones."""
+    shape = (*x.type.shape[:2], *[1] * (x.type.rank - 2)) if by_channel else x.type.shape
+    draw = h.emit("RandomUniformLike", h.full(shape, 0, DType.float32), shape=shape)
+    return h.cast(h.emit("Less", draw, 1 - p), x.type.dtype)
+
+
+def _alpha_dropout(h, x, p, by_channel):
+    """What is dropped becomes the negative limit of SELU; mean and variance stay (aten/src/ATen/native/Dropout.cpp)."""
+    limit = 1.7580993408473766
+    if p in (0, 1):
+        return x if p == 0 else h.emit("Mul", x, 0)
+    scale = 1 / math.sqrt((limit**2 * p + 1) * (1 - p))
+    kept = _kept(h, x, p, by_channel)
+    shift = h.emit("Add", h.emit("Mul", kept, limit * scale), limit * scale * (p - 1))
+    return h.emit("Add", h.emit("Mul", h.emit("Mul", x, kept), scale), shift)
 
 
 # -- losses ------------------------------------------------------------------------------------------------------------

@@ -361,6 +361,21 @@ def pixel_shuffle(h, self, upscale_factor):
     return h.emit("DepthToSpace", self, blocksize=upscale_factor, mode="CRD", shape=h.out.shape)
 
 
+@op("aten::pixel_unshuffle")
+def pixel_unshuffle(h, self, downscale_factor):
+    *outer, channels, _, _ = self.type.shape
+    r, n = downscale_factor, len(outer)
+    x = h.reshape(self, [*outer, channels, h.out.shape[-2], r, h.out.shape[-1], r])
+    return h.reshape(h.transpose(x, [*range(n), n, n + 2, n + 4, n + 1, n + 3]), h.out.shape)
+
+
+@op("aten::channel_shuffle")
+def channel_shuffle(h, self, groups):
+    batch, channels, *sizes = self.type.shape
+    x = h.reshape(self, [batch, groups, channels // groups, *sizes])
+    return h.reshape(h.transpose(x, [0, 2, 1, *range(3, x.type.rank)]), self.type.shape)
+
+
 @op("aten::tril")
 def tril(h, self, diagonal=0):
     return h.emit("Trilu", self, h.tensor(diagonal, DType.int64), upper=0, shape=h.out.shape)
