@@ -87,7 +87,7 @@ def wheels(session: nox.Session) -> None:
         session.run("python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(dist), f"./packages/{package}")
     session.install("-c", "constraints.txt", "torch", "numpy")
     session.install("-c", "constraints.txt", "--find-links", str(dist), "ir==1.0.0", "onnx_backend==1.0.0")
-    session.run("python", "tests/wheels_smoke.py")
+    session.run("python", "-I", "tests/wheels_smoke.py")  # -I: tests/ir must not stand before ir
 
 
 @nox.session

@@ -345,11 +345,16 @@ def heaviside(h, self, values):
 # -- casts and copies --------------------------------------------------------------------------------------------------
 
 
-@op("aten::to", "aten::_to_copy", "aten::type_as", "prims::convert_element_type", "aten::clone", "aten::alias",
-    "aten::detach", "aten::lift_fresh_copy", "aten::contiguous", "prims::device_put")  # fmt: skip
+@op("aten::to", "aten::_to_copy", "aten::type_as", "aten::clone", "aten::alias", "aten::detach", "aten::contiguous",
+    "aten::lift_fresh_copy")  # fmt: skip
 def to(h, self, **_):
     """Where and how the data lies (device, layout, memory format) has no form in ONNX: only the dtype remains."""
     return h.cast(self, h.out.dtype)
+
+
+@op("prims::convert_element_type", "prims::device_put")
+def convert_element_type(h, a, **_):
+    return h.cast(a, h.out.dtype)
 
 
 @op("aten::copy")
