@@ -60,7 +60,7 @@ def entries(match: str = "") -> Iterator[tuple[str, Any]]:
             yield name, op
 
 
-def outcome(op: Any, target: str) -> tuple[str, str]:
+def outcome(name: str, op: Any, target: str) -> tuple[str, str]:
     """(status, detail): pass, excluded, refused, wrong, failed."""
     supported = op.supported_dtypes("cpu")
     dtype = next((d for d in PREFERRED if d in supported), next(iter(sorted(supported, key=str)), None))
@@ -81,6 +81,8 @@ def outcome(op: Any, target: str) -> tuple[str, str]:
     try:
         torch.manual_seed(0)
         program = ir.export(sample, sample.inputs(), target=target)
+        if "empty" in name:  # holds whatever the memory held
+            program.graph = program.graph.replace(random=True)
         # absolute, not in units of the result: the rule that torch's own exporter was measured by
         program.verify(sample.inputs(), rtol=1e-3, atol=1e-4)
         return "pass", ""
@@ -125,7 +127,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     results = {}
     for name, op in entries(options.match):
-        results[name] = outcome(op, options.target)
+        results[name] = outcome(name, op, options.target)
         if results[name][0] != "pass":
             print(name, *results[name], flush=True)
     counts = collections.Counter(status for status, _ in results.values())

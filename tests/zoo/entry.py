@@ -65,7 +65,10 @@ def entry(name: str, dynamic_shapes: Any, variant: Callable[[bool], Variant]) ->
         chosen = variant(small)
 
         def build() -> nn.Module:
-            return seeded(chosen.build, lambda: chosen.inputs(chosen.sizes))
+            # Statistics from the largest batch: an image far outside of them would blow up layer by layer, and with it
+            # the rounding of torch's own float32.
+            largest = max((chosen.sizes, *chosen.other_sizes), key=lambda sizes: sizes.get("batch", 0))
+            return seeded(chosen.build, lambda: chosen.inputs(largest))
 
         return Model(name, build, chosen.inputs, dynamic_shapes, chosen.sizes, chosen.other_sizes)
 

@@ -89,9 +89,7 @@ class Capture:
     @staticmethod
     def arrays(values: Sequence[Any]) -> list[Any]:
         """Tensors and numbers as numpy arrays."""
-        return [
-            TorchWeight("", v.clone() if isinstance(v, torch.Tensor) else torch.as_tensor(v)).numpy() for v in values
-        ]
+        return [TorchWeight("", v.clone() if isinstance(v, torch.Tensor) else _number(v)).numpy() for v in values]
 
     @staticmethod
     def private(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -150,6 +148,11 @@ def _program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_
             return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
         raise CaptureError(f"torch.export refused the model: {error}") from error
+
+
+def _number(value: Any) -> torch.Tensor:
+    """A Python number as the 0-d tensor that a graph returns for it."""
+    return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
 
 
 class _FunctionModule(torch.nn.Module):
