@@ -111,7 +111,7 @@ def geometric_mean(ratios: list[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
-def table(names: list[str] | None = None, seconds: float = 6.0) -> str:
+def table(names: list[str] | None = None, seconds: float = 4.0) -> str:
     """The chain and the first models at full size, as Markdown."""
     threads = torch.get_num_threads()
     measured = list(rows(names or ["chain", *zoo.FIRST], seconds=seconds))
