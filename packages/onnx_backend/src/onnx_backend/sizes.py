@@ -111,7 +111,9 @@ class Sizes(Emitter):
     def _read_symbol(self, name: str) -> OnnxValue:
         value, source = self.driver.symbol(name)
         if source.axis is None:
-            return self.emit("Reshape", self.cast(value, DType.int64), [1], shape=(1,))
+            dtype = value.type.dtype  # a number read out of a tensor keeps its kind
+            work = DType.float64 if dtype.is_float else dtype if dtype is DType.bool else DType.int64
+            return self.emit("Reshape", self.cast(value, work), [1], shape=(1,))
         size = self.size_of(value, source.axis)
         if source.offset:
             size = self.emit("Sub", size, source.offset)
