@@ -25,7 +25,8 @@ From the same ExportedProgram, warm. Ours writes the file, torch.onnx.export(pro
 ## The eager program
 
 Against `ExportedProgram.module(check_guards=False)` under torch.inference_mode, one CPU thread; the median of the
-ratios of neighbouring runs. With its guards, as `ExportedProgram.module()` comes by default, the module is slower still.
+ratios of neighbouring runs. With its guards, as `ExportedProgram.module()` comes by default, the module is slower
+still.
 
 {eager}
 """
