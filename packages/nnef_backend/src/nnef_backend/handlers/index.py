@@ -122,7 +122,12 @@ def _scatter_rows(h, x, places, rows_, reduction):
 
 
 def _along(h, x, axis, places, values, reduction="none"):
-    """`x` with slices of `values` written at places along an axis."""
+    """`x` with slices of `values` written at places along an axis; a 0-d tensor is one of one element."""
+    if places.type.rank == 0:
+        places = h.unsqueeze(places, [0])
+    if x.type.rank == 0:
+        values = values if values.type.rank else h.unsqueeze(values, [0])
+        return h.squeeze(_along(h, h.unsqueeze(x, [0]), 0, places, values, reduction), [0])
     order = [axis, *(a for a in range(x.type.rank) if a != axis)]
     made = _scatter_rows(h, h.transpose(x, order), places, h.transpose(values, order), reduction)
     return h.transpose(made, invert(order))
@@ -142,7 +147,8 @@ def index_copy(h, self, dim, index, source):
 @op("aten::index_fill")
 def index_fill(h, self, dim, index, value):
     axis = h.axis(dim, self)
-    shape = [index.type.shape[0] if a == axis else s for a, s in enumerate(self.type.shape)]
+    count = index.type.shape[0] if index.type.rank else 1
+    shape = [count if a == axis else s for a, s in enumerate(self.type.shape or (1,))]
     return _along(h, self, axis, index, h.expand(h.tensor(value, self), shape))
 
 
