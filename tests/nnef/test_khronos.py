@@ -36,3 +36,13 @@ def test_what_the_standard_lacks_is_refused_with_the_extension_that_has_it():
         ir.export(lambda x: torch.erf(x), (X,), target="khronos")
     with pytest.raises(ir.RefusedError, match="symbols"):
         ir.export(NET, (X,), target="khronos", dynamic_shapes=({0: "batch"},))
+
+
+@ir.custom_op("khronostests::swish")
+def swish(x: torch.Tensor, beta: float = 1.0) -> torch.Tensor:
+    return x * torch.sigmoid(beta * x)
+
+
+def test_a_custom_op_comes_out_as_its_body():
+    program = ir.export(lambda x: swish(x, 2.0) + 1, (X,), target="khronos", verify=True)
+    assert not program.artifact.fragments

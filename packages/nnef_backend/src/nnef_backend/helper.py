@@ -361,6 +361,8 @@ class NnefHelper(Verbs):
 
     def call(self, body: Body, inputs: Sequence[NnefValue]) -> list[NnefValue]:
         """A call of a fragment that holds the custom op's body."""
+        if not self.target.tract:  # nnef-tools infers no shapes for fragments of one's own
+            return self.inline(body.graph, inputs)
         assert body.name is not None
         if body.graph not in self._bodies:
             name = str(body.name).replace("::", "_")
