@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -125,6 +126,13 @@ class Origin:
         """The path of the nn.Module that ran the op, such as `encoder.layer.0`; empty at the top."""
         entries = list(self.modules.values()) if self.modules else []
         return str(entries[-1][0]) if entries else ""
+
+    @cached_property
+    def path(self) -> tuple[str, ...]:
+        """The nn.Modules that the op lies in, outermost first, each named below the one before: `layers.0`, `attn`."""
+        entries = [str(path) for path, _ in self.modules.values()] if self.modules else []
+        pairs = itertools.pairwise(entries)
+        return tuple(e.removeprefix(f"{outer}.") if outer else e for outer, e in pairs)
 
     @cached_property
     def module_class(self) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ir.errors import ExportError, MissingOp, RefusedError, UnsupportedOpsError
@@ -37,6 +38,7 @@ class Driver:
         self._handlers: dict[str, Handler | None] = {}
         self._open: list[str] = []
         self.scopes: list[Graph] = []
+        self._callers: list[Node] = []
 
     def run(self) -> Any:
         """The artifact.
@@ -53,6 +55,21 @@ class Driver:
             self.env[value] = self.helper.input(value)
         results = self._nodes(self.graph)
         return self.helper.finish(results)
+
+    @property
+    def place(self) -> Node:
+        """The node of the graph that is being lowered, whatever body of it is open."""
+        return self._callers[0] if self._callers else self.helper.node
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """Lower what sees nothing of the graph around it: the body of a function."""
+        outer = self.env, self.scopes, self._callers, self.helper.node
+        self.env, self.scopes, self._callers = {}, [], []
+        try:
+            yield
+        finally:
+            self.env, self.scopes, self._callers, self.helper.node = outer
 
     # -- what is missing -------------------------------------------------------------------------------------------
 
@@ -212,6 +229,7 @@ class Driver:
             raise refusal or RefusedError(refusal_text(self.target.name, node, "it has neither handler nor body"))
         inputs = [self.env[v] for v in node.inputs]
         self._open.append(node.overload)
+        self._callers.append(node)
         try:
             if body.name is not None:
                 return list(self.helper.call(body, inputs))
@@ -222,6 +240,7 @@ class Driver:
             raise RefusedError(f"{refusal}\n  and its decomposition does not help: {inner}") from inner
         finally:
             self._open.pop()
+            self._callers.pop()
 
     def _bind(self, node: Node, results: Any) -> None:
         if not isinstance(results, (list, tuple)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from ir.helper import OpHelper
 from ir.types import DType, TensorType
 from onnx_backend.dtypes import TO_ONNX
 from onnx_backend.kernels import gaps, runs, work_type
+from onnx_backend.names import Names, metadata, node_name
 from onnx_backend.schema import OpSchema, bind_types, first_opset, op_schema
 from onnx_backend.shapes import infer
 from onnx_backend.value import OnnxValue
@@ -35,6 +35,7 @@ class Emitter(OpHelper[OnnxValue]):
     """The scopes that nodes go to, their names, and `emit`."""
 
     value_class = OnnxValue
+    target: Any
 
     def __init__(self, target: Any, graph: Graph) -> None:
         super().__init__(target, graph)
@@ -42,26 +43,29 @@ class Emitter(OpHelper[OnnxValue]):
         self.opset: int = target.opset
         self.scopes = [Scope()]
         self.domains: dict[str, int] = {"": self.opset}
-        self._names = {v.name for v in graph.inputs} | set(graph.results)
-        self._counts: dict[str, int] = {}
+        self.names = Names({v.name for v in graph.inputs} | set(graph.results))
+        self.node_names = Names()
 
-    # -- names -----------------------------------------------------------------------------------------------------
-
-    def unique(self, name: str) -> str:
-        """The name, or the name with a number behind it if it is taken."""
-        name = re.sub(r"[^\w./:-]", "_", name)
-        if name in self._names:
-            n = self._counts.get(name, 0) + 1
-            while f"{name}_{n}" in self._names:
-                n += 1
-            self._counts[name] = n
-            name = f"{name}_{n}"
-        self._names.add(name)
-        return name
+    def node_of(
+        self, domain: str, op: str, inputs: Sequence[OnnxValue | None], attributes: Sequence[onnx_ir.Attr],
+        outputs: Sequence[onnx_ir.Value],
+    ) -> onnx_ir.Node:  # fmt: skip
+        """A node named after its place in the model."""
+        place = self.driver.place
+        return onnx_ir.Node(
+            domain, op, [v.value if v is not None else None for v in inputs], attributes, outputs=outputs,
+            name=self.node_names.unique(node_name(place)),
+            metadata_props=metadata(place) if self.target.metadata else None,
+        )  # fmt: skip
 
     @property
     def scope(self) -> Scope:
         return self.scopes[-1]
+
+    @property
+    def home(self) -> Scope:
+        """The scope that constants and weights go to: the function being written, else the main graph."""
+        return next((s for s in reversed(self.scopes) if s.function), self.scopes[0])
 
     # -- emission --------------------------------------------------------------------------------------------------
 
@@ -103,16 +107,14 @@ class Emitter(OpHelper[OnnxValue]):
             self.domains.setdefault(domain, 1)
         count = outputs or (max(1, schema.min_outputs) if schema else 1)
         types = self._types(name, schema, values, given, count, dtype, shape)
-        results = [onnx_ir.Value(name=self.unique(f"{self.node.name}.{name}")) for _ in range(count)]
-        node = onnx_ir.Node(
-            domain,
-            name,
-            [v.value if v is not None else None for v in values],
-            [_attribute(k, v) for k, v in given.items()],
-            outputs=results,
+        results = [onnx_ir.Value(name=self.names.unique(f"{self.node.name}.{name}")) for _ in range(count)]
+        self.scope.nodes.append(
+            self.node_of(domain, name, values, [_attribute(k, v) for k, v in given.items()], results)
         )
-        self.scope.nodes.append(node)
         made = [OnnxValue(r, t) for r, t in zip(results, types, strict=True)]
+        if self.target.metadata:
+            for m in made:
+                m.describe()
         if detour and schema is not None:
             variables = [schema.output(i).variable for i in range(count)]
             for m, v in zip(made, variables, strict=True):

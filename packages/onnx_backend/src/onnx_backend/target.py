@@ -29,6 +29,8 @@ class Onnx(Target):
     Args:
         opset: the opset to write, 13 to the newest that the installed onnx knows.
         external_data: weights in a file `<name>.data` beside the model: True, False, or None for "past 2 GB".
+        metadata: note at each node where it comes from (namespace, source line, torch's overload), and the type of
+            each value in between.
 
     Raises:
         ValueError: the opset is out of range.
@@ -37,12 +39,13 @@ class Onnx(Target):
     name = "onnx"
     suffix = ".onnx"
 
-    def __init__(self, opset: int = 20, *, external_data: bool | None = None) -> None:
+    def __init__(self, opset: int = 20, *, external_data: bool | None = None, metadata: bool = False) -> None:
         newest = onnx.defs.onnx_opset_version()
         if not LOWEST_OPSET <= opset <= newest:
             raise ValueError(f"opset {opset}: {LOWEST_OPSET} to {newest} can be written")
         self.opset = opset
         self.external_data = external_data
+        self.metadata = metadata
 
     @property
     def registry(self) -> Registry:

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir
 
 from ir.types import TensorType
+from onnx_backend.dtypes import TO_ONNX
 
 
 class OnnxValue:
@@ -27,6 +28,12 @@ class OnnxValue:
         """The node that makes it, if that is of this op."""
         producer = self.value.producer()
         return producer if producer is not None and producer.op_type == op else None
+
+    def describe(self) -> None:
+        """Write the type into the onnx_ir value: element type, sizes, dynamic dimensions by name or expression."""
+        self.value.type = onnx_ir.TensorType(TO_ONNX[self.type.dtype])
+        if self.type.shape is not None:
+            self.value.shape = onnx_ir.Shape([s if isinstance(s, int) else str(s) for s in self.type.shape])
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.type}"

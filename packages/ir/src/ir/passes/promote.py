@@ -8,6 +8,7 @@ result's dtype already, so most ops need no rule at all: their operands become w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ir.dims import Expr
@@ -68,9 +69,9 @@ def promote(graph: Graph) -> Graph:
     nodes: list[Node] = []
     names = {v.name for n in graph.nodes for v in n.outputs} | {v.name for v in (*graph.inputs, *graph.weights)}
 
-    def cast(arg: Any, dtype: DType) -> Any:
+    def cast(arg: Any, dtype: DType, user: Node) -> Any:
         if isinstance(arg, tuple):
-            return tuple(cast(a, dtype) for a in arg)
+            return tuple(cast(a, dtype, user) for a in arg)
         if not isinstance(arg, Value) or arg.type.dtype is dtype:
             return arg
         if (arg, dtype) not in casts:
@@ -79,13 +80,14 @@ def promote(graph: Graph) -> Graph:
                 name += "_"
             names.add(name)
             casts[arg, dtype] = Value(name, TensorType(dtype, arg.type.shape))
-            nodes.append(Node("ir::cast", {"self": arg, "dtype": dtype}, (casts[arg, dtype],)))
+            origin = replace(user.origin, overload="")
+            nodes.append(Node("ir::cast", {"self": arg, "dtype": dtype}, (casts[arg, dtype],), origin))
         return casts[arg, dtype]
 
     for node in graph.nodes:
         operands, dtype = _rule(node)
         present = [o for o in operands if o in node.args]
-        changed = {o: cast(node.args[o], dtype) for o in present} if dtype is not None else {}
+        changed = {o: cast(node.args[o], dtype, node) for o in present} if dtype is not None else {}
         inner = {k: promote(a) for k, a in node.args.items() if isinstance(a, Graph)}
         if inner or any(changed[o] is not node.args[o] for o in changed):
             node = Node(

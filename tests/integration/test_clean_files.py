@@ -1,0 +1,30 @@
+"""The files of real models hold no node that does nothing, and names that say where in the model a node is."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+
+import ir
+from tests.onnx.scan import findings
+from tests.zoo import NAMES, get
+
+
+def exported(name, folder, **options):
+    model = get(name, small=True)
+    args, kwargs = model.inputs(model.sizes)
+    graph = ir.capture(model.build(), args, kwargs, dynamic_shapes=model.dynamic_shapes)
+    path = folder / f"{name}.onnx"
+    ir.export(graph, target="onnx", path=path, **options)
+    return model, graph, onnx.load(path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_in_the_file_does_nothing(name, tmp_path):
+    _, graph, described = exported(name, tmp_path, metadata=True)
+    assert findings(described) == []
+    plain = onnx.load_from_string(
+        onnx.load(ir.export(graph, target="onnx", path=tmp_path / "plain.onnx").path).SerializeToString()
+    )
+    assert [n.op_type for n in plain.graph.node] == [n.op_type for n in described.graph.node]
+    assert not plain.graph.value_info and not any(n.metadata_props for n in plain.graph.node)
