@@ -23,8 +23,6 @@ def exported(name, folder, **options):
 def test_nothing_in_the_file_does_nothing(name, tmp_path):
     _, graph, described = exported(name, tmp_path, metadata=True)
     assert findings(described) == []
-    plain = onnx.load_from_string(
-        onnx.load(ir.export(graph, target="onnx", path=tmp_path / "plain.onnx").path).SerializeToString()
-    )
+    plain = onnx.load(ir.export(graph, target="onnx", path=tmp_path / "plain.onnx").path)
     assert [n.op_type for n in plain.graph.node] == [n.op_type for n in described.graph.node]
     assert not plain.graph.value_info and not any(n.metadata_props for n in plain.graph.node)
