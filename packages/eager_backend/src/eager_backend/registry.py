@@ -7,8 +7,12 @@ from collections.abc import Callable
 from types import BuiltinFunctionType
 from typing import Any
 
-from ir.importer.bodies import BODIES
-from ir.importer.schema import overload_of
+import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from eager_backend.bind import arguments_of
+from ir.importer.bodies import BODIES, KERNELS
+from ir.importer.schema import op_schema, overload_of
 from ir.registry import HandlerFn, Registry, loading, registry
 
 FAMILIES = (
@@ -42,14 +46,54 @@ def rows(namespace: Any, names: str) -> None:
 
 
 def fallback(name: str) -> HandlerFn | None:
-    """torch's own kernel of any op that torch.library knows; None for a custom op with a body, which is a closure."""
+    """torch's own kernel of any op that torch.library knows; None for a custom op with a body, which is a closure.
+
+    An op whose Python kernel can be traced is a closure as well.
+    """
     op, _, overload = name.partition(".")
     if name in BODIES or op in BODIES or op.startswith(("ir::", "higher_order::")):
         return None
     target = overload_of(op, overload)
     # OpOverload.__call__ only forwards to `_op`; calling that saves a Python frame
     kernel: BuiltinFunctionType | None = getattr(target, "_op", None)
-    return None if kernel is None else plain(Kernel(name, kernel))
+    if kernel is None:
+        return None
+    if op_schema(target).fresh:
+        return _closure_or(_writer(Kernel(name, _on_copies(target))))
+    own = plain(Kernel(name, kernel))
+    return _closure_or(lambda h, arguments: own(h, **arguments)) if op in KERNELS else own
+
+
+def _closure_or(kernel: Callable[[Any, dict[str, Any]], Any]) -> HandlerFn:
+    """The op's body as a closure where it has one, else the kernel."""
+
+    def handler(h: Any, /, **arguments: Any) -> Any:
+        body = h.driver.body(h.node)
+        return list(h.call(body, h.driver.resolve(h.node.inputs))) if body else kernel(h, arguments)
+
+    return handler
+
+
+def _writer(kernel: Kernel) -> Callable[[Any, dict[str, Any]], Any]:
+    def emit(h: Any, arguments: dict[str, Any]) -> Any:
+        args, kwargs = arguments_of(h.node, arguments, h.target.device)
+        return h.emit(kernel, *args, type=h.results, **kwargs)
+
+    return emit
+
+
+def _on_copies(target: Any) -> Callable[..., Any]:
+    """The kernel of an op that writes to its arguments, without doing so: their new contents follow its results."""
+    schema = op_schema(target)
+
+    def call(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
+        given = dict(zip(schema.names, args, strict=False)) | kwargs
+        written = {n: tree_map_only(torch.Tensor, torch.clone, given[n]) for n in schema.writes if n in given}
+        args = tuple(written.get(n, a) for n, a in zip(schema.names, args, strict=False))
+        result = target(*args, **kwargs | {n: w for n, w in written.items() if n in kwargs})
+        return [t for t in tree_leaves([result, *written.values()]) if isinstance(t, torch.Tensor)]
+
+    return call
 
 
 class Kernel:

@@ -21,6 +21,7 @@ from ir.errors import (
 from ir.export import Exported, export
 from ir.graph import Body, Graph, Node, Origin, Range, Value
 from ir.helper import OpHelper
+from ir.importer.autograd_functions import op_from_function
 from ir.importer.capture import capture
 from ir.importer.custom_ops import CustomOp, custom_op, op
 from ir.lower import lower
@@ -68,5 +69,6 @@ __all__ = [
     "export",
     "lower",
     "op",
+    "op_from_function",
     "to_text",
 ]

@@ -16,12 +16,13 @@ from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, leaves, map_arg
 from ir.importer.memory import supported, writers
 from ir.importer.normalise import Importer
-from ir.importer.schema import TORCH_DTYPES, overload_of
+from ir.importer.schema import TORCH_DTYPES, op_schema, overload_of
 from ir.importer.scratch import Scratch, SizeSpecific
 from ir.importer.symbols import Symbols
 from ir.types import DType
 
 BODIES: dict[str, Callable[..., Any]] = {}  # op name or overload -> the portable body its owner gave it
+KERNELS: dict[str, Callable[..., Any]] = {}  # op name -> its kernel in Python, a body where it can be traced
 
 
 class Bodies:
@@ -43,7 +44,8 @@ class Bodies:
         return self._cache[key]
 
     def _make(self, node: Node) -> Body | None:
-        own = BODIES.get(node.overload) or BODIES.get(node.op)
+        given = BODIES.get(node.overload) or BODIES.get(node.op)
+        own = given or KERNELS.get(node.op)
         fn = own or _decomposition(node)
         if fn is None:
             return None
@@ -52,13 +54,15 @@ class Bodies:
         except SizeSpecific as error:
             self.errors[node.overload] = str(error)
             return None
-        except NotImplementedError:
+        except NotImplementedError as error:
+            if own is not None:
+                self.errors[node.overload] = str(error)
             return None
         except CaptureError:
             raise
         except Exception as error:
-            self.errors[node.overload] = f"{type(error).__name__}: {error}"
-            if own is not None:
+            self.errors[node.overload] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            if given is not None:
                 raise CaptureError(f"the body of {node.op} could not be traced: {error}\n  at {node.origin}") from error
             return None
         if any(n.overload == node.overload and n.args.keys() == node.args.keys() for n in graph.nodes):
@@ -80,7 +84,9 @@ class Bodies:
             kwargs = {k: map_arg(a, lambda x: next(given) if isinstance(x, Value) else _static(scratch, x, known))
                       for k, a in node.args.items()}  # fmt: skip
             kwargs = {k: list(v) if isinstance(v, tuple) else v for k, v in kwargs.items()}
-            result = _invoke(fn, node, kwargs)
+            written = [name for name in writes_of(node) if kwargs[name] is not None]
+            kwargs |= {n: pytree.tree_map_only(torch.Tensor, torch.clone, kwargs[n]) for n in written}
+            result = [_invoke(fn, node, dict(kwargs)), [kwargs[n] for n in written]]
             return [r for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor)]
 
         traced = _traced(call, fakes)
@@ -104,6 +110,15 @@ class Bodies:
         names = tuple(f"out_{i}" for i in range(len(results)))
         return Graph(tuple(inputs), tuple(importer.nodes), tuple(results), names, importer.weights,
                      name=node.op.replace("::", "_"))  # fmt: skip
+
+
+def writes_of(node: Node) -> tuple[str, ...]:
+    """The arguments that the op writes to and whose new contents the node returns after its results."""
+    overload = overload_of(node.op, node.origin.overload)
+    if not isinstance(overload, torch._ops.OpOverload):
+        return ()
+    schema = op_schema(overload)
+    return schema.writes if schema.fresh else ()
 
 
 def _static(scratch: Scratch, arg: Any, known: Mapping[str, Any]) -> Any:

@@ -18,7 +18,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value
-from ir.importer import fake_rules
+from ir.importer import autograd_functions, fake_rules
 from ir.importer import structure as st
 from ir.importer.bodies import Bodies
 from ir.importer.memory import supported, writers
@@ -143,11 +143,26 @@ def _program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_
     if not isinstance(args, tuple):
         args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     shapes = pytree.tree_map_only(str, lambda _: TorchDim.DYNAMIC, dynamic_shapes)
+    args, kwargs = _distinct(args, kwargs)
     try:
-        with fake_rules.dynamic():
+        with fake_rules.dynamic(), autograd_functions.kept():
             return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+    except CaptureError:
+        raise
     except Exception as error:
         raise CaptureError(f"torch.export refused the model: {error}") from error
+
+
+def _distinct(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The arguments with a tensor that is given twice copied: torch.export would read one input for both."""
+    seen: set[int] = set()
+
+    def copy(t: torch.Tensor) -> torch.Tensor:
+        again = id(t) in seen
+        seen.add(id(t))
+        return t.clone() if again else t
+
+    return pytree.tree_map_only(torch.Tensor, copy, (args, kwargs))
 
 
 def _number(value: Any) -> torch.Tensor:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from ir.graph import Node, Value
-from ir.importer.bodies import BODIES
+from ir.importer.bodies import BODIES, KERNELS
 from ir.importer.schema import packet_of
 from ir.registry import registry
 
@@ -84,20 +84,35 @@ def custom_op(
         schema: the op's schema, if it cannot be read off the annotations.
     """
 
-    def define(fn: Fn) -> CustomOp:
-        mutated = () if mutates_args == () else mutates_args
-        kernel = _fresh_results(fn)
-        definition = torch.library.custom_op(
-            name, kernel, mutates_args=mutated, device_types=device_types, schema=schema or _schema(fn, mutated)
-        )
-        definition.register_fake(kernel)
-        op = CustomOp(name, definition, fn)
-        if not mutated:
-            _derive_autograd(op, fn)
-        BODIES[name] = fn
-        return op
+    mutated = mutates_args if isinstance(mutates_args, str) else tuple(mutates_args)
 
-    return define if fn is None else define(fn)
+    def decorate(fn: Fn) -> CustomOp:
+        written = schema or torch.library.infer_schema(fn, mutates_args=mutated)
+        return define(name, fn, written, device_types=device_types)
+
+    return decorate if fn is None else decorate(fn)
+
+
+def define(
+    name: str,
+    fn: Fn,
+    schema: str,
+    *,
+    device_types: str | Sequence[str] | None = None,
+    fake: Fn | None = None,
+    gradient: Fn | None = None,
+) -> CustomOp:
+    """Register an op of this schema: `fn` is its kernel and its body, `gradient` what is differentiated for it."""
+    kernel = _fresh_results(fn)
+    arguments = torch._C.parse_schema(f"{name}{schema}").arguments
+    mutates = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+    definition = torch.library.custom_op(name, kernel, mutates_args=mutates, device_types=device_types, schema=schema)
+    definition.register_fake(_fresh_results(fake or fn))
+    op = CustomOp(name, definition, fn)
+    if not mutates:
+        _derive_autograd(op, gradient or fn)
+    KERNELS[name] = fn
+    return op
 
 
 def op(name: str) -> CustomOp:
@@ -107,10 +122,6 @@ def op(name: str) -> CustomOp:
         ValueError: torch knows no such op; what defines it must be imported first.
     """
     return CustomOp(name)
-
-
-def _schema(fn: Fn, mutates: Any) -> str:
-    return torch.library.infer_schema(fn, mutates_args=mutates)
 
 
 def _fresh_results(fn: Fn) -> Fn:
@@ -124,10 +135,7 @@ def _fresh_results(fn: Fn) -> Fn:
             return type(result)(fresh(r) for r in result)
         return fresh(result)
 
-    kernel.__signature__ = inspect.signature(fn)  # type: ignore[attr-defined]
-    kernel.__annotations__ = fn.__annotations__
-    kernel.__name__, kernel.__module__, kernel.__doc__ = fn.__name__, fn.__module__, fn.__doc__
-    return kernel
+    return functools.wraps(fn)(kernel)
 
 
 def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -63,12 +63,18 @@ def supported(module: torch.fx.GraphModule) -> bool:
             schema = op_schema(writer.target)
             if schema.op in TRAINING_FLAG:
                 continue
-            if schema.functional is None or len(schema.writes) != 1:
+            if not schema.fresh and (schema.functional is None or len(schema.writes) != 1):
                 return False
-            written = writer.args[schema.names.index(schema.writes[0])]
-            if not isinstance(written, FxNode) or not _invertible(written, _same_storage(written, writer)):
-                return False
+            bound = schema.bind(writer.args, writer.kwargs)
+            for written in (w for name in schema.writes for w in nodes_in(bound[name])):
+                if not isinstance(written, FxNode) or not _invertible(written, _same_storage(written, writer)):
+                    return False
     return True
+
+
+def nodes_in(arg: Any) -> list[Any]:
+    """A written argument as a list: the tensor, those of a list, nothing for None."""
+    return list(arg) if isinstance(arg, (list, tuple)) else [] if arg is None else [arg]
 
 
 def _invertible(node: FxNode, reliable: bool) -> bool:
@@ -98,7 +104,7 @@ def view_parent(node: FxNode) -> FxNode | None:
         return source if isinstance(source, FxNode) and view_parent(source) is not None else None
     schema = op_schema(node.target)
     named = dict(zip(schema.names, node.args, strict=False)) | dict(node.kwargs)
-    for name in (*schema.writes, *schema.views):
+    for name in (*(() if schema.fresh else schema.writes), *schema.views):
         source = named.get(name)
         if isinstance(source, FxNode):
             fake = node.meta.get("val")

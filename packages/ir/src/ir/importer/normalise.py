@@ -14,7 +14,7 @@ from torch.fx import Node as FxNode
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Node, Origin, Value, Weight, leaves
-from ir.importer.memory import TRAINING_FLAG, Memory, updates_statistics, writers
+from ir.importer.memory import TRAINING_FLAG, Memory, nodes_in, updates_statistics, writers
 from ir.importer.schema import DTYPES, OpSchema, op_schema, plain
 from ir.importer.symbols import Symbols
 from ir.importer.weights import TorchWeight
@@ -135,7 +135,7 @@ class Importer:
         if schema.op in VANISH:
             return None
         fake = node.meta.get("val")
-        if not _holds_tensor(fake):
+        if not _holds_tensor(fake) and not schema.fresh:
             return self._scalar(node, schema, fake)
         used = schema.functional or schema
         bound = schema.bind(node.args, node.kwargs)
@@ -159,10 +159,25 @@ class Importer:
             outputs: list[Value] = []
             result = self._results(node.name, fake, outputs)
             origin = _origin(node, used.overload)
+            if schema.fresh:
+                self._written(node, used, args, outputs)
+                return result
             self.nodes.append(Node(used.op, args, tuple(outputs), origin, used.returns, used.defaults))
         if schema.writes and self.memory is not None:
             self.memory.write(bound[schema.writes[0]], result)
         return result
+
+    def _written(self, node: FxNode, schema: OpSchema, args: dict[str, Any], outputs: list[Value]) -> None:
+        """A custom op that writes to its arguments: a node that returns their new contents after its results."""
+        bound = schema.bind(node.args, node.kwargs)
+        written = [w for name in schema.writes for w in nodes_in(bound[name])]
+        new = [Value(f"{node.name}_{w.name}", self.type_of(w.meta["val"])) for w in written]
+        self.nodes.append(
+            Node(schema.op, args, (*outputs, *new), _origin(node, schema.overload), "tuple", schema.defaults)
+        )
+        assert self.memory is not None
+        for name, value in zip(written, new, strict=True):
+            self.memory.write(name, value)
 
     def _training_norm(self, node: FxNode, args: dict[str, Any], fake: Any) -> Value:
         """A batch norm in training mode: its functional form, and the new statistics written to the old ones."""

@@ -29,7 +29,11 @@ UNANNOTATED_ALIASES = frozenset(
 
 @dataclass(frozen=True)
 class OpSchema:
-    """One overload: names, defaults, what it writes to, what its results alias, how it returns."""
+    """One overload: names, defaults, what it writes to, what its results alias, how it returns.
+
+    `fresh` says that it writes and returns nothing of what it writes: a custom op with `mutates_args`. In the graph
+    such an op is functional: after its own results it returns the new contents of what it writes, in schema order.
+    """
 
     op: str
     overload: str
@@ -41,6 +45,7 @@ class OpSchema:
     writes: tuple[str, ...]
     views: tuple[str, ...]
     functional: OpSchema | None
+    fresh: bool = False
 
     @property
     def mutates(self) -> bool:
@@ -85,6 +90,7 @@ def op_schema(target: Any) -> OpSchema:
         writes=writes,
         views=views,
         functional=_functional(target) if writes else None,
+        fresh=bool(writes) and all(r.alias_info is None for r in s.returns) and not s.name.startswith("aten::"),
     )
 
 
