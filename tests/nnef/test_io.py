@@ -22,11 +22,11 @@ from nnef_backend.document import (
     Parameter,
     Ref,
     float_text,
-    fragments_from_text,
     identifier,
     literal_text,
 )
 from nnef_backend.errors import DocumentError, InputError, KhronosError, TractCrash, TractError, TractTimeout
+from nnef_backend.grammar import fragments_of
 
 DTYPES = [
     "bool",
@@ -166,9 +166,7 @@ def test_names_are_checked() -> None:
 
 def test_fragments_of_a_file(tmp_path: Path, worker: runtime.Worker) -> None:
     text = "# fragment fake() -> () {}\nfragment a(x: tensor<scalar>) -> (y: tensor<scalar>) { y = neg(x); }\n"
-    found = fragments_from_text(
-        text + "fragment b(x: tensor<scalar>) -> (y: tensor<scalar>)\n{ y = a(a(x)); }  # end\n"
-    )
+    found = fragments_of(text + "fragment b(x: tensor<scalar>) -> (y: tensor<scalar>)\n{ y = a(a(x)); }  # end\n")
     assert [fragment.name for fragment in found] == ["a", "b"]
     document = unary("b", [2])
     document.fragments = list(found)
@@ -176,8 +174,8 @@ def test_fragments_of_a_file(tmp_path: Path, worker: runtime.Worker) -> None:
         1,
         2,
     ]
-    with pytest.raises(DocumentError, match="expected a fragment"):
-        fragments_from_text("graph g(x) -> (y) { y = neg(x); }")
+    with pytest.raises(DocumentError, match="fragment:1: expected 'fragment'"):
+        fragments_of("graph g(x) -> (y) { y = neg(x); }")
 
 
 # Tensor files

@@ -74,7 +74,7 @@ class Exported:
         if args is None and kwargs is None:
             args, kwargs = context.example()
         args, kwargs = tuple(args or ()), dict(kwargs or {})
-        expected = context.reference(self.graph, args, kwargs)
+        expected = context.reference(self.graph, args, kwargs, self.target.stored_weights(self.graph))
         inputs = context.private(self.graph.structure.flatten(args, kwargs))
         # a runtime that keeps mutated buffers, as the module does, offers a call that does not
         actual = context.arrays(getattr(runner, "stateless", runner)(*inputs))

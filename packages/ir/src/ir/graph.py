@@ -78,7 +78,7 @@ class Context(Protocol):
     def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments that the model was captured with."""
 
-    def reference(self, graph: Graph, args: Any, kwargs: Any) -> list[Any]:
+    def reference(self, graph: Graph, args: Any, kwargs: Any, weights: Any = None) -> list[Any]:
         """torch's own values for `graph.results`, in order, as numpy arrays."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -45,6 +45,13 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def helper(self, graph: Graph) -> OpHelper[Any]:
         """A helper that collects the artifact of one graph."""
+
+    def stored_weights(self, graph: Graph) -> Mapping[str, Any]:
+        """Weights by name that an artifact stores as other numbers than the model's own, as torch tensors.
+
+        Verification computes with them on torch's side, too: what it compares is the lowering.
+        """
+        return {}
 
     @abc.abstractmethod
     def write(self, artifact: Any, path: Path) -> None:

@@ -1,6 +1,7 @@
 """ir graphs as NNEF: the targets `Tract` and `Khronos`, their registry and the decorator `register`."""
 
 from nnef_backend.helper import NnefHelper
+from nnef_backend.library import add_fragments, remove_fragment
 from nnef_backend.registry import REGISTRY, register
 from nnef_backend.runtime import load
 from nnef_backend.steps import NnefValue
@@ -8,4 +9,14 @@ from nnef_backend.target import Khronos, Tract
 
 __version__ = "1.0.0"
 
-__all__ = ["REGISTRY", "Khronos", "NnefHelper", "NnefValue", "Tract", "load", "register"]
+__all__ = [
+    "REGISTRY",
+    "Khronos",
+    "NnefHelper",
+    "NnefValue",
+    "Tract",
+    "add_fragments",
+    "load",
+    "register",
+    "remove_fragment",
+]

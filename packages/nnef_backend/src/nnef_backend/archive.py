@@ -24,6 +24,7 @@ from .errors import DocumentError
 
 Write: TypeAlias = Callable[[bytes | memoryview], int]
 GRAPH = "graph.nnef"
+KINDS = ("directory", "tar", "tgz")
 TAR_BLOCK, TAR_RECORD = 512, 10240
 # Float weights hardly shrink at any level, and the quickest takes 2.5 s for 100 MB already.
 GZIP_LEVEL = 1
@@ -37,20 +38,21 @@ def kind_of(path: Path) -> str:
     return "tar" if name.endswith(".tar") else "directory"
 
 
-def write(document: Document, path: str | Path) -> Path:
-    """Write a document as the kind that the path's name asks for; what was there before stays until the last
-    moment.
+def write(document: Document, path: str | Path, kind: str | None = None) -> Path:
+    """Write a document as `kind`, or as the path's name asks for; what was there before stays until the last moment.
 
     Raises:
-        DocumentError: the document cannot be expressed, a label is no safe file name, or the path holds
-        something
-            that is not such an artifact.
+        DocumentError: the document cannot be expressed, a label is no safe file name, the path's name asks for another
+            kind, or the path holds something that is not such an artifact.
         OSError: the disk refused.
     """
     path = Path(path)
     text = document.to_text().encode()
     members = sorted((_member_name(label), source) for label, source in document.tensors.items())
-    kind = kind_of(path)
+    named = kind_of(path)
+    if kind not in (None, named) and named != "directory":
+        raise DocumentError(f"{path.name} is the name of a {named}, but compression={kind!r} was asked for")
+    kind = kind or named
     _check_replaceable(path, kind)
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "directory":

@@ -17,6 +17,7 @@ import numpy as np
 
 from .dat import BlockQuantised
 from .errors import DocumentError
+from .grammar import Definition
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED = frozenset(
@@ -48,6 +49,7 @@ RESERVED = frozenset(
 )
 # tract reads a literal before it tries a name, so that a name which starts like a literal is cut in two.
 LITERAL_PREFIXES = ("true", "false", "inf")
+PROPERTIES = "tract_core_properties"  # the fragment in which tract looks for a model's metadata
 
 
 class Ref(str):
@@ -207,40 +209,9 @@ class Fragment:
         return f"fragment {self.name}({head}) -> ({tail})\n{{\n{body}}}\n"
 
 
-@dataclass(frozen=True, slots=True)
-class FragmentText:
-    """A fragment as it stands in a .nnef file; the text is trusted to be one whole definition."""
-
-    name: str
-    text: str
-
-    def to_text(self) -> str:
-        """The text with one newline at its end."""
-        return self.text.strip() + "\n"
-
-
 def without_comments(text: str) -> str:
     """NNEF text without its comments; a hash mark inside a string stays."""
     return re.sub(r"""('[^'\n]*'|"[^"\n]*")|#[^\n]*""", lambda found: found.group(1) or "", text)
-
-
-def fragments_from_text(text: str) -> tuple[FragmentText, ...]:
-    """The fragments of a .nnef file, in their order.
-
-    Raises:
-        DocumentError: something between the fragments is no fragment, or a body does not end.
-    """
-    # Comments go first: what they say about fragments must not be taken for one.
-    text = without_comments(text)
-    found = []
-    while text := text.strip():
-        head = re.match(r"fragment\s+([A-Za-z_][A-Za-z0-9_]*)[^{;]*\{", text)
-        end = text.find("}")
-        if head is None or end < 0:
-            raise DocumentError(f"expected a fragment with a body at: {text[:60]!r}")
-        found.append(FragmentText(head.group(1), text[: end + 1]))
-        text = text[end + 1 :]
-    return tuple(found)
 
 
 @dataclass(slots=True)
@@ -249,16 +220,17 @@ class Document:
 
     `extensions` are the words after `extension` ("tract_registry tract_core"); `tensors` maps the labels of
     variables to arrays, or to functions that make one when it is written, so that weights need not all exist
-    at the same time.
+    at the same time. `properties` are metadata that tract hands out with the model.
     """
 
     extensions: list[str] = field(default_factory=list)
-    fragments: list[Fragment | FragmentText] = field(default_factory=list)
+    fragments: list[Fragment | Definition] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     tensors: dict[str, TensorSource] = field(default_factory=dict)
     name: str = "network"
+    properties: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     def variable(
         self, name: str, label: str, shape: Sequence[int], tensor: TensorSource, dtype: str = "scalar"
@@ -284,8 +256,11 @@ class Document:
         """
         self._check_names()
         lines = ["version 1.0;", *(f"extension {extension};" for extension in self.extensions), ""]
-        for fragment in self.fragments:
-            lines += [fragment.to_text()]
+        if self.properties:
+            pairs = literal_text([(str(key), value) for key, value in self.properties.items()])
+            lines += [f"fragment {PROPERTIES}() -> (properties: (string, tensor<scalar>)[])"]
+            lines += [f"{{\n    properties = {pairs};\n}}\n"]
+        lines += [fragment.to_text() for fragment in self.fragments]
         lines += [f"graph {self.name}({', '.join(self.inputs)}) -> ({', '.join(self.outputs)})", "{"]
         lines += [f"    {operation.to_text()}" for operation in self.operations]
         return "\n".join([*lines, "}", ""])

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import math
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ir.dims import Dim, Expr
 from ir.errors import RefusedError
-from ir.graph import Body, Graph, Value, Weight
+from ir.graph import Graph, Value, Weight
 from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
 from nnef_backend import document as doc
-from nnef_backend.document import Document, Fragment, FragmentText, Parameter
+from nnef_backend import library
+from nnef_backend.dat import MAX_BYTES
+from nnef_backend.document import Document
+from nnef_backend.fragments import Scoped, called
 from nnef_backend.operators import CONTRACTIONS, OPERATORS, SHORT, STORED, Operator, through
+from nnef_backend.quantise import PACKED_OPS, packed_source
 from nnef_backend.shapes import infer
 from nnef_backend.sizes import computed, is_textual, size_text
-from nnef_backend.steps import NnefValue, Scope, Step, leaves, live, map_values
-from nnef_backend.verbs import Verbs
+from nnef_backend.steps import NnefValue, Step, leaves, live, map_values
 
 
-class NnefHelper(Verbs):
+class NnefHelper(Scoped):
     """Builds one Document."""
 
     value_class = NnefValue
@@ -32,23 +36,8 @@ class NnefHelper(Verbs):
         self.inputs: list[NnefValue] = []
         self.labels: dict[str, Any] = {}
         self.constants: dict[Any, NnefValue] = {}
-        self.fragments: dict[Any, Fragment | FragmentText] = {}
-        self.extensions: set[str] = set()
-        self.symbols = {s: doc.identifier(s) for s in graph.symbols}
         self.known = {s for v in graph.inputs for dim in v.type.shape if isinstance(dim, Expr) for s in dim.symbols}
-        self._bodies: dict[Graph, tuple[str, list[NnefValue]]] = {}
-        reserved = {doc.identifier(n) for n in (*(v.name for v in graph.inputs), *graph.results)}
-        self.scopes = [Scope(names=reserved | set(self.symbols.values()))]
-
-    @property
-    def scope(self) -> Scope:
-        return self.scopes[-1]
-
-    def unique(self, name: str) -> str:
-        """A legal identifier close to `name`, free in this scope."""
-        made = doc.identifier(name, self.scope.names)
-        self.scope.names.add(made)
-        return made
+        target.check_assertions(self.symbols[s] for s in self.known)
 
     # -- emission --------------------------------------------------------------------------------------------------
 
@@ -69,7 +58,8 @@ class NnefHelper(Verbs):
         type. Operands of a type that tract's operation does not take go through a wider one where that is exact.
 
         Args:
-            op: an operation of NNEF or of tract; its extension is declared in the document.
+            op: an operation of NNEF or of tract, whose extension is declared in the document; or a hand-written
+                fragment, which `apply` calls.
             inputs: values, lists of values, numbers or dimensions.
             outputs: how many results.
             dtype, shape: the type of the result(s), where it does not follow from the operation. Without either a
@@ -83,6 +73,8 @@ class NnefHelper(Verbs):
             RefusedError: this target has no such operation, or not for this element type.
             TypeError: the operation has no such parameter, or operands do not agree: a mistake in the handler.
         """
+        if op not in OPERATORS and (op in self.fragments or library.find(op, self.target.fragments)):
+            return self.apply(op, *inputs, dtype=dtype, shape=shape, **attributes)
         attributes = {k.rstrip("_"): a for k, a in attributes.items() if a is not None}
         if shape is not None and op in ("reshape", "tract_core_broadcast"):
             attributes.setdefault("shape", list(shape))
@@ -92,6 +84,8 @@ class NnefHelper(Verbs):
         if operator.name in CONTRACTIONS or (op == "select" and all(x.fixed for x in inputs)):
             inputs = map_values(inputs, self._opaque)
         values = list(leaves(inputs))
+        if op not in PACKED_OPS and any(v.packed for v in values):
+            self.refuse(f"{op} does not read weights in Q4_0; leave this one out of the filter")
         element = values[op == "select"].type.dtype if values else None
         work = self._work(operator, element)
         if op == "tract_core_einsum" and work is DType.int64 and len(values) > 1:
@@ -111,9 +105,9 @@ class NnefHelper(Verbs):
             name = self.unique(f"{self._node_name}_{op.removeprefix('tract_core_')}")
             made_type = TensorType(made, s if s is None else tuple(s))
             results.append(NnefValue(name, made_type, fixed=all(v.fixed for v in values)))
-        given = {k: map_values(a, self._written) for k, a in attributes.items()}
+        given = {k: map_values(a, self.written) for k, a in attributes.items()}
         op = op if self.target.tract else STANDARD_NAMES.get(op, op)
-        step = Step(results, op, tuple(map_values(list(inputs), self._written)), given, generic, listed)
+        step = Step(results, op, tuple(map_values(list(inputs), self.written)), given, generic, listed)
         results = self.scope.add_once(step)
         if work is not element and element is not None:
             results = [self.convert(r, element) if r.type.dtype is work else r for r in results]
@@ -132,7 +126,7 @@ class NnefHelper(Verbs):
     def _operator(self, op: str, count: int, attributes: dict[str, Any]) -> Operator:
         operator = OPERATORS.get(op)
         if operator is None:
-            raise TypeError(f"{op} is no operation of nnef_backend.operators")
+            raise TypeError(f"{op} is no operation of nnef_backend.operators and no fragment that is known")
         unknown = attributes.keys() - set(operator.named)
         if unknown or count > len(operator.positional):
             raise TypeError(
@@ -140,9 +134,7 @@ class NnefHelper(Verbs):
                 f"got {count} and {sorted(attributes)}"
             )
         if not self.target.has(operator):
-            since = ".".join(map(str, operator.since))
-            hint = f" (there since {since})" if since else ""
-            self.refuse(f"it needs {op}, which {self.target.dialect} lacks{hint}")
+            self.refuse(f"it needs {op}: {self.target.lacks(operator)}")
         if operator.extension:
             self.extensions.add(operator.extension)
         return operator
@@ -190,23 +182,13 @@ class NnefHelper(Verbs):
             return SHORT[word]
         return element or self.out.dtype
 
-    def _written(self, a: Any) -> Any:
+    def written(self, a: Any) -> Any:
+        """An argument as it stands in the document: a size as an expression, an element type by its short name."""
         if isinstance(a, DType):
             return a.short
         if isinstance(a, Expr):
             return self.size(a)
         return self.reachable(a) if isinstance(a, NnefValue) else a
-
-    def reachable(self, x: NnefValue) -> NnefValue:
-        """The value as this scope can name it: a fragment takes what lies outside as a parameter."""
-        scope = self.scope
-        if scope is self.scopes[0] or x.is_literal or id(x) in scope.made:
-            return x
-        if id(x) not in scope.captured:
-            inner = NnefValue(self.unique(x.name), x.type, x.array, x.fixed)
-            scope.captured[id(x)] = (x, inner)
-            scope.made[id(inner)] = inner
-        return scope.captured[id(x)][1]
 
     def bind(self, result: NnefValue, value: Value) -> NnefValue:
         """The result under its name in the graph, if a step of this node made it.
@@ -257,7 +239,11 @@ class NnefHelper(Verbs):
 
     def weight(self, value: Value, weight: Weight) -> NnefValue:
         """A weight: a variable whose file is written from the model's own tensor."""
-        return self._variable(weight.name, value.type, weight.numpy)
+        if not self.target.packs(self.graph, value, weight):
+            return self._variable(weight.name, value.type, weight.numpy)
+        made = self._variable(weight.name, value.type, packed_source(weight))
+        made.packed = True
+        return made
 
     def content(self, x: NnefValue) -> np.ndarray | None:
         """The numbers of a constant or a weight, None where they are only known at run time."""
@@ -267,11 +253,20 @@ class NnefHelper(Verbs):
     def _variable(self, name: str, type: TensorType, source: Any) -> NnefValue:
         """Variables stand in the graph, whichever scope asks; those that nothing reads are left out in the end."""
         top = self.scopes[0]
-        label = doc.identifier(name.replace(".", "_"), top.names)
-        top.names.add(label)
-        made = NnefValue(label, type, fixed=True)
+        size = type.dtype.bits // 8 * math.prod(int(s) for s in type.shape)
+        if size > MAX_BYTES:
+            raise RefusedError(
+                f"target {self.target.name!r} refuses {name}: {type} takes {size} bytes, and a tensor file of NNEF "
+                "holds less than 4 GiB; split it in the model, or store it in halves"
+            )
+        numeric = self.target.naming == "numeric"
+        variable = doc.identifier(f"w{len(self.labels)}" if numeric else name.replace(".", "_"), top.names)
+        top.names.add(variable)
+        # the file bears the weight's own name, as in the model's state_dict, if that is good for a file
+        label = name if not numeric and _FILE_NAME.fullmatch(name) and "." in name else variable
+        made = NnefValue(variable, type, fixed=True)
+        self.labels[variable] = source
         attributes = {"label": label, "shape": list(type.shape)}
-        self.labels[label] = source
         top.add(Step([made], "variable", (), attributes, _GENERIC.get(type.dtype.kind, "scalar")))
         return made
 
@@ -348,58 +343,6 @@ class NnefHelper(Verbs):
             else self.cast(value, DType.float64 if value.type.dtype.is_float else DType.int64)
         )
 
-    # -- fragments -------------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def nested(self) -> Iterator[Scope]:
-        """A fragment's scope."""
-        self.scopes.append(Scope(names=set(self.symbols.values())))
-        try:
-            yield self.scope
-        finally:
-            self.scopes.pop()
-
-    def call(self, body: Body, inputs: Sequence[NnefValue]) -> list[NnefValue]:
-        """A call of a fragment that holds the custom op's body."""
-        if not self.target.tract:  # nnef-tools infers no shapes for fragments of one's own
-            return self.inline(body.graph, inputs)
-        assert body.name is not None
-        if body.graph not in self._bodies:
-            name = str(body.name).replace("::", "_")
-            formals = [(v.name, v.type) for v in body.graph.inputs]
-            made = self.fragment(name, formals, lambda xs: self.inline(body.graph, xs))
-            self._bodies[body.graph] = made[0], [outer for outer, _ in made[2]]
-        name, captured = self._bodies[body.graph]
-        results = [NnefValue(self.unique(f"{self.node.name}_{name}"), v.type) for v in body.graph.outputs]
-        arguments = tuple(self.reachable(x) for x in (*inputs, *captured))
-        self.scope.add(Step(results, name, arguments, {}))
-        return results
-
-    def fragment(
-        self,
-        name: str,
-        formals: Sequence[tuple[str, TensorType]],
-        body: Callable[[list[NnefValue]], Sequence[NnefValue]],
-    ) -> tuple[str, Fragment, list[tuple[NnefValue, NnefValue]]]:
-        """A new fragment: its name, itself, and what it takes from outside as (outer value, parameter)."""
-        with self.nested() as scope:
-            scope.formals = [NnefValue(self.unique(n), t) for n, t in formals]
-            scope.made.update((id(f), f) for f in scope.formals)
-            results: list[NnefValue] = []
-            for r in body(list(scope.formals)):
-                fresh = id(r) in scope.made and not any(r is x for x in (*results, *scope.formals))
-                results.append(r if fresh and not any(r is i for _, i in scope.captured.values()) else self._copy(r))
-        captured = list(scope.captured.values())
-        parameters = [Parameter(f.name) for f in (*scope.formals, *(inner for _, inner in captured))]
-        unique = doc.identifier(name, {f.name for f in self.fragments.values()} | OPERATORS.keys())
-        steps = tuple(s.operation() for s in live(scope.steps, results))
-        made = Fragment(unique, tuple(parameters), tuple(Parameter(r.name) for r in results), steps)
-        self.fragments[unique] = made
-        return unique, made, captured
-
-    def _copy(self, x: NnefValue) -> NnefValue:
-        return self.emit("copy", x, shape=x.type.shape)
-
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def finish(self, results: dict[str, NnefValue]) -> Document:
@@ -408,17 +351,20 @@ class NnefHelper(Verbs):
         for name, result in results.items():
             is_source = any(result is i for i in self.inputs) or result.name in self.labels
             if id(result) not in self.scope.made or is_source or any(result is o for o in outputs):
-                result = self._copy(result)
+                result = self.copy(result)
             result.name = doc.identifier(name)
             outputs.append(result)
         steps = live(self.scope.steps, outputs, keep=self.inputs)
+        variables = [s for s in steps if s.op == "variable"]
+        operations = [s.operation() for s in steps]
         return Document(
             extensions=self._extensions(),
-            fragments=list(self.fragments.values()),
+            fragments=called(operations, self.fragments),
             inputs=[i.name for i in self.inputs],
             outputs=[o.name for o in outputs],
-            operations=[s.operation() for s in steps],
-            tensors={s.results[0].name: self.labels[s.results[0].name] for s in steps if s.op == "variable"},
+            operations=operations,
+            tensors={str(s.attributes["label"]): self.labels[s.results[0].name] for s in variables},
+            properties=self.target.metadata,
         )
 
     def _extensions(self) -> list[str]:
@@ -429,3 +375,4 @@ class NnefHelper(Verbs):
 
 STANDARD_NAMES = {"recip": "rcp", "square": "sqr"}  # where tract spells an operation its own way
 _GENERIC = {"bool": "logical", "int": "integer", "uint": "integer", "float": "scalar"}
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

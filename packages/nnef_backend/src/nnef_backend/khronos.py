@@ -7,6 +7,7 @@ The tools and torch, on which the interpreter stands, are imported at the first 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from . import archive
+from .document import without_comments
 from .errors import InputError, KhronosError
 
 
@@ -54,7 +56,7 @@ def run(path: str | Path, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         graph = _checked(folder, str(path))
         arrays = [np.asarray(value) for value in _ordered(graph, inputs, str(path))]
         try:
-            results = Interpreter(str(folder), device="cpu")(arrays)
+            results = Interpreter(str(folder), device="cpu", decomposed=_own_fragments(folder))(arrays)
         except Exception as error:
             raise KhronosError(f"{path}: the Khronos interpreter failed: {error}", model=str(path)) from error
     return {str(name): results[name] for name in graph.outputs}
@@ -66,7 +68,10 @@ def _checked(folder: Path, path: str) -> Any:
     try:
         quantisation = folder / "graph.quant"
         graph = nnef.parse_file(
-            os.fspath(folder / archive.GRAPH), os.fspath(quantisation) if quantisation.is_file() else None
+            os.fspath(folder / archive.GRAPH),
+            os.fspath(quantisation) if quantisation.is_file() else None,
+            None,
+            _own_fragments(folder),
         )
         _check_labels(graph, folder, path)
         nnef.infer_shapes(graph)
@@ -76,6 +81,12 @@ def _checked(folder: Path, path: str) -> Any:
         # The parser raises its own class, shape inference AssertionError and ValueError.
         raise KhronosError(f"{path}: {error}", model=path) from error
     return graph
+
+
+def _own_fragments(folder: Path) -> list[str]:
+    """The fragments that a graph defines: the parser must put in their bodies, or no shape is inferred for them."""
+    text = (folder / archive.GRAPH).read_text(encoding="utf-8")
+    return re.findall(r"^\s*fragment\s+(\w+)", without_comments(text), re.MULTILINE)
 
 
 def _check_labels(graph: Any, folder: Path, path: str) -> None:

@@ -161,13 +161,18 @@ _SINCE: Mapping[str, tuple[int, ...]] = {
     "tract_core_pow_const": (0, 23, 6),
 }
 
-_EXTENSIONS = {
+EXTENSIONS = {
     "tract_core_": "tract_registry tract_core",
     "tract_sh": "tract_registry tract_core",
     "tract_extra_": "tract_registry tract_extra",
     "tract_transformers_": "tract_registry tract_transformers",
     "tract_pulse_": "tract_registry tract_pulse",
 }
+
+
+def extension_of(name: str) -> str:
+    """The extension of tract that an operation belongs to, by its name; "" for NNEF's own."""
+    return next((e for prefix, e in EXTENSIONS.items() if name.startswith(prefix)), "")
 
 
 def _parse(rule: str, result: str, takes: str, declarations: str) -> Iterable[Operator]:
@@ -177,9 +182,8 @@ def _parse(rule: str, result: str, takes: str, declarations: str) -> Iterable[Op
             continue
         positional, _, named = parameters.partition(";")
         split = [tuple(p.strip() for p in part.split(",") if p.strip()) for part in (positional, named)]
-        extension = next((e for prefix, e in _EXTENSIONS.items() if name.startswith(prefix)), "")
         dtypes = frozenset(SHORT[t] for t in takes.split())
-        yield Operator(name, split[0], split[1], rule, dtypes, result, extension, _SINCE.get(name, ()))
+        yield Operator(name, split[0], split[1], rule, dtypes, result, extension_of(name), _SINCE.get(name, ()))
 
 
 OPERATORS: Mapping[str, Operator] = {o.name: o for row in _DECLARED for o in _parse(*row)}

@@ -77,8 +77,8 @@ def signature(text: str) -> tuple[list[str], list[str]]:
 class Program:
     """A model loaded in tract; call it with arrays by name, or `run` it with arrays in the graph's order.
 
-    Attributes: `path`, `input_names`, `output_names`, `input_facts`, `output_facts`, and `timeout` in
-    seconds, for every call that gives none of its own.
+    Attributes: `path`, `input_names`, `output_names`, `input_facts`, `output_facts`, `property_names` (of the
+    metadata), and `timeout` in seconds, for every call that gives none of its own.
     """
 
     def __init__(self, worker: Worker, path: str | Path, timeout: float | None = None) -> None:
@@ -87,6 +87,7 @@ class Program:
         self.input_names, self.output_names = signature(archive.read_member(self.path, archive.GRAPH).decode())
         self.input_facts: list[Fact] = []
         self.output_facts: list[Fact] = []
+        self.property_names: list[str] = []
         self._worker = worker
         self._order: list[int] = []
         self._generation = 0
@@ -155,6 +156,7 @@ class Program:
         self._order = [self.input_names.index(name) for name in names]
         self.input_facts = [Fact.parse(facts[name]) for name in self.input_names]
         self.output_facts = [Fact.parse(text) for text in answer["outputs"]]
+        self.property_names = answer["properties"]
 
     def _check(self, arrays: list[np.ndarray]) -> None:
         if len(arrays) != len(self.input_facts):

@@ -19,13 +19,21 @@ class NnefValue:
     The name of a number is the number itself (`0.5`, `tract_core_cast(3, to='i64')`), a `document.Expr`.
     """
 
-    __slots__ = ("array", "fixed", "name", "type")
+    __slots__ = ("array", "fixed", "name", "packed", "type")
 
-    def __init__(self, name: str, type: TensorType, array: np.ndarray | None = None, fixed: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        type: TensorType,
+        array: np.ndarray | None = None,
+        fixed: bool = False,
+        packed: bool = False,
+    ) -> None:
         self.name = name
         self.type = type
         self.array = array
         self.fixed = fixed  # made of constants and sizes alone
+        self.packed = packed  # stored in blocks of 4 bits, which few operations read
 
     @property
     def is_literal(self) -> bool:

@@ -4,34 +4,50 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
-from importlib import metadata
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata as packages
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ir.errors import RuntimeFailure
-from ir.graph import Graph
+from ir.errors import RefusedError, RuntimeFailure
+from ir.graph import Graph, Value, Weight
 from ir.helper import numpy_dtype
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.promote import promote
 from ir.registry import Registry
 from ir.target import Pass, Runner, Target
-from nnef_backend import archive, runtime
+from nnef_backend import archive, library, quantise, runtime
 from nnef_backend.document import Document
+from nnef_backend.grammar import Definition
 from nnef_backend.helper import NnefHelper
 from nnef_backend.operators import Operator
 from nnef_backend.registry import load
+
+OLDEST, NEWEST = (0, 22), (0, 23)
+NAMINGS = ("raw", "numeric")
+_ASSERTION = re.compile(r"[\w\s+*/()-]+(?:==|<=|>=|<|>)[\w\s+*/()-]+")
 
 
 class Tract(Target):
     """NNEF in the dialect of tract, run in tract in a child process.
 
     Args:
-        version: the version of tract to write for; None is the installed one.
-        assertions: facts about symbols that tract may use, such as "S>=1".
+        version: the version of tract to write for, "0.23" or "0.23.4", which decides the operations that may be
+            emitted; None is the installed one.
+        compression: "directory", "tar" or "tgz"; None goes by the path's name.
+        assertions: facts about the graph's symbols that tract may use, such as "S>=1".
+        naming: "raw" names values as torch.export does and weights by their place in the model; "numeric" counts.
+        metadata: properties that tract hands out with the model; nothing is written unasked.
+        fragments: hand-written fragments for handlers, as .nnef files or as texts; they come before registered ones.
+        weights: "q4_0" stores weights of linear and embedding in blocks of 4 bits; None stores what the model holds.
+        weights_filter: patterns ("*.mlp.*") or a function of a parameter's name; None is every weight that fits.
         load_timeout: seconds that tract may take to load the document; None is no limit.
+
+    Raises:
+        ValueError: an option that is none of these, or a version that the installed tract does not reach.
+        DocumentError: a mistake in a fragment, with file and line.
     """
 
     name = "nnef"
@@ -40,16 +56,62 @@ class Tract(Target):
     tract = True  # its extensions may be used
 
     def __init__(
-        self, version: str | None = None, *, assertions: Sequence[str] = (), load_timeout: float | None = 600.0
+        self,
+        version: str | None = None,
+        *,
+        compression: str | None = None,
+        assertions: Sequence[str] = (),
+        naming: str = "raw",
+        metadata: Mapping[str, str | int | float | bool] | None = None,
+        fragments: Sequence[library.Source] = (),
+        weights: str | None = None,
+        weights_filter: quantise.Filter = None,
+        load_timeout: float | None = 600.0,
     ) -> None:
-        self.tract_version = version or installed()
+        self.tract_version = version or installed() or ".".join(map(str, NEWEST))
+        self.release = _checked_release(self.tract_version)
+        self.compression = _one_of("compression", compression, (None, *archive.KINDS))
         self.assertions = tuple(assertions)
+        self.naming = _one_of("naming", naming, NAMINGS)
+        self.metadata = dict(metadata or {})
+        self.fragments: Mapping[str, Definition] = library.own(fragments)
+        self.weights = _one_of("weights", weights, (None, "q4_0"))
+        self.weights_filter = weights_filter
         self.load_timeout = load_timeout
 
     def has(self, operator: Operator) -> bool:
         """True if this version of tract has the operation."""
-        release = tuple(int(n) for n in re.findall(r"\d+", self.tract_version)[:3])
-        return not operator.since or operator.since[: len(release)] <= release
+        return not operator.since or operator.since[: len(self.release)] <= self.release
+
+    def lacks(self, operator: Operator) -> str:
+        """Why `has` says no."""
+        return f"tract has it since {'.'.join(map(str, operator.since))}, this is for {self.tract_version}"
+
+    def extensions_of(self, definition: Definition) -> set[str]:
+        """The extensions that a hand-written fragment needs."""
+        return library.extensions_of(definition)
+
+    def packs(self, graph: Graph, value: Value, weight: Weight) -> bool:
+        """Whether this weight is stored in blocks of 4 bits."""
+        return self.weights == "q4_0" and quantise.packs(graph, value, weight, self.weights_filter)
+
+    def stored_weights(self, graph: Graph) -> dict[str, Any]:
+        """What the artifact holds in the place of the model's own weights: the numbers of their blocks."""
+        import torch
+
+        chosen = {w for v, w in graph.weights.items() if self.packs(graph, v, w)}
+        return {w.name: torch.from_numpy(quantise.unpacked(w)) for w in chosen}
+
+    def check_assertions(self, symbols: Iterable[str]) -> None:
+        """Refuse what tract would not parse, or what speaks of symbols that the graph has not."""
+        known = set(symbols)
+        for text in self.assertions:
+            if not _ASSERTION.fullmatch(text):
+                raise RefusedError(f"the assertion {text!r} is no comparison of sums and products of symbols (S>=1)")
+            unknown = set(re.findall(r"[A-Za-z_]\w*", text)) - known
+            if unknown:
+                there = f"there are {', '.join(sorted(known))}" if known else "it has none"
+                raise RefusedError(f"the assertion {text!r} names {unknown.pop()}, no symbol of this graph: {there}")
 
     @property
     def registry(self) -> Registry:
@@ -63,19 +125,40 @@ class Tract(Target):
         return NnefHelper(self, graph)
 
     def write(self, artifact: Document, path: Path) -> None:
-        """Write a directory, or a .tar or .tgz by the path's name."""
-        archive.write(artifact, path)
+        """Write a directory, a .tar or a .tgz, by the option or by the path's name."""
+        archive.write(artifact, path, self.compression)
 
     def runner(self, artifact: Document, graph: Graph, path: Path | None = None) -> Runner:
         return NnefProgram(artifact, path, self.load_timeout)
 
 
-def installed() -> str:
-    """The version of the installed tract, or the newest that the table of operations knows."""
+def installed() -> str | None:
+    """The version of the installed tract, None where there is none."""
     try:
-        return metadata.version("tract")
-    except metadata.PackageNotFoundError:
-        return "0.23"
+        return packages.version("tract")
+    except packages.PackageNotFoundError:
+        return None
+
+
+def _checked_release(version: str) -> tuple[int, ...]:
+    """The numbers of a version that the table of operations knows and the installed tract reaches."""
+    if not re.fullmatch(r"\d+\.\d+(\.\d+)?([.-]?\w+)?", version):
+        raise ValueError(f"version={version!r} is no version of tract: write '0.23' or '0.23.9'")
+    release = tuple(int(n) for n in re.findall(r"\d+", version)[:3])
+    if release[:2] < OLDEST:
+        raise ValueError(f"version={version!r}: what is written here starts at tract {'.'.join(map(str, OLDEST))}")
+    there = installed()
+    if there is not None:
+        have = tuple(int(n) for n in re.findall(r"\d+", there)[:3])
+        if release > have[: len(release)]:
+            raise ValueError(f"version={version!r} is newer than the installed tract {there}, which could not run it")
+    return release
+
+
+def _one_of(option: str, value: Any, allowed: Sequence[Any]) -> Any:
+    if value not in allowed:
+        raise ValueError(f"{option}={value!r} is none of {', '.join(map(repr, allowed))}")
+    return value
 
 
 class NnefProgram:
@@ -113,18 +196,37 @@ def _on_disk(artifact: Document, path: Path | None) -> tuple[Any, Path]:
 
 
 class Khronos(Tract):
-    """NNEF 1.0.5 with standard operations only, run in nnef-tools' interpreter; sizes must be static."""
+    """NNEF 1.0.5 with standard operations only, run in nnef-tools' interpreter; sizes must be static.
+
+    Args:
+        compression, naming, fragments: as for `Tract`. The standard has no assertions, metadata or packed weights.
+    """
 
     name = "khronos"
     dialect = "standard NNEF"
     tract = False
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        *,
+        compression: str | None = None,
+        naming: str = "raw",
+        fragments: Sequence[library.Source] = (),
+    ) -> None:
+        super().__init__(compression=compression, naming=naming, fragments=fragments)
 
     def has(self, operator: Operator) -> bool:
         """True for NNEF's own operations."""
         return not operator.extension
+
+    def lacks(self, operator: Operator) -> str:
+        """Why `has` says no, and the extension that could."""
+        return f"standard NNEF lacks it; tract's extension {operator.extension.removeprefix('tract_registry ')} has it"
+
+    def extensions_of(self, definition: Definition) -> set[str]:
+        """The standard's own extensions, without which its parser reads no fragments."""
+        extra = {"KHR_enable_operator_expressions"} if definition.uses_operators else set()
+        return {"KHR_enable_fragment_definitions", *definition.extensions, *extra}
 
     def runner(self, artifact: Document, graph: Graph, path: Path | None = None) -> Runner:
         return KhronosProgram(artifact, graph, path)

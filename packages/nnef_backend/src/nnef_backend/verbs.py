@@ -104,7 +104,8 @@ class Verbs(OpHelper["NnefValue"]):
     def take(self, x: NnefValue, index: NnefValue, axis: int) -> NnefValue:
         """`x` at the places along an axis that an integer tensor names."""
         shape = (*x.type.shape[:axis], *index.type.shape, *x.type.shape[axis + 1 :])
-        return self.emit("tract_core_gather", x, index, axis=axis, shape=shape)
+        stored = x.type.dtype if x.packed else None  # a gather of 4-bit blocks says what it makes of them
+        return self.emit("tract_core_gather", x, index, axis=axis, datum_type=stored, shape=shape)
 
     def range(self, begin: Dim, end: Dim, step: int, count: Dim) -> NnefValue:
         """The integers from `begin` towards `end`, `count` of them; good as an index, for numbers cast the bounds."""
@@ -227,7 +228,7 @@ class Verbs(OpHelper["NnefValue"]):
 
         inputs = [(f"x{i}", x.type.with_shape([1, *x.type.shape[1:]])) for i, x in enumerate(xs)]
         inputs += [(f"state{i}", s.type) for i, s in enumerate(states)]
-        called, fragment, captured = self.fragment(name, inputs, whole)
+        called, fragment, captured = self.define(name, inputs, whole)
         formals = [p.name for p in fragment.parameters]
         results = [r.name for r in fragment.results]
         count = len(states)

@@ -138,6 +138,7 @@ class Models:
             "names": [model.input_name(number) for number in range(model.input_count())],
             "inputs": [fact.dump() for fact in model.input_facts()],
             "outputs": [fact.dump() for fact in model.output_facts()],
+            "properties": sorted(k for k in model.property_keys() if not k.startswith("tract_")),
         }
         self._runnables[number] = model.into_runnable()
         return facts

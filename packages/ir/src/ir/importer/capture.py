@@ -60,8 +60,13 @@ class Capture:
             raise CaptureError("this program carries no example inputs; give args= to verify")
         return inputs
 
-    def reference(self, graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """torch's own values of `graph.results`; neither the model nor its arguments are changed by asking."""
+    def reference(
+        self, graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], weights: Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        """torch's own values of `graph.results`; neither the model nor its arguments are changed by asking.
+
+        `weights` stand in for the model's own of these names.
+        """
         if self._reference is None:
             self._reference = self.program.module(check_guards=False)
         module = self._reference
@@ -69,7 +74,11 @@ class Capture:
         args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs)))
         try:
             with torch.no_grad():
-                leaves = pytree.tree_leaves(module(*args, **kwargs))
+                given = dict(weights or {})
+                made = (
+                    torch.func.functional_call(module, given, args, dict(kwargs)) if given else module(*args, **kwargs)
+                )
+                leaves = pytree.tree_leaves(made)
                 outputs = [
                     leaf for leaf, o in zip(leaves, graph.structure.outputs, strict=True) if not isinstance(o, st.Fixed)
                 ]

@@ -37,7 +37,7 @@ def linear(h, input, weight, bias=None):
     x = h.unsqueeze(input, [0]) if input.type.rank == 1 else input
     if through(OPERATORS["matmul"], x.type.dtype) is None:
         made = _product(h, x, h.transpose(weight, [1, 0]))
-    elif x.type.rank > 2 and x.type.dtype is DType.float32 and h.has("tract_core_einsum"):
+    elif x.type.rank > 2 and (x.type.dtype is DType.float32 or weight.packed) and h.has("tract_core_einsum"):
         # an axis put into the weight costs nothing, but tract fails to move a reshape of the rows past it
         rows = "abcdefg"[: x.type.rank - 1]
         shape = (*x.type.shape[:-1], weight.type.shape[0])

@@ -1,0 +1,138 @@
+"""What the targets' options do to a document, and what they refuse."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import re
+import tarfile
+
+import pytest
+import torch
+from torch import nn
+
+import ir
+import nnef_backend
+from nnef_backend import Khronos, Tract, archive
+from nnef_backend.errors import DocumentError
+
+X = torch.randn(2, 4)
+NET = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+BATCH = ({0: "batch"},)
+
+
+@pytest.mark.parametrize(("kind", "first"), [("directory", None), ("tar", b"graph.nnef"), ("tgz", b"\x1f\x8b")])
+def test_compression_by_option(kind, first, tmp_path):
+    path = tmp_path / "model"
+    program = ir.export(NET, (X,), target=Tract(compression=kind), path=path, verify=True)
+    assert path.is_dir() if first is None else path.read_bytes().startswith(first)
+    assert program(X).shape == (2, 2)
+    assert set(archive.members(path)) == {"graph.nnef", "0.weight.dat", "0.bias.dat", "2.weight.dat", "2.bias.dat"}
+
+
+def test_compression_against_the_paths_name(tmp_path):
+    with pytest.raises(DocumentError, match=r"model.tgz is the name of a tgz, but compression='tar'"):
+        ir.export(NET, (X,), target=Tract(compression="tar"), path=tmp_path / "model.tgz")
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"compression": "zip"}, "'directory', 'tar', 'tgz'"),
+        ({"naming": "short"}, "'raw', 'numeric'"),
+        ({"weights": "q8"}, "None, 'q4_0'"),
+        ({"version": "new"}, "no version of tract"),
+        ({"version": "0.19.2"}, "starts at tract 0.22"),
+        ({"version": "99.1"}, "newer than the installed tract"),
+    ],
+)
+def test_options_that_are_none(options, message):
+    with pytest.raises(ValueError, match=message):
+        Tract(**options)
+
+
+def test_the_version_decides_the_operations():
+    older = ir.export(nn.Sigmoid(), (X,), target=Tract(version="0.22.0"), verify=True)
+    assert "sigmoid" in older.artifact.to_text()
+    newer = {"aten::erf": lambda h, self: h.emit("tract_core_pow_const", self, exponent=2.0)}
+    ir.export(torch.erf, (X,), target="nnef", version="0.23.6", handlers=newer)
+    with pytest.raises(ir.RefusedError, match=r"tract_core_pow_const: tract has it since 0.23.6, this is for 0.23.5"):
+        ir.export(torch.erf, (X,), target="nnef", version="0.23.5", handlers=newer)
+    # what has a decomposition comes out of older operations, equal to torch
+    grid = lambda x, g: nn.functional.grid_sample(x, g, align_corners=False)  # noqa: E731
+    arguments = (torch.randn(1, 1, 4, 4), torch.rand(1, 3, 3, 2))
+    program = ir.export(grid, arguments, target="nnef", version="0.23.2", verify=True)
+    assert "tract_core_grid_sample" not in program.artifact.to_text()
+
+
+def test_assertions():
+    program = ir.export(
+        NET, (X,), target="nnef", dynamic_shapes=BATCH, assertions=["batch>=1", "batch < 100"], verify=True
+    )
+    text = program.artifact.to_text()
+    assert "extension tract_assert batch>=1;\n" in text and "extension tract_assert batch < 100;\n" in text
+    with pytest.raises(ir.RefusedError, match="names S, no symbol of this graph: there are batch"):
+        ir.export(NET, (X,), target="nnef", dynamic_shapes=BATCH, assertions=["S>=1"])
+    for wrong in ("batch%2==0", "batch", "batch>=1; extension tract_assert x>1"):
+        with pytest.raises(ir.RefusedError, match="is no comparison"):
+            ir.export(NET, (X,), target="nnef", dynamic_shapes=BATCH, assertions=[wrong])
+
+
+def test_naming():
+    raw = ir.export(NET, (X,), target="nnef").artifact
+    assert "linear" in raw.to_text() and "0.weight" in raw.tensors
+    program = ir.export(NET, (X,), target="nnef", naming="numeric", dynamic_shapes=BATCH, verify=True)
+    text = program.artifact.to_text()
+    assert set(program.artifact.tensors) == {"w0", "w1", "w2", "w3"}
+    made = re.findall(r"^ +(\w+) =", text, re.MULTILINE)
+    assert all(re.fullmatch(r"[vw]\d+", name) for name in made if name not in ("input", "output")), made
+    assert program.artifact.inputs == raw.inputs and program.artifact.outputs == raw.outputs
+
+
+def test_numeric_names_in_fragments_and_loops():
+    model = nn.LSTM(4, 3, batch_first=True)
+    program = ir.export(
+        model, (torch.randn(2, 5, 4),), target="nnef", naming="numeric", dynamic_shapes=({0: "B"},), verify=True
+    )
+    assert program.artifact.fragments
+
+
+def test_metadata_is_what_was_asked_for(tmp_path):
+    plain = ir.export(NET, (X,), target="nnef", path=tmp_path / "plain")
+    assert not plain.artifact.properties
+    data = b"".join(f.read_bytes() for f in (tmp_path / "plain").iterdir()).lower()
+    for private in (platform.node(), getpass.getuser(), os.getcwd(), str(tmp_path)):
+        assert len(private) < 5 or private.lower().encode() not in data
+    given = {"licence": "MIT", "revision": 3, "quantised": False}
+    program = ir.export(NET, (X,), target="nnef", metadata=given, path=tmp_path / "model.tgz", verify=True)
+    assert nnef_backend.load(tmp_path / "model.tgz").property_names == ["licence", "quantised", "revision"]
+    assert program.artifact.to_text().count("tract_core_properties") == 1
+    with pytest.raises(DocumentError, match="quotes"):
+        ir.export(NET, (X,), target="nnef", metadata={"a": "it's"}, path=tmp_path / "bad")
+
+
+@pytest.mark.parametrize("target", [Tract(), Tract(naming="numeric"), Khronos()])
+def test_the_same_model_gives_the_same_bytes(target, tmp_path):
+    paths = [tmp_path / name / "model.tgz" for name in "ab"]
+    for path in paths:
+        path.parent.mkdir()
+        ir.export(NET, (X,), target=target, path=path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    with tarfile.open(paths[0]) as tar:
+        assert not any(entry.mtime or entry.uid or entry.uname for entry in tar)
+
+
+def test_four_gigabytes_are_refused_before_anything_is_written(tmp_path):
+    class Large(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", torch.empty(1).expand(2**30 + 1))
+
+        def forward(self, x):
+            return x + self.table[:4]
+
+    with pytest.raises(ir.RefusedError, match=r"refuses table: .* takes 4294967300 bytes"):
+        ir.export(Large(), (X,), target="nnef", path=tmp_path / "large")
+    assert not os.listdir(tmp_path)
