@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import ir
 from eager_backend import Eager
-
-from .test_cases import assert_same
+from tests.eager.test_cases import assert_same
+from tests.opinfo.samples import Sample, name_of
 
 PARTS = 8  # so that two processes share the work
 SAMPLES = 3
@@ -23,26 +23,6 @@ LIMITS: dict[str, str] = {
     "to_sparse": "the IR has no sparse tensors",
     "nn.functional.instance_norm": "capture: running statistics that instance_norm writes to",
 }
-
-
-class Sample(nn.Module):
-    """One sample of an operator, its tensors as inputs and everything else fixed."""
-
-    def __init__(self, op: Any, sample: Any) -> None:
-        super().__init__()
-        self.op = op
-        self.leaves, self.spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
-        self.places = [i for i, x in enumerate(self.leaves) if isinstance(x, Tensor)]
-
-    def inputs(self) -> tuple[Tensor, ...]:
-        return tuple(self.leaves[i].clone() for i in self.places)
-
-    def forward(self, *tensors: Tensor) -> Any:
-        leaves = list(self.leaves)
-        for place, tensor in zip(self.places, tensors, strict=True):
-            leaves[place] = tensor
-        first, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        return self.op(first, *args, **kwargs)
 
 
 def samples(op: Any) -> list[Sample]:
@@ -81,12 +61,12 @@ def test_operators(part: int) -> None:
     database = pytest.importorskip("torch.testing._internal.common_methods_invocations").op_db
     failures, ran = {}, 0
     for op in database[part::PARTS]:
-        name = f"{op.name}.{op.variant_test_name}".rstrip(".")
+        name = name_of(op)
         try:
             ran += bool(sum(check(name, module) for module in samples(op)))
         except Exception as error:
             failures[name] = f"{type(error).__name__}: {error}"
-    names = {f"{op.name}.{op.variant_test_name}".rstrip(".") for op in database[part::PARTS]}
+    names = {name_of(op) for op in database[part::PARTS]}
     assert {n: e for n, e in failures.items() if n not in LIMITS} == {}
     assert {n for n in LIMITS if n in names and n not in failures} == set()  # strict: a limit that no longer holds
     assert ran > 80

@@ -1,0 +1,179 @@
+"""One sweep over the database: which sample, how it is exported, how it ends. Each case runs in a child process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import ir
+from ir.dims import Expr
+from ir.importer import structure as st
+from tests.opinfo import samples as s
+from tests.opinfo.compare import difference, in_float32, results_of
+
+SECONDS = 60
+WORST = ("wrong", "failed", "refused", "one size", "fixed", "pass", "excluded")  # of several samples, the entry's
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep takes of each entry; dtype None: float32, else the first that the entry takes."""
+
+    target: str = "onnx"
+    dtype: str | None = None
+    samples: str = "first"  # largest or all of the first few
+    dynamic: bool = False
+
+    @property
+    def title(self) -> str:
+        parts = [
+            self.dtype or "float32 (else the first dtype)",
+            f"{self.samples} sample{'s' * (self.samples == 'all')}",
+        ]
+        return ", ".join([*parts, *(["first dimension dynamic"] if self.dynamic else [])])
+
+
+def outcome(name: str, op: Any, sweep: Sweep) -> tuple[str, str]:
+    """(status, detail).
+
+    pass; wrong; failed; refused, with the reason; excluded: nothing to compare with. In dynamic sweeps also fixed:
+    torch.export lets no first dimension vary, and one size: no other size that torch takes was found; right as traced.
+    """
+    dtype = getattr(torch, sweep.dtype) if sweep.dtype else s.first_dtype(op)
+    if dtype is None or dtype not in op.supported_dtypes("cpu"):
+        return "excluded", f"no {sweep.dtype or 'dtype'} on the CPU"
+    try:
+        found = s.samples_of(op, dtype, sweep.samples)
+    except Exception as error:
+        return "excluded", f"its samples: {type(error).__name__}"
+    ends = [_sample_outcome(name, sample, sweep) for sample in found]
+    return min(ends, key=lambda end: WORST.index(end[0]), default=("excluded", "no sample"))
+
+
+def _sample_outcome(name: str, sample: s.Sample, sweep: Sweep) -> tuple[str, str]:
+    try:
+        results_of(sample, sample.inputs())
+    except Exception as error:
+        return "excluded", f"eager: {type(error).__name__}"
+    try:
+        return _export_and_compare(name, sample, sweep)
+    except (ir.UnsupportedOpsError, ir.RefusedError, ir.CaptureError) as error:
+        return "refused", _reason(error)
+    except Exception as error:
+        return "failed", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]
+
+
+def _export_and_compare(name: str, sample: s.Sample, sweep: Sweep) -> tuple[str, str]:
+    traced = sample.inputs()
+    shapes = s.dynamic_shapes(traced) if sweep.dynamic else None
+    torch.manual_seed(0)
+    graph = ir.capture(sample, traced, dynamic_shapes=shapes)
+    if sweep.dynamic and not any(isinstance(d, Expr) for v in graph.inputs for d in v.type.shape):
+        return "fixed", ""
+    program = ir.export(graph, target=sweep.target)
+    wrong = _wrong(name, program, sample, traced)
+    if wrong or not sweep.dynamic:
+        return ("wrong", wrong) if wrong else ("pass", "")
+    other = next(s.other_sizes(graph, sample), None)
+    if other is None:
+        return "one size", ""
+    wrong = _wrong(name, program, sample, other)
+    return ("wrong", f"at {[list(t.shape) for t in other]}: {wrong}") if wrong else ("pass", "")
+
+
+def _wrong(name: str, program: ir.Exported, sample: s.Sample, inputs: Sequence[torch.Tensor]) -> str:
+    """Run the artifact and the operator; what differs."""
+    graph, structure = program.graph, program.graph.structure
+    runner = getattr(program.runner, "stateless", program.runner)
+    actual = runner(*(t.clone() for t in inputs))
+
+    def flat(results: Sequence[Any], after: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The operator's results in the order of the graph's, new contents of mutated inputs at the end."""
+        kept = [r for r, kind in zip(results, structure.outputs, strict=True) if not isinstance(kind, st.Fixed)]
+        mutated = dict(zip(structure.input_names, after, strict=True))
+        values = [*kept, *(mutated[n] for n in graph.updates)]
+        return [v if isinstance(v, torch.Tensor) else _tensor(v) for v in values]
+
+    expected = flat(*results_of(sample, inputs))
+    wide = in_float32(sample, inputs) if _halves(inputs, expected) else None
+    values = not graph.random and "empty" not in name  # an empty tensor holds whatever the memory held
+    return difference(
+        name, sample, inputs, list(graph.results), actual, expected, flat(*wide) if wide else None, values
+    )
+
+
+def _halves(*tensors: Sequence[torch.Tensor]) -> bool:
+    return any(t.dtype in (torch.float16, torch.bfloat16) for ts in tensors for t in ts)
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+
+
+def _reason(error: ir.ExportError) -> str:
+    """The error without the places in files, which are the sweep's own."""
+    if isinstance(error, ir.UnsupportedOpsError):
+        ops = ", ".join(m.op for m in error.missing)
+        why = "; ".join(" ".join(m.why.split()) for m in error.missing if m.why)
+        return f"neither handler nor body: {ops}{f' ({why})' if why else ''}"[:300]
+    lines = [line.strip() for line in str(error).splitlines()]
+    return " ".join(line for line in lines if line and not line.startswith("at "))[:300]
+
+
+# -- child processes ---------------------------------------------------------------------------------------------------
+
+
+def run(sweep: Sweep, names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """(name, status, detail) of each entry; what hangs or kills its process is recorded, and the rest goes on."""
+    child: Worker | None = None
+    for name in names:
+        child = child or Worker(sweep)
+        status, detail = child.ask(name)
+        if not child.process.is_alive():
+            child = None
+        yield name, status, detail
+    if child is not None:
+        child.stop()
+
+
+class Worker:
+    """A process that runs cases one by one."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=_serve, args=(other, sweep), daemon=True)
+        self.process.start()
+        other.close()
+        self.pipe.recv()  # the database is loaded
+
+    def ask(self, name: str) -> tuple[str, str]:
+        self.pipe.send(name)
+        try:
+            if self.pipe.poll(SECONDS):
+                return self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            return "failed", f"the process ended with {self.process.exitcode}"
+        self.stop()
+        return "failed", f"more than {SECONDS} s"
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+def _serve(pipe: Any, sweep: Sweep) -> None:
+    warnings.simplefilter("ignore")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # onnxruntime's log; what it says stands in its exceptions too
+    database = {s.name_of(op): op for op in s.database()}
+    pipe.send("ready")
+    while True:
+        name = pipe.recv()
+        pipe.send(outcome(name, database[name], sweep))
