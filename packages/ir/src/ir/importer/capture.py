@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value
 from ir.importer import autograd_functions, fake_rules
 from ir.importer import structure as st
+from ir.importer.archive import check_archive
 from ir.importer.bodies import Bodies
 from ir.importer.memory import supported, writers
 from ir.importer.normalise import Importer
@@ -193,21 +193,16 @@ class _FunctionModule(torch.nn.Module):
 
 
 def load_pt2(path: Path) -> ExportedProgram:
-    """torch.export.load of a file that is not trusted: a zip archive without paths that leave it.
+    """torch.export.load of a file that is not trusted: see ir.importer.archive for what it may hold.
 
     Raises:
-        CaptureError: the file is missing, is no .pt2 archive, or torch.export.load refuses it.
+        CaptureError: the file is missing, is no .pt2 archive, could run code, or torch.export.load refuses it.
     """
     if not path.is_file():
         raise CaptureError(f"{path}: no such file")
+    check_archive(path)
     try:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                if name.startswith(("/", "\\")) or ".." in Path(name).parts:
-                    raise CaptureError(f"{path}: the archive's member {name!r} leaves the archive")
         return torch.export.load(path)
-    except CaptureError:
-        raise
     except Exception as error:
         raise CaptureError(f"{path} is not a .pt2 file that torch.export.load accepts: {error}") from error
 
