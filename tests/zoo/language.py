@@ -1,4 +1,4 @@
-"""Models of transformers, built from configurations: text, audio and CLIP's image tower.
+"""Models of transformers over text, built from configurations.
 
 Configurations are those of the published checkpoints where nothing else is said, with a smaller vocabulary:
 the rows of an embedding table cost memory and time and add nothing. Models keep the default attention (sdpa)
@@ -8,17 +8,19 @@ and return their own ModelOutput.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+from unittest import mock
 
+import torch
 from torch import nn
 
-from .entry import Entry, Inputs, Sizes, Variant, entry, floats, images, padding_mask, tokens
+from .entry import Entry, Inputs, Sizes, Variant, entry, padding_mask, tokens
 
-_VOCABULARY = 1000
-_SMALL_VOCABULARY = 64
+VOCABULARY = 1000
+SMALL_VOCABULARY = 64
 _SIZES = {"batch": 3, "sequence": 32}
 _OTHERS = ({"batch": 1, "sequence": 48}, {"batch": 5, "sequence": 9})
-_BATCHES: tuple[Sizes, tuple[Sizes, Sizes]] = ({"batch": 2}, ({"batch": 1}, {"batch": 3}))
 
 # From the vocabulary's size and whether the small variant is wanted.
 Build = Callable[[int, bool], nn.Module]
@@ -36,6 +38,14 @@ def _distilbert(vocabulary: int, small: bool) -> nn.Module:
 
     size: dict[str, Any] = {"n_layers": 2, "dim": 32, "n_heads": 2, "hidden_dim": 64}
     return DistilBertModel(DistilBertConfig(vocab_size=vocabulary, **(size if small else {})))
+
+
+def _roberta(vocabulary: int, small: bool) -> nn.Module:
+    """Positions are counted from the tokens that are not padding, by a cumulative sum."""
+    from transformers import RobertaConfig, RobertaModel
+
+    size: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
+    return RobertaModel(RobertaConfig(vocab_size=vocabulary, **(size if small else {})))
 
 
 def _gpt2(vocabulary: int, small: bool, cache: bool = False) -> nn.Module:
@@ -56,12 +66,12 @@ def _gpt2_cache(vocabulary: int, small: bool) -> nn.Module:
     return _gpt2(vocabulary, small, cache=True)
 
 
-def _llama(vocabulary: int, small: bool) -> nn.Module:
-    """Four layers with grouped queries: eight heads share four of keys and values."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+def causal(family: str, vocabulary: int, small: bool, cache: bool = False, **options: Any) -> nn.Module:
+    """Four layers of a transformers family with grouped queries: eight heads share four of keys and values."""
+    import transformers
 
     width, layers = (32, 2) if small else (256, 4)
-    config = LlamaConfig(
+    config = getattr(transformers, f"{family}Config")(
         vocab_size=vocabulary,
         hidden_size=width,
         intermediate_size=3 * width,
@@ -69,9 +79,65 @@ def _llama(vocabulary: int, small: bool) -> nn.Module:
         num_attention_heads=8,
         num_key_value_heads=4,
         max_position_embeddings=512,
-        use_cache=False,
+        use_cache=cache,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=None,
+        **options,
     )
-    return LlamaForCausalLM(config)
+    model: nn.Module = getattr(transformers, f"{family}ForCausalLM")(config)
+    return model
+
+
+class _Mamba(nn.Module):
+    """Mamba with its recurrence said as torch's scan: transformers' own loop over time is unrolled by torch.export."""
+
+    def __init__(self, vocabulary: int, small: bool) -> None:
+        super().__init__()
+        from transformers import MambaConfig, MambaModel
+
+        size: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2} if small else {"hidden_size": 256}
+        layers = {} if small else {"num_hidden_layers": 6}
+        self.model = MambaModel(MambaConfig(vocab_size=vocabulary, use_cache=False, **size, **layers))
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        from transformers.models.mamba import modeling_mamba
+
+        with mock.patch.object(modeling_mamba, "mamba_selective_scan", _selective_scan):
+            hidden: torch.Tensor = self.model(input_ids).last_hidden_state
+        return hidden
+
+
+def _selective_scan(
+    hidden_states: torch.Tensor,
+    dt: torch.Tensor,
+    A: torch.Tensor,
+    B: torch.Tensor,
+    C: torch.Tensor,
+    D: torch.Tensor,
+    z: torch.Tensor,
+    delta_bias: torch.Tensor,
+    **_: Any,
+) -> torch.Tensor:
+    """The selective state space of Mamba (Gu and Dao, 2023, algorithm 2), over (batch, channels, time)."""
+    from torch._higher_order_ops.scan import scan
+
+    delta = nn.functional.softplus(dt + delta_bias[:, None]).permute(2, 0, 1).contiguous()  # time first
+
+    def step(state: torch.Tensor, xs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        delta, b, c, u = xs
+        state = torch.exp(delta[:, :, None] * A) * state + (delta * u)[:, :, None] * b[:, None, :]
+        return state, (state * c[:, None, :]).sum(-1)
+
+    over_time = (delta, *(x.permute(2, 0, 1).contiguous() for x in (B, C, hidden_states)))
+    start = torch.zeros(*hidden_states.shape[:2], A.shape[-1])
+    _last, outputs = scan(step, start, over_time)
+    result = outputs.permute(1, 2, 0) + hidden_states * D[None, :, None]
+    return result * nn.functional.silu(z)
+
+
+def _mamba(vocabulary: int, small: bool) -> nn.Module:
+    return _Mamba(vocabulary, small)
 
 
 def _t5_encoder(vocabulary: int, small: bool) -> nn.Module:
@@ -86,7 +152,7 @@ def _text(name: str, build: Build, mask: bool = True) -> Entry:
     """Token numbers and, with `mask`, an attention mask, both as keywords; batch and sequence are dynamic."""
 
     def variant(small: bool) -> Variant:
-        vocabulary = _SMALL_VOCABULARY if small else _VOCABULARY
+        vocabulary = SMALL_VOCABULARY if small else VOCABULARY
 
         def inputs(sizes: Sizes) -> Inputs:
             given = {"input_ids": tokens(sizes, vocabulary)}
@@ -98,92 +164,15 @@ def _text(name: str, build: Build, mask: bool = True) -> Entry:
     return entry(name, {argument: {0: "batch", 1: "sequence"} for argument in names}, variant)
 
 
-def _whisper_encoder(small: bool) -> Variant:
-    """The encoder of whisper-tiny, over 30 seconds of 80 mel bands (one second in the small variant)."""
-    positions = 50 if small else 1500
-
-    def build() -> nn.Module:
-        from transformers import WhisperConfig, WhisperModel
-
-        width, layers, heads = (32, 2, 2) if small else (384, 4, 6)
-        config = WhisperConfig(
-            vocab_size=64,
-            d_model=width,
-            encoder_layers=layers,
-            encoder_attention_heads=heads,
-            encoder_ffn_dim=4 * width,
-            decoder_layers=1,
-            decoder_attention_heads=heads,
-            decoder_ffn_dim=width,
-            max_source_positions=positions,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-            decoder_start_token_id=1,
-        )
-        return WhisperModel(config).encoder
-
-    def inputs(sizes: Sizes) -> Inputs:
-        return (floats(sizes["batch"], 80, 2 * positions),), {}
-
-    return Variant(build, inputs, *_BATCHES)
-
-
-def _clip_vision(small: bool) -> Variant:
-    """ViT-B/32, the class's default configuration."""
-    side = 64 if small else 224
-
-    def build() -> nn.Module:
-        from transformers import CLIPVisionConfig, CLIPVisionModel
-
-        size: dict[str, Any] = {
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "image_size": side,
-        }
-        return CLIPVisionModel(CLIPVisionConfig(**(size if small else {})))
-
-    def inputs(sizes: Sizes) -> Inputs:
-        return (), {"pixel_values": images(sizes["batch"], side, side)}
-
-    return Variant(build, inputs, *_BATCHES)
-
-
-def _wav2vec2(small: bool) -> Variant:
-    """The base model with four of its twelve layers, over raw samples of any length."""
-
-    def build() -> nn.Module:
-        from transformers import Wav2Vec2Config, Wav2Vec2Model
-
-        size: dict[str, Any] = {
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_attention_heads": 2,
-            "conv_dim": (16,) * 7,
-            "num_conv_pos_embeddings": 16,
-            "num_conv_pos_embedding_groups": 4,
-        }
-        layers = 2 if small else 4
-        return Wav2Vec2Model(Wav2Vec2Config(num_hidden_layers=layers, **(size if small else {})))
-
-    def inputs(sizes: Sizes) -> Inputs:
-        return (floats(sizes["batch"], sizes["samples"]),), {}
-
-    sizes = {"batch": 2, "samples": 8000}
-    others = ({"batch": 1, "samples": 12345}, {"batch": 3, "samples": 5000})
-    return Variant(build, inputs, sizes, others)
-
-
 ENTRIES: dict[str, Entry] = {
     "bert": _text("bert", _bert),
     "distilbert": _text("distilbert", _distilbert),
+    "roberta": _text("roberta", _roberta),
     "gpt2": _text("gpt2", _gpt2, mask=False),
     "gpt2_cache": _text("gpt2_cache", _gpt2_cache),
-    "llama": _text("llama", _llama),
+    "llama": _text("llama", partial(causal, "Llama")),
+    "mistral": _text("mistral", partial(causal, "Mistral", sliding_window=16)),
+    "qwen2": _text("qwen2", partial(causal, "Qwen2")),
+    "mamba": _text("mamba", _mamba, mask=False),
     "t5_encoder": _text("t5_encoder", _t5_encoder),
-    "whisper_encoder": entry("whisper_encoder", {"input_features": {0: "batch"}}, _whisper_encoder),
-    "clip_vision": entry("clip_vision", {"pixel_values": {0: "batch"}}, _clip_vision),
-    "wav2vec2": entry("wav2vec2", {"input_values": {0: "batch", 1: "samples"}}, _wav2vec2),
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from . import language, recurrent, vision
+from . import decoding, dense, language, perception, recurrent, timm_families, vision
 from .entry import Entry, Model
 
-_ENTRIES: dict[str, Entry] = vision.ENTRIES | language.ENTRIES | recurrent.ENTRIES
+_FAMILIES = (vision, dense, timm_families, language, decoding, perception, recurrent)
+_ENTRIES: dict[str, Entry] = {name: made for family in _FAMILIES for name, made in family.ENTRIES.items()}
 
 NAMES: tuple[str, ...] = tuple(_ENTRIES)
 

@@ -1,4 +1,4 @@
-"""Image models of torchvision and timm: (batch, 3, height, width) in, class scores or maps out."""
+"""Image classifiers of torchvision: (batch, 3, height, width) in, class scores out."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from torch import nn
 
 from .entry import Entry, Inputs, Sizes, Variant, entry, images
 
+# Makes a model; the weights come from the seed that is set when it is called.
 Build = Callable[[], nn.Module]
 
 
-def _resnet(block: str) -> nn.Module:
+def small_resnet(block: str, **options: Any) -> nn.Module:
+    """One block a stage; `options` are those of torchvision's ResNet."""
     from torchvision.models import resnet
 
-    return resnet.ResNet(getattr(resnet, block), [1, 1, 1, 1], num_classes=10)
+    return resnet.ResNet(getattr(resnet, block), [1, 1, 1, 1], num_classes=10, **options)
 
 
 def _mobilenet_v3() -> nn.Module:
@@ -71,27 +73,76 @@ def _shufflenet() -> nn.Module:
     return ShuffleNetV2([2, 2, 2], [24, 32, 48, 64, 128], num_classes=10)
 
 
-def _fcn() -> nn.Module:
-    from torchvision.models._utils import IntermediateLayerGetter
-    from torchvision.models.segmentation.fcn import FCN, FCNHead
+def _vgg() -> nn.Module:
+    from torchvision.models.vgg import VGG, make_layers
 
-    layers = {"layer4": "out", "layer3": "aux"}
-    return FCN(IntermediateLayerGetter(_resnet("BasicBlock"), layers), FCNHead(512, 5), FCNHead(256, 5))
+    model = VGG(make_layers([8, "M", 16, "M", 32, 32, "M"], batch_norm=True), num_classes=10, init_weights=False)
+    model.classifier = nn.Sequential(nn.Linear(32 * 7 * 7, 64), nn.ReLU(True), nn.Dropout(), nn.Linear(64, 10))
+    return model
 
 
-def _torchvision(name: str, **options: Any) -> nn.Module:
+def _inception_v3(classes: int) -> nn.Module:
+    """In evaluation mode the auxiliary classifier does nothing, so it is left out."""
+    from torchvision.models import Inception3
+
+    return Inception3(num_classes=classes, aux_logits=False, init_weights=False)
+
+
+def _googlenet(classes: int) -> nn.Module:
+    from torchvision.models import GoogLeNet
+
+    return GoogLeNet(num_classes=classes, aux_logits=False, init_weights=False)
+
+
+def _mobilenet_v2() -> nn.Module:
+    from torchvision.models import MobileNetV2
+
+    return MobileNetV2(10, inverted_residual_setting=[[1, 16, 1, 1], [6, 24, 2, 2]])
+
+
+def _efficientnet_v2() -> nn.Module:
+    from torchvision.models.efficientnet import EfficientNet, FusedMBConvConfig, MBConvConfig
+
+    settings = [FusedMBConvConfig(4, 3, 2, 24, 24, 2), MBConvConfig(4, 3, 2, 24, 32, 2)]
+    return EfficientNet(settings, dropout=0.2, num_classes=10, last_channel=64)
+
+
+def _regnet(se_ratio: float | None) -> nn.Module:
+    from torchvision.models.regnet import BlockParams, RegNet
+
+    blocks = BlockParams([1, 2], [16, 32], [8, 8], [1.0, 1.0], [2, 2], se_ratio)
+    return RegNet(blocks, num_classes=10, stem_width=16)
+
+
+def _swin_v2() -> nn.Module:
+    from torchvision.models.swin_transformer import PatchMergingV2, SwinTransformer, SwinTransformerBlockV2
+
+    return SwinTransformer(
+        [4, 4],
+        24,
+        [2, 2],
+        [2, 4],
+        [8, 8],
+        num_classes=10,
+        block=SwinTransformerBlockV2,
+        downsample_layer=PatchMergingV2,
+    )
+
+
+def _maxvit() -> nn.Module:
+    from torchvision.models import MaxVit
+
+    return MaxVit((64, 64), 16, 2, [16, 32], [1, 2], head_dim=8, stochastic_depth_prob=0.0, num_classes=10)
+
+
+def torchvision(name: str, **options: Any) -> nn.Module:
+    """The model of that name from torchvision's registry."""
     from torchvision import models
 
     return models.get_model(name, weights=None, **options)
 
 
-def _timm(name: str, **options: Any) -> nn.Module:
-    import timm
-
-    return timm.create_model(name, pretrained=False, **options)
-
-
-def _images(name: str, full: Build, small: Build, image: int = 224, small_image: int = 64) -> Entry:
+def square_images(name: str, full: Build, small: Build, image: int = 224, small_image: int = 64) -> Entry:
     """Square images of a fixed size; the batch is dynamic."""
 
     def variant(is_small: bool) -> Variant:
@@ -105,50 +156,32 @@ def _images(name: str, full: Build, small: Build, image: int = 224, small_image:
     return entry(name, {"x": {0: "batch"}}, variant)
 
 
-def _any_size(name: str, full: Build, small: Build, arg: str) -> Entry:
-    """Batch, height and width are dynamic: fully convolutional networks."""
+def _plain(name: str, small: Build, small_image: int = 64, image: int = 224) -> Entry:
+    return square_images(name, partial(torchvision, name), small, image, small_image)
 
-    def variant(is_small: bool) -> Variant:
-        unit = 32 if is_small else 64
-
-        def inputs(sizes: Sizes) -> Inputs:
-            return (images(sizes["batch"], sizes["height"], sizes["width"]),), {}
-
-        def size(batch: int, height: int, width: int) -> Sizes:
-            return {"batch": batch, "height": height * unit, "width": width * unit}
-
-        return Variant(small if is_small else full, inputs, size(2, 3, 4), (size(1, 4, 5), size(3, 5, 2)))
-
-    return entry(name, {arg: {0: "batch", 2: "height", 3: "width"}}, variant)
-
-
-def _plain(name: str, small: Build, small_image: int = 64) -> Entry:
-    return _images(name, partial(_torchvision, name), small, small_image=small_image)
-
-
-_MAXVIT = "maxvit_nano_rw_256"
-_FCN = partial(_torchvision, "fcn_resnet50", aux_loss=True, weights_backbone=None)
-_DEEPLAB = partial(_torchvision, "deeplabv3_mobilenet_v3_large", weights_backbone=None)
-_LRASPP = partial(_torchvision, "lraspp_mobilenet_v3_large", weights_backbone=None)
-_SMALL_MAXVIT = {"img_size": 64, "depths": (1, 1), "embed_dim": (32, 64), "stem_width": 16, "num_classes": 10}
 
 ENTRIES: dict[str, Entry] = {
-    "resnet18": _plain("resnet18", partial(_resnet, "BasicBlock")),
-    "resnet50": _plain("resnet50", partial(_resnet, "Bottleneck")),
+    "alexnet": _plain("alexnet", partial(torchvision, "alexnet", num_classes=10)),
+    "vgg11_bn": _plain("vgg11_bn", _vgg, small_image=32),
+    "resnet18": _plain("resnet18", partial(small_resnet, "BasicBlock")),
+    "resnet50": _plain("resnet50", partial(small_resnet, "Bottleneck")),
+    "resnext50_32x4d": _plain("resnext50_32x4d", partial(small_resnet, "Bottleneck", groups=4, width_per_group=4)),
+    "wide_resnet50_2": _plain("wide_resnet50_2", partial(small_resnet, "Bottleneck", width_per_group=128)),
+    "densenet121": _plain("densenet121", _densenet),
+    "squeezenet1_1": _plain("squeezenet1_1", partial(torchvision, "squeezenet1_1", num_classes=10)),
+    "googlenet": square_images("googlenet", partial(_googlenet, 1000), partial(_googlenet, 10)),
+    "inception_v3": square_images("inception_v3", partial(_inception_v3, 1000), partial(_inception_v3, 10), 299, 96),
+    "shufflenet_v2_x1_0": _plain("shufflenet_v2_x1_0", _shufflenet),
+    "mobilenet_v2": _plain("mobilenet_v2", _mobilenet_v2),
     "mobilenet_v3_small": _plain("mobilenet_v3_small", _mobilenet_v3),
     "efficientnet_b0": _plain("efficientnet_b0", _efficientnet),
-    "vit_b_16": _plain("vit_b_16", _vit, small_image=32),
-    "squeezenet1_1": _plain("squeezenet1_1", partial(_torchvision, "squeezenet1_1", num_classes=10)),
-    "densenet121": _plain("densenet121", _densenet),
-    "swin_t": _plain("swin_t", _swin, small_image=56),
+    "efficientnet_v2_s": _plain("efficientnet_v2_s", _efficientnet_v2),
+    "mnasnet1_0": _plain("mnasnet1_0", partial(torchvision, "mnasnet0_5", num_classes=10)),
+    "regnet_x_400mf": _plain("regnet_x_400mf", partial(_regnet, None)),
+    "regnet_y_400mf": _plain("regnet_y_400mf", partial(_regnet, 0.25)),
     "convnext_tiny": _plain("convnext_tiny", _convnext),
-    "shufflenet_v2_x1_0": _plain("shufflenet_v2_x1_0", _shufflenet),
-    "fcn_resnet50": _any_size("fcn_resnet50", _FCN, _fcn, "x"),
-    # These two have no smaller form of the same operators; their small variants take smaller images.
-    "deeplabv3_mobilenet_v3_large": _images("deeplabv3_mobilenet_v3_large", _DEEPLAB, _DEEPLAB, 256),
-    "lraspp": _any_size("lraspp", _LRASPP, _LRASPP, "input"),
-    "mobilevit_s": _images(
-        "mobilevit_s", partial(_timm, "mobilevit_s"), partial(_timm, "mobilevit_xxs", num_classes=10), 256
-    ),
-    _MAXVIT: _images(_MAXVIT, partial(_timm, _MAXVIT), partial(_timm, _MAXVIT, **_SMALL_MAXVIT), 256),
+    "vit_b_16": _plain("vit_b_16", _vit, small_image=32),
+    "swin_t": _plain("swin_t", _swin, small_image=56),
+    "swin_v2_t": _plain("swin_v2_t", _swin_v2, small_image=64, image=256),
+    "maxvit_t": _plain("maxvit_t", _maxvit),
 }
