@@ -5,6 +5,7 @@
 >>> program.artifact.listing()  # doctest: +SKIP
 """
 
+from eager_backend import op_handlers
 from eager_backend.helper import EagerHelper
 from eager_backend.program import Program
 from eager_backend.registry import REGISTRY, register, rows
@@ -13,4 +14,4 @@ from eager_backend.target import Eager
 
 __version__ = "1.0.0"
 
-__all__ = ["REGISTRY", "Eager", "EagerHelper", "Program", "Slot", "register", "rows"]
+__all__ = ["REGISTRY", "Eager", "EagerHelper", "Program", "Slot", "op_handlers", "register", "rows"]

@@ -65,6 +65,11 @@ def loading(layer: str, module: str = "") -> Iterator[None]:
         _LAYER.reset(token)
 
 
+def layer() -> str:
+    """The layer that a registration made here and now belongs to."""
+    return _LAYER.get()[0]
+
+
 @dataclass
 class Registry:
     """The handlers of one target; `fallback` may give a function for any op without an entry."""
