@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir
 
 from ir import dims as d
+from ir.errors import RefusedError
 from ir.graph import Graph, Value, Weight
 from ir.types import DType, TensorType
 from onnx_backend.dtypes import TO_ONNX
@@ -113,6 +114,8 @@ class OnnxHelper(Graphs):
 
     def finish(self, results: dict[str, OnnxValue]) -> onnx_ir.Model:
         """The model: named outputs, unused nodes and initializers left out."""
+        if not results:
+            raise RefusedError(f"target {self.target.name!r}: the model gives numbers and no tensor; call it in Python")
         outputs: list[OnnxValue] = []
         taken: set[str] = {i.name for i in self.inputs}
         for name, result in results.items():

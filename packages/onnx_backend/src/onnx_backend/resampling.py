@@ -87,7 +87,7 @@ def _resize(h: Any, x: Any, factors: Factors, align_corners: bool, taps: Taps, *
     """Given factors place the samples, the sizes do otherwise; with align_corners they do in any case."""
     old, new = x.type.shape[2:], h.out.shape[2:]
     factors = None if align_corners else factors
-    if _sayable(old, factors, taps is not _cubic_taps):
+    if _sayable(old, new, factors, taps is not _cubic_taps):
         place = "align_corners" if align_corners else "half_pixel"
         return _emit(h, x, factors, {**attributes, "coordinate_transformation_mode": place})
     if not any(isinstance(d, Expr) for d in (*old, *new)):
@@ -103,7 +103,7 @@ def _antialias(h: Any, x: Any, factors: Factors, align_corners: bool, kernel: An
 
     old, new = x.type.shape[2:], h.out.shape[2:]
     native = h.opset >= 18 and not align_corners
-    if native and _sayable(old, factors, True):
+    if native and _sayable(old, new, factors, True):
         return _resize(h, x, factors, align_corners, taps, antialias=1, exclude_outside=1, **attributes)
     if any(isinstance(d, Expr) for d in (*old, *new)):
         h.refuse("antialias over a dynamic size, other than by Resize of opset 18")
@@ -121,13 +121,15 @@ def _emit(h: Any, x: Any, factors: Factors, attributes: dict[str, Any]) -> Any:
     return h.emit("Resize", x, None, None, list(new), shape=new, **attributes)
 
 
-def _sayable(old: Sequence[Any], factors: Factors, copies: bool) -> bool:
+def _sayable(old: Sequence[Any], new: Sequence[Any], factors: Factors, copies: bool) -> bool:
     """True if Resize with these factors is right.
 
-    Its float32 must give the same sizes as torch's float64. And where a factor leaves a size as it was, torch copies
-    that axis (all but cubic do), while Resize still follows the factor.
+    Its float32 must give the same sizes as torch's float64, or as the caller of the operator gave beside. And where a
+    factor leaves a size as it was, torch copies that axis (all but cubic do), while Resize still follows the factor.
     """
-    for o, f in zip(old, factors or (), strict=False):
+    for o, n, f in zip(old, new, factors or (), strict=False):
+        if isinstance(n, int) and (isinstance(o, Expr) or n != int(np.floor(o * np.float64(f)))):
+            return False
         sizes = np.arange(1, 4097) if isinstance(o, Expr) else np.array([o])
         wanted = np.floor(sizes * np.float64(f)).astype(np.int64)
         rounded = np.floor(sizes.astype(np.float32) * np.float32(f)).astype(np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -112,6 +113,8 @@ class Verbs(Sizes):
         shape = [1 if i in axes else s for i, s in enumerate(x.type.shape) if keepdims or i not in axes]
         schema = op_schema(op, self.opset)
         assert schema is not None
+        if op == "ReduceMean" and any(x.type.shape[a] == 0 for a in axes):
+            return self.full(shape, math.nan, x.type.dtype)  # onnxruntime gives 0
         if len(axes) == x.type.rank:  # the default, at every opset
             return self.emit(op, x, keepdims=keepdims, shape=shape)
         if not axes:
@@ -126,7 +129,7 @@ class Verbs(Sizes):
         count = d.product(shape)
         if isinstance(value, OnnxValue | Expr):
             return self.expand(self.tensor(value, dtype), shape)
-        if isinstance(count, int) and count <= 64:
+        if isinstance(count, int) and count <= 64 and all(isinstance(s, int) for s in shape):
             return self.constant(np.full(shape, self.const(value, dtype).array))
         filled = work_type("ConstantOfShape", self.opset, "T2", dtype)
         content = np.reshape(self.const(value, filled).array, (1,))

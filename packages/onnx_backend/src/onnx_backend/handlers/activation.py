@@ -96,7 +96,7 @@ def rrelu(h, self, lower=1 / 8, upper=1 / 3, training=False, generator=None):
 def prelu(h, self, weight):
     if weight.type.rank == 1 and self.type.rank > 1:
         weight = h.reshape(weight, [*weight.type.shape, *[1] * (self.type.rank - 2)])
-    return h.emit("PRelu", self, weight)
+    return h.reshape(h.emit("PRelu", self, weight), self.type.shape)
 
 
 @op("aten::softplus")

@@ -23,6 +23,8 @@ def gather(h, self, dim, index, sparse_grad=False):
         return h.expand(self, h.out.shape)
     if index.type.rank == 0:
         return h.emit("Gather", self, index, axis=0, shape=())
+    if 0 in index.type.shape:
+        return h.full(h.out.shape, 0, h.out.dtype)
     return h.emit("GatherElements", self, index, axis=h.axis(dim, self), shape=h.out.shape)
 
 
@@ -157,7 +159,7 @@ def index(h, self, indices):
 def masked_select(h, self, mask):
     shape = geometry.broadcast(self.type.shape, mask.type.shape)
     self, mask = h.expand(self, shape), h.expand(h.cast(mask, DType.bool), shape)
-    return h.emit("Compress", self, flat(h, mask), shape=h.out.shape)
+    return h.emit("Compress", flat(h, self), flat(h, mask), axis=0, shape=h.out.shape)
 
 
 # -- positions that depend on the data ---------------------------------------------------------------------------------
@@ -185,9 +187,9 @@ def nonzero_static(h, self, size, fill_value=-1):
 
 @op("aten::nonzero_numpy")
 def nonzero_numpy(h, self):
-    shape = (self.type.rank, h.out.shape[0])
-    found = h.emit("NonZero", h.cast(self, DType.bool), shape=shape)
-    return [h.squeeze(part, [0]) for part in h.split(found, [1] * self.type.rank, 0)]
+    x = self if self.type.rank else h.unsqueeze(self, [0])
+    found = h.emit("NonZero", h.cast(x, DType.bool), shape=(x.type.rank, h.out.shape[0]))
+    return [h.squeeze(part, [0]) for part in h.split(found, [1] * x.type.rank, 0)]
 
 
 @op("aten::_unique2", "aten::unique_dim", "aten::_unique")
@@ -254,10 +256,20 @@ def isin(h, elements, test_elements, assume_unique=False, invert=False):
 def one_hot(h, self, num_classes=-1):
     if num_classes == -1:
         h.refuse("num_classes=-1 is only known at run time")
-    return h.emit("OneHot", self, h.tensor(num_classes, DType.int64), h.const([0, 1]), shape=h.out.shape)
+    x = self if self.type.rank else h.unsqueeze(self, [0])
+    shape = (*x.type.shape, num_classes)
+    return h.reshape(h.emit("OneHot", x, h.tensor(num_classes, DType.int64), h.const([0, 1]), shape=shape), h.out.shape)
 
 
 # -- bags of embeddings ------------------------------------------------------------------------------------------------
+
+
+@op("aten::embedding_bag.padding_idx")
+def embedding_bag_padded(h, weight, padding_idx=None, **arguments):
+    """Here a negative padding index counts from the end, and None is none; everywhere else -1 is none."""
+    rows = weight.type.shape[0]
+    padding = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else h.static(rows, "rows") + padding_idx
+    return embedding_bag(h, weight, padding_idx=padding, **arguments)
 
 
 @op("aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::embedding_bag")

@@ -101,23 +101,37 @@ def last_axis(h, x):
 
 def solved(h, a, b):
     """A^-1 B of float64 matrices; B may lack A's batch axes."""
+    return solution(h, a, b)[0]
+
+
+def solution(h, a, b):
+    """The same, and the pivots that it divided by, step by step on the first axis."""
     size = a.type.shape[-1]
     batch = a.type.shape[:-2] if len(a.type.shape) >= len(b.type.shape) else b.type.shape[:-2]
     a, b = (h.expand(x, (*batch, *x.type.shape[-2:])) for x in (a, b))
     both = h.concat([a, b], a.type.rank - 1)
-    done = eliminated(h, both, size, True)[0]
-    return h.slice(done, done.type.rank - 1, size, 2**31 - 1, size=b.type.shape[-1])
+    done, pivots, _ = eliminated(h, both, size, True)
+    return h.slice(done, done.type.rank - 1, size, 2**31 - 1, size=b.type.shape[-1]), pivots
 
 
-def no_error(h, batch):
-    return h.full(batch, 0, DType.int32)
+def first_failure(h, good, batch):
+    """LAPACK's info: the first step, counted from 1, that is not good; 0 if all are. Steps lie on the first axis."""
+    if good.type.shape[0] == 0 or not h.wanted(len(h.results) - 1):
+        return h.full(batch, 0, DType.int32)
+    bad = h.cast(h.emit("Not", good), DType.int32)
+    step = h.emit("Add", h.emit("ArgMax", bad, axis=0, keepdims=0, shape=batch), 1)
+    return h.emit("Mul", h.cast(step, DType.int32), h.reduce("ReduceMax", bad, [0]))
+
+
+def singular_step(h, pivots, batch):
+    return first_failure(h, h.emit("Not", h.emit("Equal", pivots, 0)), batch)
 
 
 @op("aten::linalg_inv_ex", "aten::linalg_inv", "aten::inverse")
 def linalg_inv(h, self=None, A=None, check_errors=False):
     x = h.cast(A if self is None else self, F64)
-    done = h.cast(solved(h, x, identity(h, x.type.shape[-1])), h.out.dtype)
-    return [done, no_error(h, x.type.shape[:-2])][: len(h.results)]
+    done, pivots = solution(h, x, identity(h, x.type.shape[-1]))
+    return [h.cast(done, h.out.dtype), singular_step(h, pivots, x.type.shape[:-2])][: len(h.results)]
 
 
 @op("aten::_linalg_solve_ex", "aten::linalg_solve_ex", "aten::linalg_solve")
@@ -125,12 +139,14 @@ def linalg_solve(h, A, B, left=True, check_errors=False):
     a, b = h.cast(A, F64), h.cast(B, F64)
     vector = b.type.rank == 1 or (b.type.rank == a.type.rank - 1 and b.type.shape == a.type.shape[:-1])
     b = h.unsqueeze(b, [b.type.rank]) if vector else b
-    done = solved(h, a, b) if left else swapped(h, solved(h, swapped(h, a), swapped(h, b)))
+    done, pivots = solution(h, *((a, b) if left else (swapped(h, a), swapped(h, b))))
+    done = done if left else swapped(h, done)
     done = h.squeeze(done, [done.type.rank - 1]) if vector else done
     done = h.cast(done, h.out.dtype)
-    if len(h.results) == 2:
-        return done, no_error(h, h.results[1].shape)
-    return [done, None, None, None][: len(h.results)]
+    if len(h.results) == 1:
+        return done
+    info = singular_step(h, pivots, h.results[-1].shape)
+    return [done, info] if len(h.results) == 2 else [done, None, None, info]
 
 
 @op("aten::linalg_det", "aten::_linalg_det", "aten::det")
@@ -169,9 +185,10 @@ def linalg_lu_factor(h, self=None, A=None, pivot=True, check_errors=False):
     if not pivot:
         h.refuse("pivot=False")
     x = h.cast(A if self is None else self, F64)
-    lu, _, places = eliminated(h, x, minimum(*x.type.shape[-2:]), False)
+    lu, pivots, places = eliminated(h, x, minimum(*x.type.shape[-2:]), False)
     places = h.cast(h.emit("Add", last_axis(h, places), 1), DType.int32)  # counted from 1, as in LAPACK
-    return [h.cast(lu, h.out.dtype), places, no_error(h, x.type.shape[:-2])][: len(h.results)]
+    info = singular_step(h, pivots, x.type.shape[:-2])
+    return [h.cast(lu, h.out.dtype), places, info][: len(h.results)]
 
 
 def permutation(h, places, rows):
@@ -270,7 +287,9 @@ def linalg_cholesky(h, self, upper=False, check_errors=False):
     x = swapped(h, x) if upper and h.node.op == "aten::cholesky" else x
     lower = cholesky_factor(h, x)
     done = h.cast(swapped(h, lower) if upper else lower, h.out.dtype)
-    return [done, no_error(h, x.type.shape[:-2])][: len(h.results)]
+    diagonal = h.emit("Einsum", lower, equation="...ii->...i", shape=x.type.shape[:-1])
+    positive = h.emit("Greater", h.transpose(diagonal, [diagonal.type.rank - 1, *range(diagonal.type.rank - 1)]), 0)
+    return [done, first_failure(h, positive, x.type.shape[:-2])][: len(h.results)]
 
 
 def squared(h, x, upper):

@@ -103,7 +103,19 @@ def einsum(h, equation, tensors, path=None):
     dtype = tensors[0].type.dtype
     if not (dtype.is_float or (dtype.is_integer and dtype.bits >= 32)):
         h.refuse(f"onnxruntime has no Einsum of {dtype}")
-    return h.emit("Einsum", *tensors, equation=equation.replace(" ", ""), shape=h.out.shape)
+    equation = equation.replace(" ", "")
+    if (
+        "..." in equation
+        and len({_ellipsis(t, part) for t, part in zip(tensors, equation.split("->")[0].split(","))}) > 1
+    ):
+        h.refuse("onnxruntime's Einsum does not broadcast what the ellipsis stands for")
+    return h.emit("Einsum", *tensors, equation=equation, shape=h.out.shape)
+
+
+def _ellipsis(x, part):
+    """The sizes that an operand's ellipsis stands for."""
+    before, dots, after = part.partition("...")
+    return x.type.shape[len(before) : x.type.rank - len(after)] if dots else ()
 
 
 @op("aten::linalg_cross", "aten::cross")

@@ -60,11 +60,14 @@ def _train(h, x, weight, bias, running_mean, running_var, momentum, eps):
             h.emit("Add", h.emit("Mul", old, 1 - momentum), h.emit("Mul", h.cast(new, old.type.dtype), momentum))
             for old, new in ((running_mean, mean), (running_var, unbiased))
         ]
-    return (h.cast(y, x.type.dtype), mean, rstd, *moved)
+    kept = [h.cast(s, t.dtype) for s, t in zip((mean, rstd), h.results[1:], strict=False)]
+    return (h.cast(y, x.type.dtype), *kept, *moved)
 
 
 @op("aten::batch_norm")
 def batch_norm(h, input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True):
+    if 0 in input.type.shape:
+        return input
     if training or running_mean is None:
         return _train(h, input, weight, bias, None, None, momentum, eps)[0]
     return _batch_norm(h, input, weight, bias, running_mean, running_var, eps)
@@ -86,7 +89,7 @@ def batch_norm_train(h, input, weight, bias, running_mean, running_var, training
 @op("aten::_batch_norm_with_update_functional")
 def batch_norm_update(h, input, weight, bias, running_mean, running_var, momentum, eps):
     y, mean, rstd, *moved = _train(h, input, weight, bias, running_mean, running_var, momentum, eps)
-    return y, mean, rstd, None, *moved
+    return y, mean, rstd, h.full(h.results[3].shape, 0, h.results[3].dtype), *moved
 
 
 @op("aten::_native_batch_norm_legit.no_stats")

@@ -227,6 +227,8 @@ def cumsum(h, self, dim, dtype=None):
 def running(h, x, dim, start, step):
     """A scan whose one state, `start` at first, goes with what is stacked."""
     axis = h.axis(dim, x)
+    if 0 in x.type.shape:
+        return x
     state = h.full([s for i, s in enumerate(x.type.shape) if i != axis], start, x.type.dtype)
     return h.scan(lambda s, v: ([(n := step(s, v))], [n]), [state], [x], axis)[1]
 
@@ -257,6 +259,8 @@ def cummax(h, self, dim, keeps="GreaterOrEqual"):
     """Equal elements move the place on; a nan is an extreme that stays."""
     if self.type.rank == 0:
         return self, h.const(0, DType.int64)
+    if 0 in self.type.shape:
+        return self, h.full(self.type.shape, 0, DType.int64)
     axis = h.axis(dim, self)
     size = self.type.shape[axis]
     rest = [s for i, s in enumerate(self.type.shape) if i != axis]
@@ -284,6 +288,9 @@ def histc(h, self, bins=100, min=0, max=0):
     low, high = (
         (h.const(min, x), h.const(max, x)) if min != max else (h.reduce("ReduceMin", x), h.reduce("ReduceMax", x))
     )
+    if min == max:
+        same = h.cast(h.emit("Equal", low, high), x.type.dtype)
+        low, high = h.emit("Sub", low, same), h.emit("Add", high, same)
     span = h.emit("Sub", high, low)
     where = h.emit("Floor", h.emit("Div", h.emit("Mul", h.emit("Sub", x, low), float(bins)), span))
     where = h.emit("Where", h.emit("Equal", x, high), h.const(bins - 1, x), where)  # the last bin is closed

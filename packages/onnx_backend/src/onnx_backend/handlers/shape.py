@@ -308,18 +308,22 @@ def replication_pad(h, self, padding):
 
 def _pad(h, x, pads, mode, value):
     """torch counts pads from the last axis, before and after in pairs; a negative one crops, which Slice does."""
-    last = x.type.rank - 1
+    grown = [max(p, 0) if isinstance(p, int) else p for p in pads]
+    if mode == "constant":
+        return _constant_pad(h, _crop(h, x, pads), grown, value or 0)
+    if mode == "circular":
+        return _wrap(h, _crop(h, x, pads), grown)
+    # here a crop comes last: what it takes away is still mirrored or repeated on the other side
+    return _crop(h, _emit_pad(h, x, grown, {"reflect": "reflect", "replicate": "edge"}[mode]), pads)
+
+
+def _crop(h, x, pads):
     for i, p in enumerate(pads):
         if isinstance(p, int) and p < 0:
-            axis = last - i // 2
+            axis = x.type.rank - 1 - i // 2
             bounds = (-p, END) if i % 2 == 0 else (0, p)
             x = h.slice(x, axis, *bounds, 1, x.type.shape[axis] + p)
-    pads = [max(p, 0) if isinstance(p, int) else p for p in pads]
-    if mode == "constant":
-        return _constant_pad(h, x, pads, value or 0)
-    if mode == "circular":
-        return _wrap(h, x, pads)
-    return _emit_pad(h, x, pads, {"reflect": "reflect", "replicate": "edge"}[mode])
+    return x
 
 
 def _constant_pad(h, x, pads, value):

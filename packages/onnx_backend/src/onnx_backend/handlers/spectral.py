@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 
-from ir.dims import minimum
+from ir import dims
+from ir.dims import Expr, minimum
 from ir.types import DType
 from onnx_backend.handlers.linalg import F64, at, column_sum, counted, identity, mul, sub, swapped, triangle
 from onnx_backend.registry import register as op
@@ -121,7 +122,7 @@ def linalg_eigvalsh(h, self, UPLO="L"):
 def singular(h, x):
     """U, S, V of A = U S V^T, reduced, from the eigenvectors of the smaller of A^T A and A A^T."""
     rows, columns = x.type.shape[-2:]
-    if rows < columns:
+    if isinstance(rows, int) and (isinstance(columns, Expr) or rows < columns):
         v, s, u = singular(h, swapped(h, x))
         return u, s, v
     values, v = jacobi(h, h.emit("MatMul", swapped(h, x), x))
@@ -133,7 +134,11 @@ def singular(h, x):
     s = h.emit("Sqrt", h.reduce("ReduceSum", mul(h, image, image), [image.type.rank - 2]))
     scale = h.unsqueeze(s, [s.type.rank - 1])
     safe = h.emit("Where", h.emit("Equal", scale, 0), h.const(1, s), scale)
-    return h.emit("Div", image, safe), s, v
+    parts = h.emit("Div", image, safe), s, v
+    if isinstance(rows, int):
+        return parts
+    least = minimum(rows, columns)  # beyond these the singular values are 0
+    return tuple(h.slice(t, t.type.rank - 1, 0, least, size=least) for t in parts)
 
 
 @op("aten::_linalg_svd", "aten::linalg_svd")
@@ -152,6 +157,10 @@ def linalg_svdvals(h, A, driver=None):
     return h.cast(singular(h, h.cast(A, F64))[1], h.out.dtype)
 
 
+def _times(h, number, size):
+    return number * size if isinstance(size, int) else h.emit("Mul", h.tensor(size, F64), number)
+
+
 @op("aten::linalg_pinv.atol_rtol_tensor", "aten::linalg_pinv.atol_rtol_float", "aten::pinverse")
 @unless_empty
 def linalg_pinv(h, self, atol=None, rtol=None, hermitian=False, rcond=None):
@@ -161,7 +170,11 @@ def linalg_pinv(h, self, atol=None, rtol=None, hermitian=False, rcond=None):
     precision = {F64: 2.0**-52}.get(self.type.dtype, 2.0**-23)
     ratio = rcond if rcond is not None else rtol
     if ratio is None:
-        ratio = 0.0 if atol is not None and not h.is_value(atol) and atol > 0 else precision * max(x.type.shape[-2:])
+        ratio = (
+            0.0
+            if atol is not None and not h.is_value(atol) and atol > 0
+            else _times(h, precision, dims.maximum(*x.type.shape[-2:]))
+        )
     ratio, floor = (h.tensor(0.0 if t is None else t, F64) for t in (ratio, atol))
     ratio, floor = (h.unsqueeze(t, [t.type.rank]) if t.type.rank else t for t in (ratio, floor))
     cut = h.emit("LessOrEqual", s, h.emit("Max", floor, mul(h, scale, ratio)))
