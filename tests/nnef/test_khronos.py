@@ -8,6 +8,7 @@ from torch import nn
 
 import ir
 from nnef_backend import khronos
+from tests.zoo import get
 
 X = torch.randn(2, 3, 16, 16)
 NET = nn.Sequential(
@@ -31,9 +32,33 @@ def test_a_convolutional_net(name, tmp_path):
     assert len(khronos.check(tmp_path / name).operations) > 9
 
 
+@pytest.mark.parametrize(
+    "name", ["resnet50", "mobilenet_v3_small", "squeezenet1_1", "densenet121", "convnext_tiny", "vit_b_16"]
+)
+def test_a_model_parses_infers_shapes_and_runs_equal_to_torch(name, tmp_path):
+    model = get(name, small=True)
+    args, kwargs = model.inputs(model.sizes)
+    program = ir.export(model.build(), args, kwargs, target="khronos", path=tmp_path / "model", verify=True)
+    graph = khronos.check(tmp_path / "model")
+    shapes = [list(graph.tensors[o].shape) for o in graph.outputs]
+    assert shapes == [list(t.shape) for t in program.graph.context.reference(program.graph, args, kwargs)]
+
+
+def test_the_error_function_is_right_to_32_bits():
+    x = torch.cat([torch.linspace(-6, 6, 4001), torch.logspace(-30, 1, 500), torch.tensor([0.0])])
+    program = ir.export(torch.erf, (x,), target="khronos")
+    exact = torch.erf(x.double())
+    assert ((program(x) - exact).abs() <= 5e-7 * exact.abs()).all()
+    ir.export(torch.nn.GELU(), (x,), target="khronos").verify((x,), rtol=1e-6, atol=1e-6)
+
+
 def test_what_the_standard_lacks_is_refused_with_the_extension_that_has_it():
-    with pytest.raises(ir.RefusedError, match="tract_core_erf"):
-        ir.export(lambda x: torch.erf(x), (X,), target="khronos")
+    with pytest.raises(
+        ir.RefusedError, match="tract_core_cumsum: standard NNEF lacks it; tract's extension tract_core"
+    ):
+        ir.export(lambda x: x.cumsum(1), (X,), target="khronos")
+    with pytest.raises(ir.RefusedError, match="standard NNEF has no add of i64"):
+        ir.export(lambda x: x + 1, (torch.arange(3),), target="khronos")
     with pytest.raises(ir.RefusedError, match="symbols"):
         ir.export(NET, (X,), target="khronos", dynamic_shapes=({0: "batch"},))
 

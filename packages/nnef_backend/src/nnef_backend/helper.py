@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from nnef_backend import library
 from nnef_backend.dat import MAX_BYTES
 from nnef_backend.document import Document
 from nnef_backend.fragments import Scoped, called
-from nnef_backend.operators import CONTRACTIONS, OPERATORS, SHORT, STORED, Operator, through
+from nnef_backend.operators import CONTRACTIONS, OPERATORS, SHORT, STORED, Operator
 from nnef_backend.quantise import PACKED_OPS, packed_source
 from nnef_backend.shapes import infer
 from nnef_backend.sizes import computed, is_textual, size_text
@@ -165,7 +165,7 @@ class NnefHelper(Scoped):
             return None
         if element not in STORED:
             self.refuse(f"tract has no {element} tensors")
-        work = through(operator, element)
+        work = self.target.work(operator, element)
         if work is None:
             self.refuse(f"{self.target.dialect} has no {operator.name} of {element}")
         return work
@@ -216,7 +216,7 @@ class NnefHelper(Scoped):
         if key not in self.constants:
             type = TensorType(DType[array.dtype.name], array.shape)
             text = self._number_text(array, type.dtype) if array.ndim == 0 else None
-            made = NnefValue(doc.Expr(text), type, fixed=True) if text else self._variable(name or "const", type, array)
+            made = NnefValue(doc.Expr(text), type, fixed=True) if text else self.variable(name or "const", type, array)
             made.array = array
             self.constants[key] = made
         return self.constants[key]
@@ -227,6 +227,8 @@ class NnefHelper(Scoped):
             self.refuse(f"tract has no {dtype} tensors")
         if dtype is DType.bool:
             return "true" if array else "false"
+        if not self.target.tract and (dtype.is_integer or not np.isfinite(array)):
+            return str(int(array)) if dtype.is_integer else None  # the standard has no literal for infinity
         if dtype.is_integer:
             return f"tract_core_cast({int(array)}, to='{dtype.short}')"
         number = float(array)
@@ -235,22 +237,29 @@ class NnefHelper(Scoped):
         if not exact:
             return None
         text = doc.float_text(float(str(array)))
-        return text if dtype is DType.float32 else f"tract_core_cast({text}, to='{dtype.short}')"
+        return (
+            text if dtype is DType.float32 or not self.target.tract else f"tract_core_cast({text}, to='{dtype.short}')"
+        )
 
     def weight(self, value: Value, weight: Weight) -> NnefValue:
         """A weight: a variable whose file is written from the model's own tensor."""
         if not self.target.packs(self.graph, value, weight):
-            return self._variable(weight.name, value.type, weight.numpy)
-        made = self._variable(weight.name, value.type, packed_source(weight))
+            return self.variable(weight.name, value.type, weight.numpy)
+        made = self.variable(weight.name, value.type, packed_source(weight))
         made.packed = True
         return made
 
     def content(self, x: NnefValue) -> np.ndarray | None:
         """The numbers of a constant or a weight, None where they are only known at run time."""
-        source = self.labels.get(x.name) if x.array is None else x.array
-        return source() if callable(source) else source
+        source = self.source(x)
+        return None if source is None else source()
 
-    def _variable(self, name: str, type: TensorType, source: Any) -> NnefValue:
+    def source(self, x: NnefValue) -> Callable[[], np.ndarray] | None:
+        """What gives the numbers of a constant or a weight when it is called, None for all else."""
+        held = self.labels.get(x.name) if x.array is None else x.array
+        return held if held is None or callable(held) else lambda: held
+
+    def variable(self, name: str, type: TensorType, source: Any) -> NnefValue:
         """Variables stand in the graph, whichever scope asks; those that nothing reads are left out in the end."""
         top = self.scopes[0]
         size = type.dtype.bits // 8 * math.prod(int(s) for s in type.shape)

@@ -18,11 +18,12 @@ from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.promote import promote
 from ir.registry import Registry
 from ir.target import Pass, Runner, Target
+from ir.types import DType
 from nnef_backend import archive, library, quantise, runtime
 from nnef_backend.document import Document
 from nnef_backend.grammar import Definition
 from nnef_backend.helper import NnefHelper
-from nnef_backend.operators import Operator
+from nnef_backend.operators import STORED, Operator, through
 from nnef_backend.registry import load
 
 OLDEST, NEWEST = (0, 22), (0, 23)
@@ -86,6 +87,10 @@ class Tract(Target):
     def lacks(self, operator: Operator) -> str:
         """Why `has` says no."""
         return f"tract has it since {'.'.join(map(str, operator.since))}, this is for {self.tract_version}"
+
+    def work(self, operator: Operator, dtype: DType) -> DType | None:
+        """The element type in which an operation on this one is done, None where there is none."""
+        return through(operator, dtype)
 
     def extensions_of(self, definition: Definition) -> set[str]:
         """The extensions that a hand-written fragment needs."""
@@ -222,6 +227,11 @@ class Khronos(Tract):
     def lacks(self, operator: Operator) -> str:
         """Why `has` says no, and the extension that could."""
         return f"standard NNEF lacks it; tract's extension {operator.extension.removeprefix('tract_registry ')} has it"
+
+    def work(self, operator: Operator, dtype: DType) -> DType | None:
+        """The element type itself: the standard moves everything about, computes with scalars, and has no casts."""
+        fits = dtype.is_float or operator.takes == STORED or operator.name == "pad" or operator.takes == {DType.bool}
+        return dtype if fits and (dtype in operator.takes or dtype.is_float) else None
 
     def extensions_of(self, definition: Definition) -> set[str]:
         """The standard's own extensions, without which its parser reads no fragments."""

@@ -11,10 +11,22 @@ from ir.dims import Dim, Expr
 from ir.helper import OpHelper, numpy_dtype
 from ir.passes.promote import promote_types
 from ir.types import DType, TensorType
+from nnef_backend.operators import OPERATORS
 from nnef_backend.reshaping import provable
 
 if TYPE_CHECKING:
     from nnef_backend.steps import NnefValue
+
+
+# erf(x) = x P(x^2) / Q(x^2) up to ERF_LIMIT, from where erf is 1 in f32. A rational of degrees 5 and 5, fitted here to
+# the least largest relative error (Lawson's weights, Chebyshev basis): 1.9e-8 in exact numbers; evaluated in f32 it is
+# within 4.5e-7 of erf, relatively, over all of f32 (2 million points tried).
+ERF_LIMIT = 3.92
+ERF = (
+    (1.1283791065216064, 0.19040600955486298, 0.05274862423539162, 0.0037655862979590893, 0.0002848803123924881,
+     2.0500690425251378e-06),
+    (1.0, 0.5020756721496582, 0.11410888284444809, 0.014969157055020332, 0.001162524800747633, 3.809139889199287e-05),
+)  # fmt: skip
 
 
 class Verbs(OpHelper["NnefValue"]):
@@ -99,13 +111,29 @@ class Verbs(OpHelper["NnefValue"]):
         """`x` repeated along its axes of size 1, and along new leading ones, to fill `shape`."""
         if x.type.shape == tuple(shape):
             return x
+        if not self.has("tract_core_broadcast"):  # the standard repeats whole axes
+            x = self.unsqueeze(x, list(range(len(shape) - x.type.rank)))
+            repeats = [1 if a == b else b for a, b in zip(x.type.shape, shape, strict=True)]
+            return self.emit("tile", x, repeats=repeats, shape=shape)
         return self.emit("tract_core_broadcast", x, shape_=list(shape), shape=shape)
 
     def take(self, x: NnefValue, index: NnefValue, axis: int) -> NnefValue:
         """`x` at the places along an axis that an integer tensor names."""
         shape = (*x.type.shape[:axis], *index.type.shape, *x.type.shape[axis + 1 :])
+        if not self.has("tract_core_gather"):
+            return self._taken(x, index, axis, shape)
         stored = x.type.dtype if x.packed else None  # a gather of 4-bit blocks says what it makes of them
         return self.emit("tract_core_gather", x, index, axis=axis, datum_type=stored, shape=shape)
+
+    def _taken(self, x: NnefValue, index: NnefValue, axis: int, shape: Sequence[Dim]) -> NnefValue:
+        """Places of a weight that are known now: a weight of its own, made when the file is written."""
+        places, source = self.content(index), self.source(x)
+        if places is None or source is None:
+            lacks = self.target.lacks(OPERATORS["tract_core_gather"])
+            self.refuse(f"it needs tract_core_gather: {lacks}")
+        return self.variable(
+            f"{x.name}_taken", TensorType(x.type.dtype, tuple(shape)), lambda: np.take(source(), places, axis)
+        )
 
     def range(self, begin: Dim, end: Dim, step: int, count: Dim) -> NnefValue:
         """The integers from `begin` towards `end`, `count` of them; good as an index, for numbers cast the bounds."""
@@ -175,6 +203,22 @@ class Verbs(OpHelper["NnefValue"]):
         if x.type.dtype is not DType.float64 and self.has("tract_core_is_nan"):
             return self.emit("tract_core_is_nan", x)
         return self.emit("ne", x, x)
+
+    def erf(self, x: NnefValue) -> NnefValue:
+        """The error function; see `ERF` for targets without it."""
+        if self.has("tract_core_erf"):
+            return self.emit("tract_core_erf", x)
+        z = self.emit("min", self.emit("max", x, -ERF_LIMIT), ERF_LIMIT)
+        square = self.emit("mul", z, z)
+        above, below = (self._polynomial(square, c) for c in ERF)
+        return self.emit("div", self.emit("mul", z, above), below)
+
+    def _polynomial(self, x: NnefValue, coefficients: Sequence[float]) -> NnefValue:
+        """Their sum times powers of `x`, lowest power first, by Horner's rule."""
+        made: Any = coefficients[-1]
+        for c in reversed(coefficients[:-1]):
+            made = self.emit("add", self.emit("mul", x, made), c)
+        return made
 
     def extreme(self, op: str, x: NnefValue, y: NnefValue) -> NnefValue:
         """`max` or `min` as torch's: tract's drop NaN."""

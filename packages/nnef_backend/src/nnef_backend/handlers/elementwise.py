@@ -19,8 +19,8 @@ rows(
     {
         "neg": "neg", "exp": "exp", "log": "log", "log2": "log2", "sqrt": "sqrt", "rsqrt": "rsqrt",
         "reciprocal": "recip", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan",
-        "sinh": "sinh", "cosh": "cosh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "erf": "tract_core_erf",
-        "special_erf": "tract_core_erf", "hardswish": "tract_core_hard_swish",
+        "sinh": "sinh", "cosh": "cosh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
+        "hardswish": "tract_core_hard_swish",
     }
 )  # fmt: skip
 
@@ -104,8 +104,10 @@ rows({
     "exp2": lambda h, self: h.emit("pow", 2.0, self),
     "special_exp2": lambda h, self: h.emit("pow", 2.0, self),
     "log10": lambda h, self: h.emit("mul", h.emit("log", self), 1 / math.log(10)),
-    "erfc": lambda h, self: h.emit("sub", 1.0, h.emit("tract_core_erf", self)),
-    "special_erfc": lambda h, self: h.emit("sub", 1.0, h.emit("tract_core_erf", self)),
+    "erf": lambda h, self: h.erf(self),
+    "special_erf": lambda h, self: h.erf(self),
+    "erfc": lambda h, self: h.emit("sub", 1.0, h.erf(self)),
+    "special_erfc": lambda h, self: h.emit("sub", 1.0, h.erf(self)),
     "deg2rad": lambda h, self: h.emit("mul", self, math.pi / 180),
     "rad2deg": lambda h, self: h.emit("mul", self, 180 / math.pi),
 })  # fmt: skip
@@ -271,7 +273,7 @@ def convert_element_type(h, a, dtype):
 
 rows({name: lambda h, self, other, _op=o: h.emit(_op, self, other)
       for names, o in {"eq": "eq", "ne not_equal": "ne", "lt less": "lt", "le less_equal": "le", "gt greater": "gt",
-                       "ge greater_equal": "ge", "logical_and": "and", "logical_or": "or", "fmax": "max", "fmin": "min",
+                       "ge greater_equal": "ge", "logical_and": "and", "logical_or": "or",
                        "logical_xor": "tract_core_xor"}.items() for name in names.split()})  # fmt: skip
 rows({name: lambda h, self, other, _op=o: h.emit(_op, *_both(h, self, other))
       for names, o in {"bitwise_and __and__": "tract_core_bitand", "bitwise_or __or__": "tract_core_bitor",
@@ -279,6 +281,8 @@ rows({name: lambda h, self, other, _op=o: h.emit(_op, *_both(h, self, other))
                        "bitwise_right_shift __rshift__": "tract_shr", "mul multiply": "mul"}.items()
       for name in names.split()})  # fmt: skip
 rows({
+    "fmax": lambda h, self, other: _of_numbers(h, "max", self, other),
+    "fmin": lambda h, self, other: _of_numbers(h, "min", self, other),
     "logical_not": "not",
     "bitwise_not": lambda h, self: h.emit("not" if self.type.dtype is DType.bool else "tract_core_bitnot", self),
     "isnan": lambda h, self: h.is_nan(self) if self.type.dtype.is_float else h.filled(False, DType.bool, self),
@@ -287,6 +291,14 @@ rows({
     "isposinf": lambda h, self: _endless(h, "eq", self, math.inf, False),
     "isneginf": lambda h, self: _endless(h, "eq", self, -math.inf, False),
 })  # fmt: skip
+
+
+def _of_numbers(h, op, x, y):
+    """The larger or smaller of two, NaN only where both are: tract's own drops NaN, of which the standard is silent."""
+    made = h.emit(op, x, y)
+    if h.target.tract or not h.is_value(x) or not h.is_value(y) or not x.type.dtype.is_float:
+        return made
+    return h.emit("select", h.is_nan(x), y, h.emit("select", h.is_nan(y), x, made))
 
 
 def _endless(h, comparison, x, limit, otherwise):
@@ -412,7 +424,7 @@ def softplus(h, self, beta=1, threshold=20):
 def gelu(h, self, approximate="none"):
     if approximate == "tanh":
         return h.emit("tract_core_gelu_approx", self, fast_impl=False)
-    grown = h.emit("add", h.emit("tract_core_erf", h.emit("mul", self, math.sqrt(0.5))), 1.0)
+    grown = h.emit("add", h.erf(h.emit("mul", self, math.sqrt(0.5))), 1.0)
     return h.emit("mul", h.emit("mul", self, 0.5), grown)
 
 
