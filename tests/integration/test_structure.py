@@ -80,7 +80,7 @@ def test_imports_form_a_dag(package):
 
 def test_torch_lives_in_the_importer():
     for path in sources("ir"):
-        if "importer" not in path.parts:
+        if "importer" not in path.parts and path.name != "testing.py":  # which calls torch's kernels
             named = {i.split(".")[0] for i in imports(path, top_level=False)}
             assert "torch" not in named, f"{path.name} imports torch"
 
