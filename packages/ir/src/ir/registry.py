@@ -111,9 +111,13 @@ class Registry:
             )
         self.entries[op] = [e for e in entries if e not in same] + [new]
 
-    def remove(self, op: str, *, layer: str | None = None) -> None:
-        """Take out the handlers of an op, of one layer or of all."""
-        kept = [e for e in self.entries.get(op, ()) if layer is not None and e.layer != layer]
+    def remove(self, op: str, *, layer: str | None = None, since_version: int | None = None) -> None:
+        """Take out the handlers of an op: of one layer or of all, of one version or of all."""
+        kept = [
+            e
+            for e in self.entries.get(op, ())
+            if layer not in (None, e.layer) or since_version not in (None, e.since_version)
+        ]
         if kept:
             self.entries[op] = kept
         else:

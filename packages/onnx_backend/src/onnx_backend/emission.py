@@ -104,7 +104,7 @@ class Emitter(OpHelper[OnnxValue]):
             values, detour, through = self._through(name, schema, values)
             self._check(name, schema, values, given)
         elif domain:
-            self.domains.setdefault(domain, 1)
+            self.use_domain(domain)
         count = outputs or (max(1, schema.min_outputs) if schema else 1)
         types = self._types(name, schema, values, given, count, dtype, shape)
         results = [onnx_ir.Value(name=self.names.unique(f"{self.node.name}.{name}")) for _ in range(count)]
@@ -121,6 +121,10 @@ class Emitter(OpHelper[OnnxValue]):
                 m.type = m.type.with_dtype(through.get(v, m.type.dtype))
             made = [self.cast(m, detour.get(v)) for m, v in zip(made, variables, strict=True)]
         return made if count > 1 else made[0]
+
+    def use_domain(self, domain: str) -> None:
+        """Import a domain beside the standard one, at the version that the target was given for it."""
+        self.domains.setdefault(domain, self.target.custom_opsets.get(domain, 1))
 
     def has(self, op: str) -> bool:
         """True if the opset being written has the op."""
@@ -215,7 +219,7 @@ class Emitter(OpHelper[OnnxValue]):
     ) -> list[TensorType]:
         bound = bind_types(schema, [v.type.dtype if v else None for v in values]) if schema else {}
         shapes = [v.type.shape for v in values if v is not None]
-        first = tuple(shape) if shape is not None else infer(op, shapes, attributes)
+        first = tuple(shape) if shape is not None else infer(op, shapes, attributes) if schema else None
         result = []
         for i in range(count):
             if isinstance(dtype, DType):
@@ -245,6 +249,8 @@ class Emitter(OpHelper[OnnxValue]):
 
 
 def _attribute(name: str, value: Any) -> onnx_ir.Attr:
+    if isinstance(value, onnx_ir.Attr):
+        return value
     if isinstance(value, DType):
         return onnx_ir.AttrInt64(name, int(TO_ONNX[value]))
     if isinstance(value, np.ndarray):

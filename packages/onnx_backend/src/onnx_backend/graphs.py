@@ -128,7 +128,7 @@ class Graphs(Verbs):
         if key not in self._known:
             domain, _, base = name.partition("::")
             taken = Names(f.name for f in self._known.values() if f.domain == domain)
-            self.domains.setdefault(domain, 1)
+            self.use_domain(domain)
             imports = {d: self.domains[d] for d in domains(nodes)} | {"": self.opset}
             graph = onnx_ir.Graph(inputs, outputs, nodes=nodes, opset_imports=imports, name=base)
             self._known[key] = onnx_ir.Function(domain, taken.unique(base), graph=graph, attributes=[])

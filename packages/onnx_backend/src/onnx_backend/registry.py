@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 import ir.registry
+from ir.importer.autograd_functions import FUNCTIONS
 from ir.registry import HandlerFn, Registry
 
 REGISTRY: Registry = ir.registry.registry("onnx")
@@ -69,4 +70,14 @@ def load() -> Registry:
     with ir.registry.loading("builtin"):
         for family in FAMILIES:
             importlib.import_module(f"onnx_backend.handlers.{family}")
+    REGISTRY.fallback = _symbolic
     return REGISTRY
+
+
+def _symbolic(name: str) -> HandlerFn | None:
+    """The static `symbolic` of an autograd.Function's op."""
+    if name.partition(".")[0] not in FUNCTIONS:
+        return None
+    from onnx_backend.legacy import of_function  # speaks TorchScript's words; only models with such a class need it
+
+    return of_function(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Onnx(Target):
         external_data: weights in a file `<name>.data` beside the model: True, False, or None for "past 2 GB".
         metadata: note at each node where it comes from (namespace, source line, torch's overload), and the type of
             each value in between.
+        custom_opsets: the version to import of each domain beside the standard one, {"custom": 2}; 1 by default.
 
     Raises:
         ValueError: the opset is out of range.
@@ -39,13 +40,21 @@ class Onnx(Target):
     name = "onnx"
     suffix = ".onnx"
 
-    def __init__(self, opset: int = 20, *, external_data: bool | None = None, metadata: bool = False) -> None:
+    def __init__(
+        self,
+        opset: int = 20,
+        *,
+        external_data: bool | None = None,
+        metadata: bool = False,
+        custom_opsets: Mapping[str, int] | None = None,
+    ) -> None:
         newest = onnx.defs.onnx_opset_version()
         if not LOWEST_OPSET <= opset <= newest:
             raise ValueError(f"opset {opset}: {LOWEST_OPSET} to {newest} can be written")
         self.opset = opset
         self.external_data = external_data
         self.metadata = metadata
+        self.custom_opsets = dict(custom_opsets or {})
 
     @property
     def registry(self) -> Registry:

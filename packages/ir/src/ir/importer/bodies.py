@@ -86,7 +86,9 @@ class Bodies:
             kwargs = {k: list(v) if isinstance(v, tuple) else v for k, v in kwargs.items()}
             written = [name for name in writes_of(node) if kwargs[name] is not None]
             kwargs |= {n: pytree.tree_map_only(torch.Tensor, torch.clone, kwargs[n]) for n in written}
-            result = [_invoke(fn, node, dict(kwargs)), [kwargs[n] for n in written]]
+            result = [_invoke(fn, node, dict(kwargs))]
+            if written:  # what it returns beside them, `state.add_(x)` say, is nobody's if the op returns nothing
+                result = [*(result if _has_results(node) else ()), *(kwargs[n] for n in written)]
             return [r for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor)]
 
         traced = _traced(call, fakes)
@@ -119,6 +121,10 @@ def writes_of(node: Node) -> tuple[str, ...]:
         return ()
     schema = op_schema(overload)
     return schema.writes if schema.fresh else ()
+
+
+def _has_results(node: Node) -> bool:
+    return bool(overload_of(node.op, node.origin.overload)._schema.returns)
 
 
 def _static(scratch: Scratch, arg: Any, known: Mapping[str, Any]) -> Any:
