@@ -130,6 +130,7 @@ def capture(
     if isinstance(model, Graph):
         return model
     module = model if isinstance(model, torch.nn.Module) else None
+    args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     program = _program(model, args, dict(kwargs or {}), dynamic_shapes)
     symbols = Symbols(program.range_constraints)
     _name_symbols(program, symbols, args, dict(kwargs or {}), dynamic_shapes)
@@ -149,8 +150,6 @@ def _program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_
                 f"cannot capture a {type(model).__name__}: give an nn.Module, an ExportedProgram or a .pt2"
             )
         model = _FunctionModule(model)
-    if not isinstance(args, tuple):
-        args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     shapes = pytree.tree_map_only(str, lambda _: TorchDim.DYNAMIC, dynamic_shapes)
     args, kwargs = _distinct(args, kwargs)
     try:
