@@ -1,4 +1,7 @@
-"""Every case of the table through the eager target, bit for bit what `ExportedProgram.module()` computes."""
+"""Every case of the table through the eager target: bit for bit what `ExportedProgram.module()` computes.
+
+The optimised program may differ by rounding, and only where a pass changed the arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,27 @@ def assert_same(actual: Any, expected: Any) -> None:
             assert type(a) is type(e) and a == e
 
 
+ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-12}  # of the largest value
+
+
+def assert_optimised(program: ir.Exported, actual: Any, expected: Any) -> None:
+    """Equal to rounding; equal bits where every pass that changed something keeps them."""
+    if not any(k in program.artifact.listing() for k in ("onednn_", "_folded")):
+        return assert_same(actual, expected)
+    found, wanted = pytree.tree_leaves(actual), pytree.tree_leaves(expected)
+    assert len(found) == len(wanted)
+    for a, e in zip(found, wanted, strict=True):
+        rounding = ROUNDING.get(e.dtype, 0)
+        largest = float(e.abs().max()) if e.numel() and rounding else 0.0
+        torch.testing.assert_close(a, e, rtol=rounding, atol=rounding * largest, equal_nan=True)
+        assert a.stride() == e.stride()
+    return None
+
+
+def _exactly(program: ir.Exported, actual: Any, expected: Any) -> None:
+    assert_same(actual, expected)
+
+
 def check(case: Case) -> None:
     graph = ir.capture(case.module(), case.args(TRACED), dynamic_shapes=case.dynamic_shapes)
     programs = [ir.export(graph, target=Eager(optimize=optimize)) for optimize in (False, True)]
@@ -35,11 +59,11 @@ def check(case: Case) -> None:
         torch.manual_seed(0)
         with torch.no_grad():
             expected = module(*args)
-        for program in programs:
+        for program, compare in zip(programs, (_exactly, assert_optimised), strict=True):
             own = case.args(sizes)
             torch.manual_seed(0)
-            assert_same(program(*own), expected)
-            assert_same(own, args)  # mutated inputs, too
+            compare(program, program(*own), expected)
+            compare(program, own, args)  # mutated inputs, too
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)

@@ -80,13 +80,28 @@ def _same_in_torch(graph: Graph, index: int) -> bool:
     program = getattr(graph.context, "program", None)
     if program is None:
         return True
+    users = _users(graph, program)
+    node = users[index]
+    return bool(node.op == "placeholder" or node in users[:index])
+
+
+def is_contiguous_in_torch(graph: Graph, index: int) -> bool:
+    """True if this result of torch's own program is contiguous, as far as is known."""
+    program = getattr(graph.context, "program", None)
+    if program is None or index >= len(graph.outputs):
+        return True
+    value = _users(graph, program)[index].meta.get("val")
+    return not isinstance(value, Tensor) or bool(value.is_contiguous())
+
+
+def _users(graph: Graph, program: Any) -> list[Any]:
+    """torch's own nodes of `graph.outputs`."""
     kinds = program.graph_signature.output_specs
     returned = program.graph.output_node().args[0]
     users = [r for r, k in zip(returned, kinds, strict=True) if k.kind.name == "USER_OUTPUT"]
     if graph.structure is not None:
         users = [r for r, o in zip(users, graph.structure.outputs, strict=True) if not isinstance(o, Fixed)]
-    node = users[index]
-    return bool(node.op == "placeholder" or node in users[:index])
+    return users
 
 
 def _written(h: EagerHelper) -> list[Slot]:

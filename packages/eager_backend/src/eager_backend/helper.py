@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +12,13 @@ from torch import Tensor
 
 from eager_backend import boundary
 from eager_backend.bind import arguments_of, flat, returns_tensors
+from eager_backend.constants import Constants
 from eager_backend.passes import PASSES
 from eager_backend.program import Program
 from eager_backend.source import Source
 from eager_backend.steps import Block, Formula, Function, Names, Number, Slot, Step, map_leaves
-from ir.dims import Dim, Expr
+from ir.dims import Dim, Expr, evaluate
+from ir.errors import ExportError
 from ir.graph import Body, Graph, Value, Weight
 from ir.helper import OpHelper
 from ir.importer.schema import TORCH_DTYPES
@@ -38,9 +39,8 @@ class EagerHelper(OpHelper[Slot]):
         self.names = Names()
         self.source = Source(self.names)
         self.block = Block(self.names.take("run"))
-        self.weights: dict[str, Tensor] = {}  # by the name they have in the source
+        self.constants = Constants(self.source)
         self._by_weight: dict[int, Slot] = {}
-        self._numbers: dict[tuple[float, DType, float], Slot] = {}
         self._functions: dict[Graph, tuple[Any, tuple[str, ...]]] = {}
 
     # -- emit ------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class EagerHelper(OpHelper[Slot]):
 
     def constant(self, array: np.ndarray[Any, Any], name: str = "") -> Slot:
         data = torch.from_numpy(np.array(array)).to(self.target.device)
-        return self._constant(data, name or "constant", TensorType(DType[array.dtype.name], array.shape))
+        return self.constants.add(data, name or "constant", TensorType(DType[array.dtype.name], array.shape))
 
     def scalar(self, value: Any, dtype: DType) -> Slot:
         result: Slot = self.emit(
@@ -169,22 +169,34 @@ class EagerHelper(OpHelper[Slot]):
                     private = private.clone()
             # matmul folds a batch or not by this flag, in inference as well
             private.requires_grad_(tensor.requires_grad)
-            self._by_weight[id(tensor)] = self._constant(private, f"w_{weight.name}", value.type)
+            slot = self.constants.add(private, f"w_{weight.name}", value.type)
+            self._by_weight[id(tensor)] = slot
+            if weight.name in self.graph.updates:
+                self.constants.written.add(slot)
         return self._by_weight[id(tensor)]
 
-    def _constant(self, tensor: Tensor, wish: str, type: TensorType) -> Slot:
-        name = self.source.bind(tensor, wish)
-        self.weights[name] = tensor
-        return Slot(name, type)
+    def local(self, wish: str, type: TensorType) -> Slot:
+        """A new tensor of the current block."""
+        return self._slot(wish, type)
 
-    def number_tensor(self, number: float, dtype: DType) -> Slot:
-        """A 0-d constant for a Python number, one for all of its uses."""
-        key = number, dtype, math.copysign(1.0, number)
-        if key not in self._numbers:
-            with torch.inference_mode(False):
-                tensor = torch.tensor(number, dtype=TORCH_DTYPES[dtype])
-            self._numbers[key] = Slot(self.source.bind(tensor, f"number_{number:g}"), TensorType(dtype, ()))
-        return self._numbers[key]
+    def hint(self, dim: Dim) -> int | None:
+        """The size that the model was captured with; None for one that no input carries."""
+        try:
+            return int(evaluate(dim, self._hints))
+        except KeyError:
+            return None
+
+    @cached_property
+    def _hints(self) -> dict[str, int]:
+        """The symbols' values in the example inputs; none for a program saved without them."""
+        try:
+            args, kwargs = self.graph.context.example()  # type: ignore[union-attr]
+            tensors = self.graph.structure.flatten(args, kwargs)  # type: ignore[union-attr]
+        except (AttributeError, ExportError):
+            return {}
+        by_input = dict(zip(self.graph.inputs, tensors, strict=True))
+        sources = {n: s for n, s in self.graph.sources.items() if s.value in by_input and s.axis is not None}
+        return {n: _solve(by_input[s.value].shape[s.axis], s.offset, s.scale) for n, s in sources.items()}
 
     # -- nested programs -------------------------------------------------------------------------------------------
 
@@ -216,12 +228,12 @@ class EagerHelper(OpHelper[Slot]):
         self.block.results = boundary.results(self, results)
         entry = self._compile(self.block)
         run = self.source.compile(entry)
-        return Program(self.graph, run, self.source.text, self.weights)
+        self.constants.keep(self.source.used)
+        return Program(self.graph, run, self.source.text, self.constants)
 
     def _compile(self, block: Block) -> str:
-        if self.target.optimize:
-            for rewrite in PASSES.values():
-                rewrite(self, block)
+        for name in self.target.chosen:
+            PASSES[name](self, block)
         return self.source.function(block)
 
 

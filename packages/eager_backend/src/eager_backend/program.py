@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from eager_backend.constants import Constants
 from ir.graph import Graph
 
 _inference = torch.is_inference_mode_enabled
@@ -21,11 +22,16 @@ class Program:
     A call keeps all of its state in locals, so that any number of threads may share one program.
     """
 
-    def __init__(self, graph: Graph, run: Callable[..., Any], source: str, weights: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, graph: Graph, run: Callable[..., Any], source: str, constants: Constants) -> None:
         self.graph = graph
         self.run = run  # the bare function: no guard around it, for callers that are in inference mode anyway
         self.source = source
-        self.weights = weights
+        self.constants = constants
+
+    @property
+    def weights(self) -> Mapping[str, torch.Tensor]:
+        """The model's own tensors by their names in the source."""
+        return self.constants.weights
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The results, as ordinary tensors without a gradient; inference tensors in inference mode."""
@@ -43,7 +49,12 @@ class Program:
     def listing(self) -> str:
         """The program as text: every function with one line a step, and the tensors that its free names are."""
         weights = [f"# {n} = {str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for n, t in self.weights.items()]
-        return "\n".join([*weights, "", self.source]).lstrip("\n")
+        derived = [f"# {', '.join(r.names)} = {r}" for r in self.constants.recipes]
+        return "\n".join([*weights, *derived, "", self.source]).lstrip("\n")
+
+    def refresh(self) -> None:
+        """Take in new contents of `weights`: what was derived from them at load is computed again."""
+        self.constants.refresh()
 
     def __repr__(self) -> str:
         return f"<eager program of {len(self.graph.nodes)} nodes>"

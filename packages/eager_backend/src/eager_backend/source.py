@@ -32,6 +32,7 @@ class Source:
         self.names = names
         self.globals: dict[str, Any] = {}
         self.texts: list[str] = []
+        self.used: set[str] = set()  # the names that the compiled functions read
         self._bound: dict[Any, str] = {}
         self._keep: list[Any] = []  # what `_bound` knows by id must stay alive
 
@@ -128,6 +129,7 @@ class Source:
         exec(compile(text, filename, "exec"), self.globals)
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
         run: Callable[..., Any] = self.globals[entry]
+        self.used = set().union(*(f.__code__.co_names for f in self.globals.values() if isinstance(f, FunctionType)))
         weakref.finalize(run, linecache.cache.pop, filename, None)
         return run
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ir.dims import Expr
@@ -58,6 +58,13 @@ class Step:
     single: bool
     node: Node | None = None
 
+    @property
+    def output(self) -> Slot:
+        """The tensor of a step that makes one."""
+        (slot,) = self.outputs
+        assert isinstance(slot, Slot)
+        return slot
+
     def reads(self) -> Iterator[Slot | Number]:
         """Every slot and number among the arguments."""
         if isinstance(self.fn, Formula):
@@ -65,6 +72,15 @@ class Step:
         elif isinstance(self.fn, Number):
             yield self.fn
         yield from leaves((*self.args, *self.kwargs.values()))
+
+    def substitute(self, known: Mapping[Any, Any]) -> Step:
+        """The step with other slots in the place of those that `known` has."""
+
+        def swap(arg: Any) -> Any:
+            return known.get(arg, arg) if isinstance(arg, Slot) else arg
+
+        args = tuple(map_leaves(a, swap) for a in self.args)
+        return replace(self, args=args, kwargs={k: map_leaves(a, swap) for k, a in self.kwargs.items()})
 
 
 @dataclass(eq=False)

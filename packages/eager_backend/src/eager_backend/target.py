@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
 from eager_backend.helper import EagerHelper
+from eager_backend.passes import PASSES
 from eager_backend.program import Program
 from eager_backend.registry import load
 from ir.errors import ExportError
@@ -22,18 +24,26 @@ class Eager(Target):
     Args:
         device: where the weights go, and where the program makes new tensors.
         dtype: None keeps what was captured; otherwise float32 becomes this, in weights, inputs and arguments.
-        optimize: False gives the very kernels of the captured program in the same order, bit for bit.
+        optimize: True for every pass, or the names of those wanted (`eager_backend.passes.PASSES`); False, or none,
+            gives the very kernels of the captured program in the same order, bit for bit.
     """
 
     name: ClassVar[str] = "eager"
     suffix: ClassVar[str] = ".pt2"
 
     def __init__(
-        self, device: str | torch.device = "cpu", dtype: str | torch.dtype | None = None, optimize: bool = True
+        self,
+        device: str | torch.device = "cpu",
+        dtype: str | torch.dtype | None = None,
+        optimize: bool | Collection[str] = True,
     ) -> None:
         self.device = torch.device(device)
         self.dtype: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-        self.optimize = optimize
+        wanted = (PASSES if optimize else ()) if isinstance(optimize, bool) else optimize
+        unknown = set(wanted) - set(PASSES)
+        if unknown:
+            raise ValueError(f"no pass {', '.join(sorted(unknown))}; there are {', '.join(PASSES)}")
+        self.chosen = tuple(name for name in PASSES if name in wanted)
 
     @property
     def registry(self) -> Registry:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from eager_backend.passes.batch_norm import fold_batch_norm
+from eager_backend.passes.constants import fold_constants
+from eager_backend.passes.convolution import pack_convolutions
 from eager_backend.passes.inplace import write_in_place
+from eager_backend.passes.linear import pack_linears
 from eager_backend.passes.scalars import bind_scalars
 from eager_backend.steps import Block
 
@@ -14,6 +18,13 @@ if TYPE_CHECKING:
 
 BlockPass = Callable[["EagerHelper", Block], None]
 
-PASSES: Mapping[str, BlockPass] = {"scalars": bind_scalars, "inplace": write_in_place}
+PASSES: Mapping[str, BlockPass] = {
+    "constants": fold_constants,
+    "batch_norm": fold_batch_norm,
+    "convolution": pack_convolutions,
+    "linear": pack_linears,
+    "scalars": bind_scalars,
+    "inplace": write_in_place,
+}
 
 __all__ = ["PASSES", "BlockPass"]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from eager_backend import onednn
 from eager_backend.registry import named
 from eager_backend.steps import Block, Slot, Step
 from ir.types import DType
@@ -38,11 +39,13 @@ IN_PLACE: Mapping[Any, Any] = {
     ),
     **_twins("add sub mul div clamp clamp_min clamp_max pow", _VF),
     **_twins("elu hardsigmoid hardswish hardtanh leaky_relu silu", _NN, _NN),
+    onednn.CONV_ADD: onednn.CONV_ADD_,
 }
 COMMUTATIVE = (_VF.add, _VF.mul)
+_SECOND = (onednn.CONV_ADD,)  # calls that write over their second operand
 
 # Calls whose results are memory of their own, whatever they are given.
-_FRESH: frozenset[Any] = frozenset(IN_PLACE).union(
+FRESH: frozenset[Any] = frozenset(IN_PLACE).union(
     named(
         _VF,
         "conv1d conv2d conv3d conv_transpose1d conv_transpose2d matmul mm bmm addmm baddbmm batch_norm layer_norm "
@@ -55,6 +58,7 @@ _FRESH: frozenset[Any] = frozenset(IN_PLACE).union(
         "linear gelu glu softplus mish relu6 avg_pool2d adaptive_avg_pool2d scaled_dot_product_attention log_sigmoid "
         "upsample_bilinear2d upsample_nearest2d",
     ).values(),
+    onednn.KERNELS,
     [Tensor.size],
 )
 
@@ -65,7 +69,7 @@ def write_in_place(h: EagerHelper, block: Block) -> None:
     aliased: set[Slot] = set(block.results)
     owned: set[Slot] = set()
     for i, step in enumerate(block.steps):
-        fresh = step.fn in _FRESH
+        fresh = step.fn in FRESH
         for v in step.reads():
             if isinstance(v, Slot):
                 last[v] = i
@@ -82,9 +86,7 @@ def write_in_place(h: EagerHelper, block: Block) -> None:
 
 def _written(step: Step, free: set[Slot]) -> Step:
     result = step.outputs[0]
-    args = step.args
-    swapped = (args[1], args[0]) if step.fn in COMMUTATIVE and len(args) == 2 and not step.kwargs else args
-    for order in (args, swapped):
+    for order in _orders(step):
         target = order[0]
         if not isinstance(target, Slot) or target not in free or not isinstance(result, Slot):
             continue
@@ -92,3 +94,13 @@ def _written(step: Step, free: set[Slot]) -> Step:
         if once and target.type == result.type and target.type.dtype in (DType.float32, DType.float64):
             return replace(step, fn=IN_PLACE[step.fn], args=order)
     return step
+
+
+def _orders(step: Step) -> list[tuple[Any, ...]]:
+    """The arguments with the operand that may be written over in front."""
+    if len(step.args) < 2:
+        return [step.args]
+    swapped = (step.args[1], step.args[0], *step.args[2:])
+    if step.fn in _SECOND:
+        return [swapped]
+    return [step.args, swapped] if step.fn in COMMUTATIVE and len(step.args) == 2 and not step.kwargs else [step.args]

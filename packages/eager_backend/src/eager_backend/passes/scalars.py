@@ -36,7 +36,7 @@ def _bound(h: EagerHelper, step: Step) -> Step:
         return step
     if not isinstance(step.outputs[0], Slot) or step.outputs[0].type.dtype is not x.type.dtype:
         return step
-    tensor = h.number_tensor(float(number), x.type.dtype)
+    tensor = h.constants.number(float(number), x.type.dtype)
     if step.fn == _VF.rsub:
         return replace(step, fn=_VF.sub, args=(tensor, x))
     return replace(step, args=(x, tensor))

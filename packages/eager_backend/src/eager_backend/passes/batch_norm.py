@@ -1,0 +1,86 @@
+"""conv, then batch norm with fixed statistics -> one conv whose weights are computed when the program is loaded.
+
+`ir.passes.fold_batch_norm` has the formula and does the same to a graph, with numpy, while a file is written. Here the
+weights are tensors of a program that lives on: they are derived by torch, and derived again when weights are replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from eager_backend.passes.fusion import readers
+from eager_backend.registry import named
+from eager_backend.steps import Block, Slot, Step
+
+if TYPE_CHECKING:
+    from eager_backend.helper import EagerHelper
+
+_VF: Any = torch._C._VariableFunctions
+CONVOLUTIONS = frozenset(named(_VF, "conv1d conv2d conv3d").values())
+# the second after functionalisation
+_NORMS = {_VF.batch_norm: (5, 7), _VF._native_batch_norm_legit_no_training: (None, 6)}
+
+
+def fold_batch_norm(h: EagerHelper, block: Block) -> None:
+    """Rewrite the block's steps."""
+    counts = readers(block)
+    made: dict[Slot, int] = {}
+    steps: list[Step | None] = []
+    for step in block.steps:
+        place = made.get(step.args[0]) if step.fn in _NORMS else None
+        conv = None if place is None else steps[place]
+        if conv is not None and counts[step.args[0]] == 1 and _fixed(h, conv, step, counts):
+            steps[place] = None  # type: ignore[index]
+            steps.append(_folded(h, conv, step))
+            continue
+        if step.fn in CONVOLUTIONS:
+            made[step.output] = len(steps)
+        steps.append(step)
+    block.steps = [s for s in steps if s is not None]
+
+
+def _fixed(h: EagerHelper, conv: Step, norm: Step, counts: Any) -> bool:
+    training, _ = _NORMS[norm.fn]
+    if norm.kwargs or conv.kwargs or (training and norm.args[training]) or norm.args[3] is None:
+        return False
+    if any(counts[o] for o in norm.outputs[1:]):
+        return False
+    operands = [*norm.args[1:5], *conv.args[1:3]]
+    tensors = [h.constants.tensor(o) for o in operands if isinstance(o, Slot) and h.constants.is_frozen(o)]
+    known = len(tensors) == sum(o is not None for o in operands)
+    return known and len({t.dtype for t in tensors}) == 1
+
+
+def _folded(h: EagerHelper, conv: Step, norm: Step) -> Step:
+    gamma, beta, mean, variance = norm.args[1:5]
+    kernel, offset = (*conv.args[1:], None)[:2]
+    epsilon = norm.args[_NORMS[norm.fn][1]]  # type: ignore[index]
+    weight = h.constants.derive(scaled_kernel, kernel, gamma, variance, epsilon, wish=f"{kernel.name}_folded")
+    bias = h.constants.derive(scaled_offset, offset, gamma, beta, mean, variance, epsilon, wish=f"{kernel.name}_offset")
+    args = (conv.args[0], weight, bias, *conv.args[3:])
+    return replace(conv, args=args, outputs=norm.outputs[:1], single=True)
+
+
+def _scale(gamma: Tensor | None, variance: Tensor, epsilon: float) -> Tensor:
+    """In float64: the product with the kernel is rounded once."""
+    scale = (variance.double() + epsilon).rsqrt()
+    return scale if gamma is None else gamma.double() * scale
+
+
+def scaled_kernel(kernel: Tensor, gamma: Tensor | None, variance: Tensor, epsilon: float) -> Tensor:
+    """The kernel times gamma / sqrt(variance + epsilon), by output channel."""
+    scale = _scale(gamma, variance, epsilon).view(-1, *[1] * (kernel.dim() - 1))
+    return (kernel.double() * scale).to(kernel.dtype)
+
+
+def scaled_offset(
+    offset: Tensor | None, gamma: Tensor | None, beta: Tensor | None, mean: Tensor, variance: Tensor, epsilon: float
+) -> Tensor:
+    """(offset - mean) * gamma / sqrt(variance + epsilon) + beta."""
+    shifted = (0 if offset is None else offset.double()) - mean.double()
+    shift = shifted * _scale(gamma, variance, epsilon)
+    return (shift if beta is None else shift + beta.double()).to(mean.dtype)

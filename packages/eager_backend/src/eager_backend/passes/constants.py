@@ -1,0 +1,76 @@
+"""What reads nothing but weights is computed when the program is loaded: masks, positions, casts, transposes.
+
+The results are constants like the weights themselves: they are never handed out, so no caller can write into one,
+and they are computed again when weights are replaced.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from eager_backend.passes.inplace import FRESH
+from eager_backend.steps import Block, Function, Number, Slot, Step
+from ir.importer.schema import overload_of
+
+if TYPE_CHECKING:
+    from eager_backend.helper import EagerHelper
+
+_LARGEST = 2**22  # elements that a result may have beyond those of what it is made of
+
+
+def fold_constants(h: EagerHelper, block: Block) -> None:
+    """Rewrite the block's steps."""
+    escaping = _escaping(block)
+    known: dict[Slot, Slot] = {}
+    steps: list[Step] = []
+    for step in block.steps:
+        if known:
+            step = step.substitute(known)
+        if not _is_constant(h, step) or escaping.intersection(step.outputs):
+            steps.append(step)
+            continue
+        wishes = [o.name for o in step.outputs]
+        results = h.constants.derive_all(step.fn, step.args, step.kwargs, wishes, step.single)
+        known.update(zip(step.outputs, results, strict=True))  # type: ignore[arg-type]
+    block.steps = steps
+
+
+def _escaping(block: Block) -> set[Any]:
+    """The results, and all that they may be views of."""
+    found: set[Any] = set(block.results)
+    for step in reversed(block.steps):
+        if found.intersection(step.outputs) and step.fn not in FRESH:
+            found.update(step.reads())
+    return found
+
+
+def _is_constant(h: EagerHelper, step: Step) -> bool:
+    node = step.node
+    if node is None or not node.op.startswith("aten::") or not all(isinstance(o, Slot) for o in step.outputs):
+        return False
+    if any(isinstance(a, (Function, Number)) for a in step.reads()) or isinstance(step.fn, (Function, Number)):
+        return False
+    if not all(h.constants.is_frozen(s) for s in step.reads() if isinstance(s, Slot)) or not _is_pure(node):
+        return False
+    return all(_size(o.type.shape) <= _room(step) for o in step.outputs if isinstance(o, Slot))
+
+
+def _is_pure(node: Any) -> bool:
+    overload = overload_of(node.op, node.origin.overload)
+    if overload is None or "empty" in node.op:
+        return False
+    return torch.Tag.nondeterministic_seeded not in overload.tags and not overload._schema.is_mutable
+
+
+def _room(step: Step) -> float:
+    return _LARGEST + sum(_size(s.type.shape) for s in step.reads() if isinstance(s, Slot))
+
+
+def _size(shape: Any) -> float:
+    """The number of elements; infinite where a dimension is not known."""
+    total = 1.0
+    for dim in shape:
+        total *= dim if isinstance(dim, int) else float("inf")
+    return total

@@ -1,0 +1,206 @@
+"""Convolutions by oneDNN: weights packed at load, activations and residual sums inside, channels last throughout.
+
+torch packs a convolution's weights anew at every call, and runs a 1x1 convolution as a matrix product. oneDNN's own
+layout of results is channels last; what lies behind a convolution therefore has other strides than in torch, and the
+pass makes the few steps that look at strides independent of them. Results get torch's strides back.
+
+Measured on one thread (AMD EPYC with AVX512), against torch's own: 1x1 on 56x56 2.3 times as fast, 3x3 on 7x7 1.8,
+depthwise 1.2 to 1.9, 3x3 on 56x56 1.08, none slower; max_pool2d 5 times as fast on channels last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from eager_backend import boundary, onednn
+from eager_backend.onednn import Activation
+from eager_backend.passes.fusion import Fused, fuse
+from eager_backend.registry import Kernel, named
+from eager_backend.steps import Block, Function, Number, Slot, Step
+from ir.types import TensorType
+
+if TYPE_CHECKING:
+    from eager_backend.helper import EagerHelper
+
+_VF: Any = torch._C._VariableFunctions
+_RANK: Mapping[Any, int] = {_VF.conv1d: 1, _VF.conv2d: 2}
+_LAST = {"memory_format": torch.channels_last}
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One call of oneDNN's fused convolution."""
+
+    x: Slot
+    operands: tuple[Any, ...]  # packed weight, bias, padding, stride, dilation, groups
+    out: Slot
+    node: Any
+    other: Slot | None = None
+    act: Activation | None = None
+
+    def with_activation(self, act: Activation, out: Slot) -> Fused | None:
+        if self.act is not None or (self.other is not None and act.name != "relu"):
+            return None
+        return replace(self, act=act, out=out)
+
+    def with_sum(self, other: Slot, out: Slot) -> Fused | None:
+        if self.act is not None or self.other is not None:
+            return None
+        return replace(self, other=other, out=out)
+
+    def step(self) -> Step:
+        act = self.act or Activation("none")
+        if self.other is None:
+            args = (self.x, *self.operands, act.name, act.scalars, act.algorithm)
+            return Step(onednn.CONV, args, {}, (self.out,), True, self.node)
+        unary = None if self.act is None else act.name
+        args = (self.x, self.other, *self.operands, "add", None, unary, (), None)
+        return Step(onednn.CONV_ADD, args, {}, (self.out,), True, self.node)
+
+
+def pack_convolutions(h: EagerHelper, block: Block) -> None:
+    """Rewrite the block's steps; only the whole program's block, whose results can get their strides back."""
+    if h.target.device.type != "cpu" or not onednn.available() or block is not h.block:
+        return
+    if not any(_operands(h, step) for step in block.steps):
+        return
+    block.steps = [s for step in block.steps for s in _in_two_dimensions(h, step)]
+    fuse(block, lambda step: _convolution(h, step))
+    _free_of_strides(h, block)
+
+
+def _operands(h: EagerHelper, step: Step) -> tuple[Any, ...] | None:
+    """Weight, bias, padding, stride, dilation and groups of a convolution that oneDNN can take over."""
+    rank = _RANK.get(step.fn)
+    if rank is None or step.kwargs or step.args[0].type.rank != rank + 2:
+        return None
+    defaults = (None, None, None, 1, 0, 1, 1)
+    given = [*step.args, *defaults[len(step.args) :]]
+    _, weight, bias, stride, padding, dilation, groups = given
+    if padding == "valid":
+        padding = 0
+    spread = [_spread(p, rank) for p in (padding, stride, dilation)]
+    frozen = (
+        isinstance(weight, Slot) and h.constants.is_frozen(weight) and (bias is None or h.constants.is_frozen(bias))
+    )
+    if None in spread or not frozen or not onednn.takes(h.constants.tensor(weight)):
+        return None
+    return weight, bias, *spread, groups
+
+
+def _spread(numbers: Any, rank: int) -> tuple[int, ...] | None:
+    """One number for each axis; None for a word, or a number that is not known."""
+    each = (numbers,) if isinstance(numbers, int) else numbers
+    if not isinstance(each, tuple) or not all(isinstance(n, int) for n in each):
+        return None
+    return each * rank if len(each) == 1 else each
+
+
+def _in_two_dimensions(h: EagerHelper, step: Step) -> list[Step]:
+    """conv1d as a conv2d of height one: oneDNN has channels last for images alone."""
+    operands = _operands(h, step) if step.fn is _VF.conv1d else None
+    if operands is None:
+        return [step]
+    weight, bias, padding, stride, dilation, groups = operands
+    x, out = step.args[0], step.output
+    image, result = (h.local(s.name, _with_height(s.type)) for s in (x, out))
+    kernel = h.constants.derive(Tensor.unsqueeze, weight, 2, wish=weight.name)
+    args = (image, kernel, bias, (1, *stride), (0, *padding), (1, *dilation), groups)
+    return [
+        Step(Tensor.unsqueeze, (x, 2), {}, (image,), True, step.node),
+        Step(_VF.conv2d, args, {}, (result,), True, step.node),
+        Step(Tensor.squeeze, (result, 2), {}, (out,), True, step.node),
+    ]
+
+
+def _with_height(type: TensorType) -> TensorType:
+    return TensorType(type.dtype, (*type.shape[:2], 1, type.shape[2]))
+
+
+def _convolution(h: EagerHelper, step: Step) -> Convolution | None:
+    operands = _operands(h, step) if step.fn is _VF.conv2d else None
+    if operands is None:
+        return None
+    weight, bias, padding, stride, dilation, groups = operands
+    x, out = step.args[0], step.output
+    sizes = [h.hint(d) for d in x.type.shape]
+    example = tuple(sizes) if all(sizes) else None  # a hint alone: other sizes give the same numbers
+    how = padding, stride, dilation, groups
+    packed = h.constants.derive(packed_weight, weight, *how, example, wish=f"{weight.name}_packed")
+    return Convolution(x, (packed, bias, *how), out, step.node)
+
+
+def packed_weight(weight: Tensor, padding: Any, stride: Any, dilation: Any, groups: int, sizes: Any) -> Tensor:
+    """A kernel in the layout that oneDNN wants for inputs of about these sizes with channels last."""
+    last = weight.detach().contiguous(memory_format=torch.channels_last)
+    result: Tensor = onednn.PACK_CONV(last, padding, stride, dilation, groups, sizes)  # type: ignore[misc]
+    return result
+
+
+# -- strides -----------------------------------------------------------------------------------------------------------
+
+_NEED_CONTIGUOUS = (Function, Number, FunctionType, Kernel)
+_STRIDED = frozenset([_VF.as_strided, _VF.view_as_real, _VF.view_as_complex])
+
+
+def _free_of_strides(h: EagerHelper, block: Block) -> None:
+    """Steps behind a convolution see other strides than in torch: views that may fail become reshapes."""
+    other: set[Any] = set()  # what may have other strides than in torch
+    last: dict[Slot, Slot] = {}
+    steps: list[Step] = []
+    for step in block.steps:
+        if step.fn in (onednn.CONV, onednn.CONV_ADD):
+            x = step.args[0]
+            if x not in last:
+                last[x] = h.local(f"{x.name}_last", x.type)
+                steps.append(Step(Tensor.contiguous, (x,), _LAST, (last[x],), True, step.node))
+            steps.append(replace(step, args=(last[x], *step.args[1:])))
+            other.update(step.outputs)
+            last[step.output] = step.output
+            continue
+        if other.intersection(step.reads()):
+            step = _any_strides(h, step, other, steps)
+            other.update(step.outputs)
+            if _keeps_layout(step, last):
+                last[step.output] = step.output
+        steps.append(step)
+    block.steps = steps
+    block.results = [_restored(h, s, i) if s in other else s for i, s in enumerate(block.results)]
+
+
+def _any_strides(h: EagerHelper, step: Step, other: set[Any], steps: list[Step]) -> Step:
+    if step.fn is Tensor.view and not isinstance(step.args[1], torch.dtype):
+        return replace(step, fn=Tensor.reshape)
+    if step.fn is Tensor.view_as:
+        return replace(step, fn=Tensor.reshape_as)
+    strided = step.fn in _STRIDED or step.fn is Tensor.view
+    if not strided and (not isinstance(step.fn, _NEED_CONTIGUOUS) or step.fn is boundary.write_back):
+        return step
+    changed = {s: h.local(s.name, s.type) for s in step.reads() if isinstance(s, Slot) and s in other}
+    steps += [Step(Tensor.contiguous, (s,), {}, (c,), True, step.node) for s, c in changed.items()]
+    return step.substitute(changed)
+
+
+# element-wise steps and pools give channels last for channels last; anything else is asked for at the next convolution
+_KEEP = frozenset(
+    (_VF.add, _VF.mul, _VF.sub, _VF.div, _VF.clamp, _VF.max_pool2d, _VF.batch_norm, Tensor.relu, Tensor.sigmoid)
+).union(named(torch._C._nn, "silu hardswish hardsigmoid hardtanh relu6 gelu avg_pool2d").values())
+
+
+def _keeps_layout(step: Step, last: dict[Slot, Slot]) -> bool:
+    tensors = [s for s in step.reads() if isinstance(s, Slot) and s.type.rank == 4]
+    return step.fn in _KEEP and bool(tensors) and all(last.get(s) is s for s in tensors)
+
+
+def _restored(h: EagerHelper, slot: Slot, index: int) -> Slot:
+    if not boundary.is_contiguous_in_torch(h.graph, index):
+        return slot
+    restored = h.local(slot.name, slot.type)
+    h.block.steps.append(Step(Tensor.contiguous, (slot,), {}, (restored,), True))
+    return restored

@@ -1,0 +1,338 @@
+"""The passes one by one: what each does to a program, equal numbers to rounding, each a switch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import ir
+from eager_backend import Eager
+from eager_backend.passes import PASSES
+from tests.eager.test_cases import assert_same
+
+onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
+IMAGE = torch.randn(2, 8, 12, 12)
+BATCHES = ({0: "batch"},)
+
+
+def compiled(model: Any, *args: Tensor, passes: Any = True, shapes: Any = None) -> ir.Exported:
+    if isinstance(model, nn.Module):
+        model.eval()
+    return ir.export(model, args, target=Eager(optimize=passes), dynamic_shapes=shapes)
+
+
+def lines(program: ir.Exported) -> str:
+    """The source of the program."""
+    text: str = program.artifact.source
+    return text
+
+
+def assert_close(program: ir.Exported, model: Any, *args: Tensor) -> None:
+    """The program and the model agree to a few units of rounding of the largest value, strides included."""
+    with torch.no_grad():
+        expected = model(*(a.clone() for a in args))
+    actual = program(*args)
+    scale = float(expected.abs().max()) if expected.numel() else 0.0
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5 * scale, check_stride=True)
+
+
+# -- switches ----------------------------------------------------------------------------------------------------------
+
+
+class Everything(nn.Module):
+    """Something for every pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(8, 16, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(16)
+        self.norm.running_mean.normal_()  # type: ignore[union-attr]
+        self.norm.running_var.uniform_(0.5, 2)  # type: ignore[union-attr]
+        self.linear = nn.Linear(16 * 144, 512)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.conv(x)))
+        x = self.linear(x.flatten(1)) * 2.0
+        return torch.tanh(x + torch.arange(512, dtype=torch.float32).sqrt())
+
+
+@pytest.mark.parametrize("off", [None, *PASSES])
+def test_each_pass_is_a_switch(off: str | None) -> None:
+    model = Everything().eval()
+    program = compiled(model, IMAGE, passes=[p for p in PASSES if p != off], shapes=BATCHES)
+    assert program.target.chosen == tuple(p for p in PASSES if p != off)  # type: ignore[attr-defined]
+    assert_close(program, model, IMAGE)
+    assert_close(program, model, torch.randn(5, 8, 12, 12))
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_each_pass_alone_changes_the_program(name: str) -> None:
+    model = Everything().eval()
+    program = compiled(model, IMAGE, passes=[name])
+    assert lines(program) != lines(compiled(model, IMAGE, passes=False))
+    assert_close(program, model, IMAGE)
+
+
+def test_an_unknown_pass() -> None:
+    with pytest.raises(ValueError, match="no pass fusing; there are constants"):
+        Eager(optimize=["fusing"])
+
+
+# -- constants ---------------------------------------------------------------------------------------------------------
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 6))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        self.count += 1
+        mask = torch.full((4, 4), 2.0).triu()
+        return x @ self.weight.t().double().float() + 1, mask * 2, self.weight.t(), x * (self.count * 2), mask @ x
+
+
+def test_constants_are_computed_once_and_never_handed_out() -> None:
+    x = torch.randn(4, 6)
+    model = Masked()
+    program, reference = compiled(model, x, passes=["constants"]), Masked()
+    reference.load_state_dict(model.state_dict())
+    assert "triu(" not in lines(program) and ".to(" not in lines(program)
+    for _ in range(3):  # the buffer that the program writes is no constant
+        results = program(x)
+        assert_same(results, reference(x))
+        for result in (results[0], results[1], results[3], results[4]):
+            result.detach().zero_()
+
+
+def test_random_numbers_are_drawn_at_every_call() -> None:
+    program = compiled(lambda x: x + torch.rand(4), torch.zeros(4))
+    assert not torch.equal(program(torch.zeros(4)), program(torch.zeros(4)))
+
+
+def test_new_weights() -> None:
+    model = Everything().eval()
+    program = compiled(model, IMAGE)
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.is_floating_point():
+                tensor.mul_(1.5)
+    with pytest.raises(AssertionError):
+        assert_close(program, model, IMAGE)
+    program.artifact.refresh()
+    assert_close(program, model, IMAGE)
+
+
+# -- convolutions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_batch_norm_folds(rank: int, bias: bool, affine: bool) -> None:
+    conv = getattr(nn, f"Conv{rank}d")(4, 6, 3, bias=bias)
+    norm = getattr(nn, f"BatchNorm{rank}d")(6, affine=affine)
+    norm.running_mean.normal_()
+    norm.running_var.uniform_(0.5, 2)
+    model = nn.Sequential(conv, norm).eval()
+    x = torch.randn(2, 4, *[9] * rank)
+    program = compiled(model, x)
+    assert "batch_norm(" not in lines(program)
+    assert_close(program, model, x)
+
+
+def test_a_batch_norm_whose_convolution_is_read_elsewhere_stays() -> None:
+    conv, norm = nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8).eval()
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = conv, norm
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(x)
+            return self.norm(y) + y
+
+    program = compiled(Model(), IMAGE)
+    assert "batch_norm(" in lines(program)
+    assert_close(program, Model().eval(), IMAGE)
+
+
+ACTIVATIONS = (
+    nn.ReLU(), nn.ReLU6(), nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.Hardswish(), nn.Hardsigmoid(), nn.GELU(),
+    nn.GELU("tanh"), nn.LeakyReLU(0.2), nn.Hardtanh(-2, 3),
+)  # fmt: skip
+
+
+@onednn
+@pytest.mark.parametrize("act", ACTIVATIONS, ids=str)
+def test_activations_fuse(act: nn.Module) -> None:
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), act).eval()
+    program = compiled(model, IMAGE, passes=["convolution"], shapes=BATCHES)
+    assert lines(program).count("onednn_conv(") == 1 and lines(program).count(" = ") <= 4
+    assert_close(program, model, IMAGE * 3)
+    model = nn.Sequential(nn.Linear(64, 512), act).eval()
+    x = torch.randn(64, 64)
+    program = compiled(model, x, passes=["linear"], shapes=BATCHES)
+    assert lines(program).count(" = ") == 1 and "onednn_linear(" in lines(program)
+    assert_close(program, model, x * 3)
+
+
+@onednn
+@pytest.mark.parametrize("act", [nn.Mish(), nn.ELU(), nn.Softplus()], ids=str)
+def test_other_activations_stay(act: nn.Module) -> None:
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), act).eval()
+    assert_close(compiled(model, IMAGE), model, IMAGE)
+
+
+class Residual(nn.Module):
+    """A block whose two branches are convolutions, and a sum that broadcasts, which must not fuse."""
+
+    def __init__(self, act: nn.Module) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1)
+        self.act = act
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.act(self.a(x) + self.b(x))
+        z = self.act(x + self.c(y))
+        return self.c(z) + z.mean((2, 3), keepdim=True)
+
+
+@onednn
+@pytest.mark.parametrize("act", [nn.ReLU(), nn.SiLU()], ids=str)
+def test_residual_sums_fuse(act: nn.Module) -> None:
+    model = Residual(act).eval()
+    program = compiled(model, IMAGE, shapes=BATCHES)
+    assert len([t for t in lines(program).split("\n") if "onednn_conv_add" in t]) == 2
+    x = torch.randn(3, 8, 12, 12)
+    kept = x.clone()
+    assert_close(program, model, x)
+    assert_same(x, kept)
+
+
+GEOMETRIES: dict[str, dict[str, Any]] = {
+    "plain": {}, "stride": {"stride": 2, "padding": 1}, "dilation": {"dilation": 2}, "groups": {"groups": 4},
+    "depthwise": {"groups": 8}, "valid": {"padding": "valid"}, "same": {"padding": "same"},
+}  # fmt: skip
+
+
+@onednn
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_geometries_and_sizes_not_seen(geometry: str, rank: int) -> None:
+    model = getattr(nn, f"Conv{rank}d")(8, 16, 3, **GEOMETRIES[geometry]).eval()
+    axes = {0: "batch", **{2 + i: f"side{i}" for i in range(rank)}}
+    program = compiled(model, torch.randn(2, 8, *[12] * rank), passes=["convolution"], shapes=(axes,))
+    for batch, side in ((2, 12), (1, 7), (5, 20)):
+        assert_close(program, model, torch.randn(batch, 8, *[side] * rank))
+
+
+@onednn
+@pytest.mark.parametrize(
+    "tail",
+    [
+        lambda y: y.view(y.shape[0], -1),
+        lambda y: y.view(y.shape[0], 2, 4, -1).transpose(1, 2).reshape(y.shape[0], 8, -1),
+        lambda y: y.permute(0, 2, 3, 1),
+        lambda y: y.transpose(1, 2).contiguous().view(-1, 12),
+        lambda y: torch.cat([y, y * 2], 1).mean(1),
+        lambda y: F.max_pool2d(y, 2).flatten(1),
+        lambda y: F.interpolate(y, scale_factor=2, mode="bilinear").sigmoid(),
+        lambda y: torch.cond(y.sum() > 0, lambda v: v.view(-1) * 2, lambda v: v.view(-1) + 1, (y,)),
+        lambda y: y.view(torch.int32).float(),
+        lambda y: y.unflatten(1, (2, 4)).select(1, 0),
+        lambda y: y.unbind(1)[0],
+        lambda y: y[:, ::2, 1:],
+    ],
+)
+def test_strides_behind_a_convolution(tail: Any) -> None:
+    conv = nn.Conv2d(8, 8, 1)
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = conv
+
+        def forward(self, x: Tensor) -> Tensor:
+            result: Tensor = tail(self.conv(x))
+            return result
+
+    program = compiled(Model(), IMAGE)
+    with torch.no_grad():
+        expected = Model()(IMAGE)
+    torch.testing.assert_close(program(IMAGE), expected, rtol=1e-5, atol=1e-5)
+
+
+@onednn
+def test_a_custom_body_behind_a_convolution() -> None:
+    @ir.custom_op("eager_passes::rows")
+    def rows(x: Tensor) -> Tensor:
+        return x.view(x.shape[0], -1) * 2
+
+    model = nn.Conv2d(8, 8, 1)
+    program = compiled(nn.Sequential(model, Call(rows)), IMAGE, shapes=BATCHES)
+    assert_close(program, lambda x: model(x).flatten(1) * 2, IMAGE)
+
+
+class Call(nn.Module):
+    def __init__(self, fn: Any) -> None:
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, x: Tensor) -> Any:
+        return self.fn(x)
+
+
+# -- linear layers -----------------------------------------------------------------------------------------------------
+
+
+class Matrices(nn.Module):
+    """A linear layer in each of the forms that programs have it in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(128, 256) / 8)
+        self.bias = nn.Parameter(torch.randn(256))
+        self.linear = nn.Linear(256, 128)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.addmm(self.bias, x.view(-1, 128), self.weight).view(*x.shape[:2], 256)
+        z = F.gelu(y) + x @ self.weight
+        w: Tensor = x + self.linear(z)
+        return w + torch.mm(x.view(-1, 128), self.weight).sum()
+
+
+@onednn
+def test_linear_layers_in_every_form() -> None:
+    model, x = Matrices().eval(), torch.randn(4, 32, 128)
+    program = compiled(model, x, shapes=({0: "batch", 1: "time"},))
+    assert len([t for t in lines(program).split("\n") if "onednn_linear" in t]) == 4
+    assert lines(program).count("onednn_linear_add(") == 2
+    for batch, time in ((4, 32), (1, 1), (3, 50), (0, 5)):
+        assert_close(program, model, torch.randn(batch, time, 128))
+
+
+@onednn
+def test_small_linear_layers_stay_with_torch() -> None:
+    program = compiled(nn.Linear(64, 64), torch.randn(64, 64))
+    assert "onednn" not in lines(program)
+    program = compiled(nn.Linear(2048, 2048), torch.randn(1, 2048))
+    assert "onednn" not in lines(program)
+
+
+@onednn
+def test_without_onednn_nothing_is_packed() -> None:
+    model = Everything().eval()
+    torch.backends.mkldnn.enabled = False
+    try:
+        program = compiled(model, IMAGE)
+        assert "onednn" not in lines(program)
+        assert_close(program, model, IMAGE)
+    finally:
+        torch.backends.mkldnn.enabled = True
