@@ -12,6 +12,7 @@ from . import (
     matmul,
     norm,
     pool,
+    quantize,
     recurrent,
     reduce,
     shape,
@@ -33,6 +34,7 @@ FAMILIES: dict[str, list[Case]] = {
         create,
         recurrent,
         control,
+        quantize,
     )
 }
 ALL: list[Case] = [case for cases in FAMILIES.values() for case in cases]

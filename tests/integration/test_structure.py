@@ -14,7 +14,7 @@ PACKAGES = ("ir", "onnx_backend", "nnef_backend", "eager_backend")
 BACKENDS = PACKAGES[1:]
 FAMILIES = {
     "elementwise", "reduce", "matmul", "conv", "pool", "norm", "attention", "shape", "index", "create", "recurrent",
-    "control",
+    "control", "quantize",
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from ir.registry import HandlerFn, Registry, loading, registry
 
 FAMILIES = (
     "elementwise", "reduce", "matmul", "conv", "pool", "norm", "attention", "shape", "index", "create", "recurrent",
-    "control",
+    "control", "quantize",
 )  # fmt: skip
 
 REGISTRY: Registry = registry("eager")

@@ -25,6 +25,7 @@ FAMILIES = (
     "create",
     "recurrent",
     "control",
+    "quantize",
 )
 
 

@@ -54,24 +54,33 @@ class OnnxHelper(Graphs):
         return held
 
     def derived(
-        self, what: Any, sources: Sequence[OnnxValue], make: Callable[..., np.ndarray], shape: Sequence[int]
+        self,
+        what: Any,
+        sources: Sequence[OnnxValue],
+        make: Callable[..., np.ndarray],
+        shape: Sequence[int],
+        dtype: DType | None = None,
+        stored: onnx_ir.DataType | None = None,
     ) -> OnnxValue | None:
         """A weight that is made from the model's own when it is written, and shared by all that ask for the same.
 
-        None where one of the sources is computed at run time; `make` gets their content as arrays.
+        None where one of the sources is computed at run time; `make` gets their content as arrays. The element type
+        is that of the first source unless given; `stored` is one that the file has and the IR has not, as int4.
         """
         held: list[Any] = [s.value.const_value for s in sources]
         if any(t is None for t in held):
             return None
         key = (what, *(id(t) for t in held))
         if key not in self._derived:
-            type = TensorType(sources[0].type.dtype, tuple(shape))
+            type = TensorType(dtype or sources[0].type.dtype, tuple(shape))
+            kind = stored or TO_ONNX[type.dtype]
             tensor = onnx_ir.LazyTensor(
-                lambda: onnx_ir.tensor(_dense(make(*(t.numpy() for t in held))), dtype=held[0].dtype),
-                dtype=TO_ONNX[type.dtype],
+                lambda: onnx_ir.tensor(_dense(make(*(t.numpy() for t in held))), dtype=kind),
+                dtype=kind,
                 shape=onnx_ir.Shape(type.shape),
             )
             self._derived[key] = self._hold(tensor, type, sources[0].name, key)
+            self._derived[key].value.type = onnx_ir.TensorType(kind)
         return self._derived[key]
 
     def _hold(self, tensor: Any, type: TensorType, name: str, key: Any) -> OnnxValue:

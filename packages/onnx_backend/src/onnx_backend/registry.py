@@ -35,6 +35,7 @@ FAMILIES = (
     "create",
     "recurrent",
     "control",
+    "quantize",
 )
 
 

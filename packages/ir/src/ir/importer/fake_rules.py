@@ -1,8 +1,8 @@
-"""Shape rules that torch lacks: operators whose fake kernel unrolls a loop over a size, and so fixes it.
+"""Shape rules that torch lacks: operators whose fake kernel unrolls a loop over a size, and so fixes it, or is missing.
 
 torch.export keeps `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and `max_pool1d` as one node, but computes its result's shape
 with the composite kernel, step by step. In the `dynamic` block a shape rule answers instead, so time and length may
-stay symbols. Only fake tensors see the rules.
+stay symbols. The fake_quantize family has no fake kernel at all. Only fake tensors see the rules.
 """
 
 from __future__ import annotations
@@ -39,10 +39,20 @@ def _max_pool1d(
     return input.new_empty(*input.shape[:-1], count)
 
 
+def _fake_quantize(input: Any, *args: Any, **kwargs: Any) -> Any:
+    return torch.empty_like(input)
+
+
 def _rules() -> dict[Any, Any]:
     aten = torch.ops.aten
+    fake = (aten.fake_quantize_per_tensor_affine, aten.fake_quantize_per_channel_affine)
+    overloads = [getattr(packet, name) for packet in fake for name in packet.overloads()]
     recurrent = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
-    return {**dict.fromkeys(recurrent, _recurrent), aten.max_pool1d.default: _max_pool1d}
+    return {
+        **dict.fromkeys(recurrent, _recurrent),
+        **dict.fromkeys(overloads, _fake_quantize),
+        aten.max_pool1d.default: _max_pool1d,
+    }
 
 
 @contextlib.contextmanager

@@ -140,6 +140,8 @@ class Importer:
         used = schema.functional or schema
         bound = schema.bind(node.args, node.kwargs)
         args = {name: self._arg(a) for name, a in bound.items()}
+        if schema.op == "export::access_subclass_inner_tensor":
+            return self._inner_tensor(node, args["src_subclass_tensor"], args["attr"])
         for name in schema.floats & args.keys():
             if type(args[name]) is int:
                 args[name] = float(args[name])
@@ -178,6 +180,16 @@ class Importer:
         assert self.memory is not None
         for name, value in zip(written, new, strict=True):
             self.memory.write(name, value)
+
+    def _inner_tensor(self, node: FxNode, outer: Value, attribute: str) -> Value:
+        """A tensor inside a weight of a tensor subclass, such as the integers of one that torchao has quantised."""
+        weight = self.weights.get(outer)
+        if weight is None:
+            raise CaptureError(
+                f"%{outer.name} is a tensor subclass that the program computes; only weights may be of one\n"
+                f"  at {_origin(node, '')}"
+            )
+        return self.constant(node, f"{weight.name}.{attribute}", getattr(weight.tensor, attribute))
 
     def _training_norm(self, node: FxNode, args: dict[str, Any], fake: Any) -> Value:
         """A batch norm in training mode: its functional form, and the new statistics written to the old ones."""

@@ -14,6 +14,9 @@ from ir.types import DType
 
 DTYPES: dict[torch.dtype, DType] = {getattr(torch, d.name): d for d in DType if hasattr(torch, d.name)}
 TORCH_DTYPES = {d: t for t, d in DTYPES.items()}
+# c10/core/ScalarType.h, as far as defaults go
+_NUMBERED = dict(enumerate((DType.uint8, DType.int8, DType.int16, DType.int32, DType.int64, DType.float16,
+                            DType.float32, DType.float64)))  # fmt: skip
 _PLAIN = (torch.device, torch.layout, torch.memory_format)
 
 # Composite operators whose result may be their own input although their schema does not say so.
@@ -73,7 +76,7 @@ def op_schema(target: Any) -> OpSchema:
     """The schema of a torch OpOverload."""
     s = target._schema
     names = tuple(a.name for a in s.arguments)
-    defaults = {a.name: plain(a.default_value) for a in s.arguments if a.has_default_value()}
+    defaults = {a.name: _default(a) for a in s.arguments if a.has_default_value()}
     writes = tuple(a.name for a in s.arguments if a.alias_info is not None and a.alias_info.is_write)
     views = tuple(a.name for a in s.arguments if a.alias_info is not None and not a.alias_info.is_write)
     if s.name in UNANNOTATED_ALIASES:
@@ -92,6 +95,12 @@ def op_schema(target: Any) -> OpSchema:
         functional=_functional(target) if writes else None,
         fresh=bool(writes) and all(r.alias_info is None for r in s.returns) and not s.name.startswith("aten::"),
     )
+
+
+def _default(argument: Any) -> Any:
+    """The default of an argument; schemas write element types as numbers."""
+    value = plain(argument.default_value)
+    return _NUMBERED.get(value, value) if "ScalarType" in str(argument.real_type) else value
 
 
 def _returns(schema: Any) -> str:

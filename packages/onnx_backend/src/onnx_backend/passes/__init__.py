@@ -1,0 +1,1 @@
+"""Graph -> Graph for ONNX alone, one pass a file."""
