@@ -57,7 +57,7 @@ def eager(session: nox.Session) -> None:
 @nox.session
 def integration(session: nox.Session) -> None:
     """All packages together: models, custom ops on every target, structure, the command line."""
-    install(session, *PACKAGES, extra=(*TESTS, *MODELS, "ninja"))
+    install(session, *PACKAGES, extra=(*TESTS, *MODELS, "ninja", "torchao"))
     run_tests(session, "tests/integration")
 
 

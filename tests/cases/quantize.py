@@ -50,8 +50,9 @@ class IntegerWeight(nn.Module):
         self.bits, self.kind = bits, kind
         self.low, self.high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
         self.register_buffer("whole", torch.randint(self.low, self.high + 1, (6, 32)).to(torch.int8))
-        self.register_buffer("scale", torch.rand(6, 2) * 0.1 + 0.01)
-        self.register_buffer("zero", torch.randint(-3, 3, (6, 2)))
+        shape = (6, 2) if kind == "group" else (6,)
+        self.register_buffer("scale", torch.rand(shape) * 0.1 + 0.01)
+        self.register_buffer("zero", torch.randint(-3, 3, shape))
         self.bias = nn.Parameter(torch.randn(6))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,9 +60,9 @@ class IntegerWeight(nn.Module):
         if self.kind == "tensor":
             weight = Q.dequantize_per_tensor(self.whole, 0.07, 1, *kind)
         elif self.kind == "channel":
-            weight = Q.dequantize_per_channel(self.whole, self.scale[:, 0], self.zero[:, 0], 0, *kind)
+            weight = Q.dequantize_per_channel(self.whole, self.scale, self.zero, 0, *kind)
         elif self.kind == "channel_no_zero":
-            weight = Q.dequantize_per_channel(self.whole, self.scale[:, 0], None, 0, *kind)
+            weight = Q.dequantize_per_channel(self.whole, self.scale, None, 0, *kind)
         else:
             weight = Q.dequantize_per_channel_group(self.whole, self.scale, self.zero, *kind, 16, torch.float32)
         return nn.functional.linear(x, weight, self.bias)

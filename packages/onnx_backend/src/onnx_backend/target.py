@@ -22,9 +22,9 @@ from onnx_backend.writer import write_embedded
 
 LOWEST_OPSET = 13
 LIMIT = 2**31 - 2**20  # what a protobuf message may hold, less room for the graph itself
-# Where onnxruntime would rather be fast: products with 4- and 8-bit weights in float32 and not in int8 (level 4 is its
-# default), and no sums of uint8 by int8 in 16 bits, which overflow on processors without VNNI.
-EXACT = {"session.qdq_matmulnbits_accuracy_level": "1", "session.x64quantprecision": "1"}
+# Where onnxruntime would rather be fast: products with 4- and 8-bit weights in float32, not in int8 (level 4, its
+# default).
+EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
 
 
 class Onnx(Target):

@@ -200,6 +200,8 @@ def load_pt2(path: Path) -> ExportedProgram:
     if not path.is_file():
         raise CaptureError(f"{path}: no such file")
     check_archive(path)
+    import torch.ao.quantization.fx._decomposed  # registers the ops of quantised programs
+
     try:
         return torch.export.load(path)
     except Exception as error:
