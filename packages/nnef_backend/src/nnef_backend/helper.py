@@ -262,6 +262,8 @@ class NnefHelper(Scoped):
     def variable(self, name: str, type: TensorType, source: Any) -> NnefValue:
         """Variables stand in the graph, whichever scope asks; those that nothing reads are left out in the end."""
         top = self.scopes[0]
+        if type.dtype is DType.bool and not self.target.tract:
+            self.refuse("it needs a constant of truth values, which the standard packs in bits and we do not")
         size = type.dtype.bits // 8 * math.prod(int(s) for s in type.shape)
         if size > MAX_BYTES:
             raise RefusedError(

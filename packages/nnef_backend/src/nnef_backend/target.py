@@ -230,8 +230,8 @@ class Khronos(Tract):
 
     def work(self, operator: Operator, dtype: DType) -> DType | None:
         """The element type itself: the standard moves everything about, computes with scalars, and has no casts."""
-        fits = dtype.is_float or operator.takes == STORED or operator.name == "pad" or operator.takes == {DType.bool}
-        return dtype if fits and (dtype in operator.takes or dtype.is_float) else None
+        fits = dtype is DType.float32 or operator.takes in (STORED, {DType.bool})
+        return dtype if fits and dtype in operator.takes else None
 
     def extensions_of(self, definition: Definition) -> set[str]:
         """The standard's own extensions, without which its parser reads no fragments."""

@@ -69,7 +69,9 @@ def conv_transpose(h, input, weight, bias=None, stride=1, padding=0, output_padd
 
 
 def _outputs_first(h, weight, groups):
-    """torch's [in, out / groups, ...] as tract's [out, in / groups, ...]."""
+    """torch's [in, out / groups, ...], which is the standard's, too, as tract's [out, in / groups, ...]."""
+    if not h.target.tract:
+        return weight
     inputs, outputs, *kernel = weight.type.shape
     rest = list(range(2, 2 + len(kernel)))
     if groups == 1:

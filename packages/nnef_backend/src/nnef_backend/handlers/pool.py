@@ -54,13 +54,16 @@ class Window:
 @op("aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d")
 def max_pool(h, self, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
     w = Window(h, self, _space(h), kernel_size, stride, padding, dilation, ceil_mode)
-    return w.result(h, h.emit("max_pool", w.x, border="constant", shape=w.shape, **w.attributes()))
+    border = "constant" if h.target.tract else "ignore"  # tract's constant is -inf here, the standard's is 0
+    return w.result(h, h.emit("max_pool", w.x, border=border, shape=w.shape, **w.attributes()))
 
 
 @op("aten::max_pool1d_with_indices", "aten::max_pool2d_with_indices", "aten::max_pool3d_with_indices")
 def max_pool_with_indices(h, self, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
     if not wanted(h, 1):
         return [max_pool(h, self, kernel_size, stride, padding, dilation, ceil_mode), None]
+    if not h.target.tract:
+        h.refuse("the standard counts positions over the whole tensor, torch over one plane")
     w = Window(h, self, _space(h), kernel_size, stride, padding, dilation, ceil_mode)
     types = {"dtype": [t.dtype for t in h.results], "shape": [w.shape, w.shape]}
     both = h.emit("max_pool_with_index", w.x, border="constant", outputs=2, **types, **w.attributes())

@@ -279,6 +279,10 @@ def _emit_pad(h, x, grow, border, value):
         h.refuse(f"tract pads with 32-bit floats, which do not hold {value}")
     if any(isinstance(p, Expr) for pair in grow for p in pair):
         return _joined_pad(h, x, grow, value) if border == "constant" else h.refuse("tract pads by fixed amounts only")
+    if not h.target.tract:  # nnef-tools pads neither batch nor channels, nor anything of rank 2
+        if x.type.rank not in (3, 4, 5) or any(grow[0] + grow[1]):
+            return _joined_pad(h, x, grow, value) if border == "constant" else h.refuse("it pads batch or channels")
+        border = "replicate" if border == "replicated" else border
     return h.emit("pad", x, padding=grow, border=border, value=float(value))
 
 
