@@ -48,7 +48,7 @@ def lacks(message: str) -> tuple[str, str]:
         return f"`{found[1]}`", f"`{found[2]}`"
     found = TYPED.search(message)
     if found:
-        kind = "integers" if found[2][:1] in "iu" else "truth values"
+        kind = {"i": "integers", "u": "integers", "b": "truth values"}.get(found[2][:1], "floats of 16 and 64 bits")
         return f"arithmetic and comparison of {kind} (`{found[1]}`, ...)", "`tract_core`"
     found = NO_TENSOR.search(message)
     if found:
@@ -117,7 +117,7 @@ def models() -> list[str]:
     lines = [
         "## Models",
         "",
-        "Small variants of the models (the same operators, fewer layers; the full ones run as well), random weights.",
+        "Small variants of the models (the same operators, fewer layers), random weights.",
         "",
         "| model | ops | largest error / scale |",
         "|---|---|---|",

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ir
 from nnef_backend import archive, dat, khronos, runtime
 from nnef_backend.document import (
     Document,
@@ -417,6 +418,35 @@ def test_a_killed_process_is_replaced(tmp_path: Path) -> None:
         worker._process.wait()
         assert program.run([np.float32([1])])[0].tolist() == [-1]
         assert worker.generation == 2
+
+
+def test_every_failure_is_an_error_of_ir(tmp_path: Path, worker: runtime.Worker) -> None:
+    path = archive.write(weighted(), tmp_path / "m.tgz")
+    program = worker.load(path)
+    with pytest.raises(ir.ExportError, match="there are"):
+        program({})
+    with pytest.raises(ir.ExportError, match="is declared"):
+        program({"x": np.ones((2, 4), np.float32)})
+    whole = path.read_bytes()
+    for name, content in (("short", whole[: len(whole) // 2]), ("noise", b"\x1f\x8b" + bytes(200)), ("empty", b"")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ir.ExportError):
+            worker.load(tmp_path / name)
+    folder = archive.write(weighted(), tmp_path / "folder")
+    (folder / "block" / "weight.dat").write_bytes(b"no tensor")
+    with pytest.raises(ir.ExportError):
+        worker.load(folder)
+    with pytest.raises(ir.ExportError):
+        worker.load(archive.write(unary("sum_reduce", [2], axes=[-1]), tmp_path / "bad"))
+    assert program({"x": np.ones((2, 3), np.float32)})["y"].shape == (2, 3)
+
+
+def test_a_thousand_calls_in_one_process(tmp_path: Path) -> None:
+    with runtime.Worker() as worker, worker.load(archive.write(unary("neg", [Expr("S")]), tmp_path / "m")) as program:
+        for size in range(1000):
+            (found,) = program.run([np.full(size % 7 + 1, size, np.float32)])
+            assert found.tolist() == [-size] * (size % 7 + 1)
+        assert worker.generation == 1
 
 
 def test_a_call_may_be_given_a_time(tmp_path: Path, worker: runtime.Worker) -> None:

@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import tarfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -130,11 +131,13 @@ def extract(path: str | Path, folder: Path) -> None:
                 shutil.copyfileobj(stream, out, 1 << 20)
 
 
-def _open_tar(path: Path) -> tarfile.TarFile:
+@contextmanager
+def _open_tar(path: Path) -> Iterator[tarfile.TarFile]:
     try:
-        return tarfile.open(path, "r|*", bufsize=1 << 20)
-    except tarfile.TarError as error:
-        raise DocumentError(f"{path} is neither a directory nor a tar archive: {error}") from error
+        with tarfile.open(path, "r|*", bufsize=1 << 20) as tar:
+            yield tar
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise DocumentError(f"{path} is neither a directory nor a whole tar archive: {error}") from error
 
 
 def _plain(name: str) -> str:

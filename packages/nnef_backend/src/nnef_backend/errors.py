@@ -1,17 +1,22 @@
-"""What the NNEF files and their runtimes raise, every class in one place."""
+"""What the NNEF files and their runtimes raise, every class in one place; all are errors of ir.
+
+Each is also the builtin class that fits, for those who call the runtimes without an export.
+"""
 
 from __future__ import annotations
 
+import ir.errors
 
-class DocumentError(ValueError):
+
+class DocumentError(ir.errors.ExportError, ValueError):
     """A document, a tensor or an archive cannot be written (or read) as NNEF."""
 
 
-class InputError(ValueError):
+class InputError(ir.errors.ExportError, ValueError):
     """A program was called with inputs that its graph does not declare."""
 
 
-class RuntimeFailure(RuntimeError):
+class RuntimeFailure(ir.errors.RuntimeFailure, RuntimeError):
     """A runtime refused a model or failed on it.
 
     `model` is the path of the model, `operation` the operation at fault where the runtime told.

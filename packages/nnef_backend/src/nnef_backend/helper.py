@@ -50,6 +50,7 @@ class NnefHelper(Scoped):
         shape: Sequence[Dim] | Sequence[Sequence[Dim]] | None = None,
         generic: str = "",
         listed: bool = False,
+        suffix: str = "",
         **attributes: Any,
     ) -> Any:
         """Add one operation and return its result, or a list of its results.
@@ -66,6 +67,7 @@ class NnefHelper(Scoped):
                 result's rank must not be asked for. Of reshape and broadcast `shape` is the parameter, too.
             generic: the text in `op<...>`.
             listed: write the results in brackets.
+            suffix: what the result is called after the node's name, instead of the operation's.
             attributes: by name (`shape_` for one called shape); None leaves one out; values, dimensions, lists and
                 DTypes are written in NNEF's way.
 
@@ -102,7 +104,7 @@ class NnefHelper(Scoped):
         for i, s in enumerate(shapes):
             t = dtypes[min(i, len(dtypes) - 1)] or self._result(operator, i, element, attributes)
             made = work if work is not None and t is element else t
-            name = self.unique(f"{self._node_name}_{op.removeprefix('tract_core_')}")
+            name = self.unique(f"{self._node_name}_{suffix or op.removeprefix('tract_core_')}")
             made_type = TensorType(made, s if s is None else tuple(s))
             results.append(NnefValue(name, made_type, fixed=all(v.fixed for v in values)))
         given = {k: map_values(a, self.written) for k, a in attributes.items()}
