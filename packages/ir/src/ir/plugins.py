@@ -27,7 +27,7 @@ KNOWN = {
 
 @dataclass(frozen=True)
 class Plugin:
-    """A handler module that would load, and who names it: "explicit", "environment" or "entry point"."""
+    """A handler module that would load, and who names it: "explicit", "environment", or "entry point of" whom."""
 
     module: str
     source: str
@@ -72,8 +72,12 @@ def found(explicit: Sequence[str] = (), discover: bool = False) -> list[Plugin]:
         Plugin(m.strip(), "environment") for m in variable.replace(",", os.pathsep).split(os.pathsep) if m.strip()
     ]
     if discover:
-        plugins += [Plugin(e.value.split(":")[0], "entry point") for e in entry_points(group=HANDLERS)]
+        plugins += [Plugin(e.value.split(":")[0], _named_by(e)) for e in entry_points(group=HANDLERS)]
     return list({p.module: p for p in reversed(plugins)}.values())[::-1]
+
+
+def _named_by(entry: EntryPoint) -> str:
+    return f"entry point of {entry.dist.name} {entry.dist.version}" if entry.dist else "entry point"
 
 
 def load(explicit: Sequence[str] = (), *, discover: bool = False, strict: bool = False) -> list[Plugin]:
