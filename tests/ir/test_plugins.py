@@ -37,7 +37,7 @@ def test_explicit_then_environment_then_entry_points_first_wins(modules, monkeyp
     monkeypatch.setenv(plugins.VARIABLE, "plug_two")
     loaded = plugins.load(["plug_one"], discover=True)
     assert [(p.module, p.source) for p in loaded] == [
-        ("plug_one", "explicit"), ("plug_two", "environment"), ("plug_three", "entry point"),
+        ("plug_one", "explicit"), ("plug_two", "environment"), ("plug_three", "entry point of toyplug 1.0"),
     ]  # fmt: skip
     assert winner() == "plug_one"
 
