@@ -11,7 +11,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -72,16 +72,22 @@ def layer() -> str:
 
 @dataclass
 class Registry:
-    """The handlers of one target; `fallback` may give a function for any op without an entry."""
+    """The handlers of one target.
+
+    `fallback` may give a function for any op without an entry, `adapt` makes handlers of functions of another shape.
+    """
 
     target: str
     entries: dict[str, list[Handler]] = field(default_factory=dict)
     fallback: Callable[[str], HandlerFn | None] | None = None
+    adapt: Callable[[Any], HandlerFn] | None = None
 
     def register(
         self, op: str, *more: str, since_version: int = 0, override: bool = False
     ) -> Callable[[HandlerFn], HandlerFn]:
-        """Decorator: this function handles these ops ("aten::add", or "aten::add.Tensor" for one overload).
+        """Decorator: this function handles these ops.
+
+        "aten::add" stands for all overloads, "aten::add.Tensor" for one, "aten::add.default" for the unnamed one.
 
         Raises:
             DuplicateHandlerError: the layer has a handler for the op and version, and `override` is False.
@@ -125,7 +131,7 @@ class Registry:
 
     def lookup(self, op: str, overload: str | None = None, version: int | None = None) -> Handler | None:
         """The handler that serves `op` (as `overload`, its full name) at a version, or None."""
-        names = (overload, op) if overload and overload != op else (op,)
+        names = (overload if overload and overload != op else f"{op}.default", op)
         for layer in LAYERS:
             for name in names:
                 fitting = [
@@ -134,7 +140,8 @@ class Registry:
                     if e.layer == layer and (version is None or e.since_version <= version)
                 ]
                 if fitting:
-                    return max(fitting, key=lambda e: e.since_version)
+                    found = max(fitting, key=lambda e: e.since_version)
+                    return replace(found, fn=self.adapt(found.fn)) if self.adapt else found
         fn = self.fallback(overload or op) if self.fallback else None
         return Handler(op, fn, 0, "builtin", _place(fn)) if fn else None
 
@@ -142,7 +149,7 @@ class Registry:
         """A view in which `handlers` come before everything else; the registry itself stays as it is."""
         if not handlers:
             return self
-        view = Registry(self.target, {k: list(v) for k, v in self.entries.items()}, self.fallback)
+        view = Registry(self.target, {k: list(v) for k, v in self.entries.items()}, self.fallback, self.adapt)
         with loading("call"):
             for op, fn in handlers.items():
                 view.add(op, fn)

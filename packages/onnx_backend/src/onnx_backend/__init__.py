@@ -3,7 +3,8 @@
 from onnx_backend.helper import OnnxHelper, OnnxValue
 from onnx_backend.registry import REGISTRY, register
 from onnx_backend.target import Onnx
+from onnx_backend.torchlib import torch_op
 
 __version__ = "1.0.0"
 
-__all__ = ["REGISTRY", "Onnx", "OnnxHelper", "OnnxValue", "register"]
+__all__ = ["REGISTRY", "Onnx", "OnnxHelper", "OnnxValue", "register", "torch_op"]

@@ -33,7 +33,7 @@ class Graphs(Verbs):
 
     def __init__(self, target: Any, graph: Graph) -> None:
         super().__init__(target, graph)
-        self.functions: dict[Graph, Function] = {}
+        self.functions: dict[Any, Function] = {}  # by graph, or by name where the function is written elsewhere
         self._known: dict[Any, onnx_ir.Function] = {}  # by what they compute
 
     @contextlib.contextmanager
@@ -96,6 +96,11 @@ class Graphs(Verbs):
             OnnxValue(results[i], v.type) if computed else inputs[i]
             for (computed, i), v in zip(function.results, graph.outputs, strict=True)
         ]
+
+    def add_function(self, key: tuple[str, str], made: onnx_ir.Function) -> None:
+        """Take in a function that is written elsewhere, under its own domain and name."""
+        self.functions[key] = Function(made, (), ())
+        self._known[key] = made
 
     def _function(self, body: Body) -> Function:
         graph = body.graph

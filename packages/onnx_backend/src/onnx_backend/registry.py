@@ -72,7 +72,17 @@ def load() -> Registry:
         for family in FAMILIES:
             importlib.import_module(f"onnx_backend.handlers.{family}")
     REGISTRY.fallback = _symbolic
+    REGISTRY.adapt = _adapted
     return REGISTRY
+
+
+def _adapted(fn: HandlerFn) -> HandlerFn:
+    """A function of onnxscript as a handler."""
+    if not type(fn).__module__.startswith("onnxscript"):
+        return fn
+    from onnx_backend.torchlib import adapted
+
+    return adapted(fn)
 
 
 def _symbolic(name: str) -> HandlerFn | None:

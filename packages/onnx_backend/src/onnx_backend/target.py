@@ -18,6 +18,7 @@ from ir.target import Pass, Target
 from onnx_backend.helper import OnnxHelper
 from onnx_backend.passes.unsigned_activations import unsigned_activations
 from onnx_backend.registry import load
+from onnx_backend.torchlib import table_handlers
 from onnx_backend.writer import write_embedded
 
 LOWEST_OPSET = 13
@@ -36,6 +37,8 @@ class Onnx(Target):
         metadata: note at each node where it comes from (namespace, source line, torch's overload), and the type of
             each value in between.
         custom_opsets: the version to import of each domain beside the standard one, {"custom": 2}; 1 by default.
+        custom_translation_table: as torch.onnx.export's: operators (torch.ops.ns.op.default) and the onnxscript
+            function of each, or a list of them; before everything else, as `handlers` are.
 
     Raises:
         ValueError: the opset is out of range.
@@ -51,6 +54,7 @@ class Onnx(Target):
         external_data: bool | None = None,
         metadata: bool = False,
         custom_opsets: Mapping[str, int] | None = None,
+        custom_translation_table: Mapping[Any, Any] | None = None,
     ) -> None:
         newest = onnx.defs.onnx_opset_version()
         if not LOWEST_OPSET <= opset <= newest:
@@ -59,10 +63,11 @@ class Onnx(Target):
         self.external_data = external_data
         self.metadata = metadata
         self.custom_opsets = dict(custom_opsets or {})
+        self._table = table_handlers(custom_translation_table or {})
 
     @property
     def registry(self) -> Registry:
-        return load()
+        return load().with_handlers(self._table)
 
     @property
     def version(self) -> int:
