@@ -36,7 +36,7 @@ def ir(session: nox.Session) -> None:
 @nox.session
 def onnx(session: nox.Session) -> None:
     """The ONNX backend alone with the core."""
-    install(session, "ir", "onnx_backend", extra=(*TESTS, "expecttest"))
+    install(session, "ir", "onnx_backend", extra=(*TESTS, "expecttest", "onnxscript"))
     run_tests(session, "tests/onnx")
 
 
