@@ -214,10 +214,11 @@ def roll(h, self, shifts, dims=()):
     for shift, dim in zip(shifts, dims or [0], strict=True):
         axis = h.axis(dim, x)
         size = x.type.shape[axis]
-        if isinstance(size, Expr):
-            cut = size - shift if isinstance(shift, int) and shift > 0 else -shift
-        else:
-            cut = -h.static(shift, "the shift") % size if size else 0
+        if isinstance(size, Expr):  # which may be smaller than the shift
+            moved = h.emit("sub", h.positions(size), h.scalar(shift, DType.int64))
+            x = h.take(x, h.floor_division(moved, h.scalar(size, DType.int64))[1], axis)
+            continue
+        cut = -h.static(shift, "the shift") % size if size else 0
         x = h.concat([h.slice(x, axis, cut, size), h.slice(x, axis, 0, cut)], axis)
     return h.reshape(x, self.type.shape)
 
