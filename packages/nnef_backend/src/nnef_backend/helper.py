@@ -100,13 +100,14 @@ class NnefHelper(Scoped):
         several = outputs > 1 or listed
         shapes = list(shapes) if shapes is not None and (several or op == "tract_core_scan") else [shapes] * outputs
         dtypes = list(dtype) if isinstance(dtype, (list, tuple)) else [dtype] * outputs
+        fixed = all(v.fixed for v in leaves((inputs, list(attributes.values()))))  # a scan's operands are attributes
         results = []
         for i, s in enumerate(shapes):
             t = dtypes[min(i, len(dtypes) - 1)] or self._result(operator, i, element, attributes)
             made = work if work is not None and t is element else t
             name = self.unique(f"{self._node_name}_{suffix or op.removeprefix('tract_core_')}")
             made_type = TensorType(made, s if s is None else tuple(s))
-            results.append(NnefValue(name, made_type, fixed=all(v.fixed for v in values)))
+            results.append(NnefValue(name, made_type, fixed=fixed))
         given = {k: map_values(a, self.written) for k, a in attributes.items()}
         op = op if self.target.tract else STANDARD_NAMES.get(op, op)
         step = Step(results, op, tuple(map_values(list(inputs), self.written)), given, generic, listed)
