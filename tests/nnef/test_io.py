@@ -466,8 +466,8 @@ def test_programs_are_forgotten(tmp_path: Path, worker: runtime.Worker) -> None:
     kept = worker.load(path)
     for _ in range(3):
         worker.load(path)
-    held, _ = worker._request({"do": "ping"}, [], path, "asking", None)
-    assert [number for number in held["models"] if number >= kept._number] == [kept._number]
+    held, _ = worker.request({"do": "ping"}, [], path, "asking", None)
+    assert [number for number in held["models"] if number >= kept.number] == [kept.number]
 
 
 def test_one_worker_for_several_threads(tmp_path: Path, worker: runtime.Worker) -> None:
@@ -490,7 +490,7 @@ def test_one_worker_for_several_threads(tmp_path: Path, worker: runtime.Worker) 
 def test_the_shared_worker_is_one(tmp_path: Path) -> None:
     path = archive.write(unary("neg", [1]), tmp_path / "m")
     with runtime.load(path) as first, runtime.load(path) as second:
-        assert first._worker is second._worker is runtime.shared_worker()
+        assert first.worker is second.worker is runtime.shared_worker()
 
 
 def test_the_process_imports_neither_torch_nor_the_package() -> None:

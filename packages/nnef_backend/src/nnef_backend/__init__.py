@@ -5,6 +5,7 @@ from nnef_backend.library import add_fragments, remove_fragment
 from nnef_backend.registry import REGISTRY, register
 from nnef_backend.runtime import load
 from nnef_backend.steps import NnefValue
+from nnef_backend.streaming import Stream
 from nnef_backend.target import Khronos, Tract
 
 __version__ = "1.0.0"
@@ -14,6 +15,7 @@ __all__ = [
     "Khronos",
     "NnefHelper",
     "NnefValue",
+    "Stream",
     "Tract",
     "add_fragments",
     "load",

@@ -78,23 +78,32 @@ class Program:
     """A model loaded in tract; call it with arrays by name, or `run` it with arrays in the graph's order.
 
     Attributes: `path`, `input_names`, `output_names`, `input_facts`, `output_facts`, `property_names` (of the
-    metadata), and `timeout` in seconds, for every call that gives none of its own.
+    metadata), `timeout` in seconds, for every call that gives none of its own, and for one loaded to be streamed
+    through `pulse`, the symbol and the length of a piece, and `delay`, in frames of the output.
     """
 
-    def __init__(self, worker: Worker, path: str | Path, timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        path: str | Path,
+        timeout: float | None = None,
+        pulse: tuple[str, int] | None = None,
+    ) -> None:
         self.path = Path(path)
         self.timeout = timeout
         self.input_names, self.output_names = signature(archive.read_member(self.path, archive.GRAPH).decode())
         self.input_facts: list[Fact] = []
         self.output_facts: list[Fact] = []
         self.property_names: list[str] = []
-        self._worker = worker
+        self.pulse = pulse
+        self.delay = 0
+        self.worker = worker
         self._order: list[int] = []
         self._generation = 0
-        self._number = worker._next_number()
+        self.number = worker.number()
         self._closed = False
-        self._finalizer = weakref.finalize(self, worker._drop, self._number)
-        with worker._lock:
+        self._finalizer = weakref.finalize(self, worker.drop, self.number)
+        with worker.lock:
             self._load(timeout)
 
     def __call__(self, inputs: Mapping[str, Any], *, timeout: float | None = None) -> dict[str, np.ndarray]:
@@ -104,28 +113,41 @@ class Program:
             InputError: a name, dtype, rank or extent that the graph does not declare.
             TractError: tract failed; TractCrash where it died, TractTimeout where it took too long.
         """
+        results = self.run(self.ordered(inputs), timeout=timeout)
+        return dict(zip(self.output_names, results, strict=True))
+
+    def run(self, inputs: Sequence[Any], *, timeout: float | None = None) -> list[np.ndarray]:
+        """Run on arrays in the order of the graph's inputs; raises as a call does."""
+        if self.pulse is not None:
+            raise InputError(f"{self.path} was loaded to be fed piece by piece: open a Stream")
+        arrays = self.checked(inputs)
+        timeout = self.timeout if timeout is None else timeout
+        with self.worker.lock:
+            self.ensure(timeout)
+            return self.worker.request({"do": "run", "model": self.number}, arrays, self.path, "running", timeout)[1]
+
+    def ordered(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """Arrays by name in the order of the graph's inputs; raises InputError for missing and unknown names."""
         missing = [name for name in self.input_names if name not in inputs]
         unknown = [name for name in inputs if name not in self.input_names]
         if missing or unknown:
             raise InputError(
                 f"{self.path}: inputs missing: {missing}, unknown: {unknown}; there are {self.input_names}"
             )
-        results = self.run([inputs[name] for name in self.input_names], timeout=timeout)
-        return dict(zip(self.output_names, results, strict=True))
+        return [inputs[name] for name in self.input_names]
 
-    def run(self, inputs: Sequence[Any], *, timeout: float | None = None) -> list[np.ndarray]:
-        """Run on arrays in the order of the graph's inputs; raises as a call does."""
+    def checked(self, inputs: Sequence[Any]) -> list[np.ndarray]:
+        """The arrays in tract's order, once they are known to be what the graph declares."""
         if self._closed:
             raise TractError(f"{self.path} is closed", model=str(self.path))
         arrays = [np.asarray(value) for value in inputs]
         self._check(arrays)
-        timeout = self.timeout if timeout is None else timeout
-        with self._worker._lock:
-            if self._generation != self._worker.generation or not self._worker.alive:
-                self._load(timeout)
-            header = {"do": "run", "model": self._number}
-            arrays = [arrays[place] for place in self._order]
-            return self._worker._request(header, arrays, self.path, "running", timeout)[1]
+        return [arrays[place] for place in self._order]
+
+    def ensure(self, timeout: float | None = None) -> None:
+        """Load again if the process that held the program is gone."""
+        if self._generation != self.worker.generation or not self.worker.alive:
+            self._load(timeout)
 
     def close(self) -> None:
         """Let the worker forget the model; the worker itself stays."""
@@ -141,9 +163,9 @@ class Program:
         self.close()
 
     def _load(self, timeout: float | None) -> None:
-        header = {"do": "load", "model": self._number, "path": str(self.path)}
-        answer, _ = self._worker._request(header, [], self.path, "loading", timeout)
-        self._generation = self._worker.generation
+        header = {"do": "load", "model": self.number, "path": str(self.path), "pulse": self.pulse}
+        answer, _ = self.worker.request(header, [], self.path, "loading", timeout)
+        self._generation = self.worker.generation
         # tract takes inputs in the order of the statements that declare them, whatever the graph's
         # parameters say.
         names = answer["names"]
@@ -157,6 +179,7 @@ class Program:
         self.input_facts = [Fact.parse(facts[name]) for name in self.input_names]
         self.output_facts = [Fact.parse(text) for text in answer["outputs"]]
         self.property_names = answer["properties"]
+        self.delay = answer["delay"]
 
     def _check(self, arrays: list[np.ndarray]) -> None:
         if len(arrays) != len(self.input_facts):
@@ -194,7 +217,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.generation = 0
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: Any = None
         self._numbers = 0
@@ -205,15 +228,19 @@ class Worker:
         """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
-    def load(self, path: str | Path, *, timeout: float | None = None) -> Program:
-        """Load a directory, .tar or .tgz.
+    def load(
+        self, path: str | Path, *, timeout: float | None = None, pulse: int | None = None, symbol: str | None = None
+    ) -> Program:
+        """Load a directory, .tar or .tgz; with `pulse` to be fed that many frames of the dimension `symbol` at a time.
 
         Raises:
             DocumentError: the artifact holds no readable graph.nnef.
             TractError: tract refused it; TractCrash where it died, TractTimeout where it took too long.
             OSError: the artifact cannot be read.
         """
-        return Program(self, path, timeout)
+        if (pulse is None) is not (symbol is None):
+            raise InputError(f"{path}: pulse and symbol go together, as pulse=4, symbol='T'")
+        return Program(self, path, timeout, None if pulse is None or symbol is None else (symbol, int(pulse)))
 
     def start(self) -> None:
         """Start the process now rather than at the first request.
@@ -221,7 +248,7 @@ class Worker:
         Raises:
             TractError: it does not come up, as where tract is not installed.
         """
-        with self._lock:
+        with self.lock:
             if self.alive:
                 return
             self.close()
@@ -255,7 +282,7 @@ class Worker:
 
     def close(self) -> None:
         """End the process; programs start it again at their next call."""
-        with self._lock:
+        with self.lock:
             process, self._process = self._process, None
             if process is not None:
                 process.kill()
@@ -279,16 +306,16 @@ class Worker:
     ) -> None:
         self.close()
 
-    def _next_number(self) -> int:
-        with self._lock:
+    def number(self) -> int:
+        with self.lock:
             self._numbers += 1
             return self._numbers
 
-    def _drop(self, number: int) -> None:
+    def drop(self, number: int) -> None:
         # Called by the garbage collector, too, that is at any moment: it only notes, the next request tells.
         self._dropped.append(number)
 
-    def _request(
+    def request(
         self,
         header: dict[str, Any],
         arrays: Iterable[np.ndarray],
@@ -380,6 +407,17 @@ def shared_worker() -> Worker:
     return worker
 
 
-def load(path: str | Path, *, worker: Worker | None = None, timeout: float | None = None) -> Program:
-    """Load an artifact in tract, in the shared worker unless another is given; raises as `Worker.load`."""
-    return (worker or shared_worker()).load(path, timeout=timeout)
+def load(
+    path: str | Path,
+    *,
+    worker: Worker | None = None,
+    timeout: float | None = None,
+    pulse: int | None = None,
+    symbol: str | None = None,
+) -> Program:
+    """Load an artifact in tract, in the shared worker unless another is given; raises as `Worker.load`.
+
+    With `pulse` the model is turned into one that takes so many frames of the dimension `symbol` at a time: see
+    streaming.Stream. tract refuses models that look ahead without bound.
+    """
+    return (worker or shared_worker()).load(path, timeout=timeout, pulse=pulse, symbol=symbol)

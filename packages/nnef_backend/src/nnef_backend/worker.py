@@ -114,31 +114,40 @@ class Models:
 
         self._tract = tract
         self._runnables: dict[int, Any] = {}
+        self._states: dict[int, Any] = {}  # of streams, by numbers from the same count
 
     def handle(self, request: dict[str, Any], arrays: list[np.ndarray]) -> tuple[dict[str, Any], list[np.ndarray]]:
         """Do one request; an exception is the answer "failed"."""
         for number in request.get("drop", ()):
             self._runnables.pop(number, None)
+            self._states.pop(number, None)
         match request["do"]:
             case "load":
-                return self._load(request["model"], request["path"]), []
+                return self._load(request["model"], request["path"], request.get("pulse")), []
+            case "open":
+                self._states[request["stream"]] = self._runnables[request["model"]].spawn_state()
+                return {}, []
             case "run":
-                outputs = self._runnables[request["model"]].run(arrays)
+                held = self._states[request["stream"]] if "stream" in request else self._runnables[request["model"]]
+                outputs = held.run(arrays)
                 return {}, [output.to_numpy() for output in outputs]
             case "ping":
                 return {"models": sorted(self._runnables)}, []
         raise ValueError(f"unknown request {request['do']!r}")
 
-    def _load(self, number: int, path: str) -> dict[str, Any]:
+    def _load(self, number: int, path: str, pulse: tuple[str, int] | None) -> dict[str, Any]:
         loader = self._tract.nnef()
         for extension in ("with_tract_extra", "with_tract_transformers", "with_pulse"):
             loader = getattr(loader, extension, lambda loader=loader: loader)()
         model = loader.load(path)
+        if pulse:
+            model.transform(self._tract.Pulse(pulse[1], symbol=pulse[0]))
         facts = {
             "names": [model.input_name(number) for number in range(model.input_count())],
             "inputs": [fact.dump() for fact in model.input_facts()],
             "outputs": [fact.dump() for fact in model.output_facts()],
-            "properties": sorted(k for k in model.property_keys() if not k.startswith("tract_")),
+            "properties": sorted(k for k in model.property_keys() if not k.startswith(("tract_", "pulse."))),
+            "delay": int(model.property("pulse.delay").to_numpy()[0]) if pulse else 0,
         }
         self._runnables[number] = model.into_runnable()
         return facts
