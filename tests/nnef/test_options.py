@@ -16,6 +16,8 @@ import ir
 import nnef_backend
 from nnef_backend import Khronos, Tract, archive
 from nnef_backend.errors import DocumentError
+from tests.cases import ALL
+from tests.harness import run_case
 
 X = torch.randn(2, 4)
 NET = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
@@ -136,3 +138,21 @@ def test_four_gigabytes_are_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ir.RefusedError, match=r"refuses table: .* takes 4294967300 bytes"):
         ir.export(Large(), (X,), target="nnef", path=tmp_path / "large")
     assert not os.listdir(tmp_path)
+
+
+BF16 = [c for c in ALL if "bf16" in c.name or "bfloat" in c.name]
+
+
+@pytest.mark.parametrize("case", BF16, ids=lambda c: c.name)
+def test_bfloat16_in_float32(case):
+    """What is refused without the option runs with it, within bfloat16's own rounding."""
+    with pytest.raises(ir.RefusedError, match="bf16"):
+        run_case(case, "nnef")
+    run_case(case, "nnef", bfloat16="float32")
+
+
+def test_bfloat16_weights_in_four_bits():
+    model = nn.Sequential(nn.Embedding(20, 32), nn.Linear(32, 8)).bfloat16()
+    ids = torch.randint(0, 20, (2, 3))
+    program = ir.export(model, (ids,), target="nnef", bfloat16="float32", weights="q4_0", verify=True)
+    assert program(ids).dtype is torch.bfloat16

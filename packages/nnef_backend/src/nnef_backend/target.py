@@ -25,6 +25,7 @@ from nnef_backend.grammar import Definition
 from nnef_backend.helper import NnefHelper
 from nnef_backend.operators import STORED, Operator, through
 from nnef_backend.registry import load
+from nnef_backend.widen import bfloat16_as_float32
 
 OLDEST, NEWEST = (0, 22), (0, 23)
 NAMINGS = ("raw", "numeric")
@@ -44,6 +45,8 @@ class Tract(Target):
         fragments: hand-written fragments for handlers, as .nnef files or as texts; they come before registered ones.
         weights: "q4_0" stores weights of linear and embedding in blocks of 4 bits; None stores what the model holds.
         weights_filter: patterns ("*.mlp.*") or a function of a parameter's name; None is every weight that fits.
+        bfloat16: "float32" holds bfloat16 in float32, which tract has; None refuses it. The program still takes and
+            gives bfloat16.
         load_timeout: seconds that tract may take to load the document; None is no limit.
 
     Raises:
@@ -67,6 +70,7 @@ class Tract(Target):
         fragments: Sequence[library.Source] = (),
         weights: str | None = None,
         weights_filter: quantise.Filter = None,
+        bfloat16: str | None = None,
         load_timeout: float | None = 600.0,
     ) -> None:
         self.tract_version = version or installed() or ".".join(map(str, NEWEST))
@@ -78,6 +82,7 @@ class Tract(Target):
         self.fragments: Mapping[str, Definition] = library.own(fragments)
         self.weights = _one_of("weights", weights, (None, "q4_0"))
         self.weights_filter = weights_filter
+        self.bfloat16 = _one_of("bfloat16", bfloat16, (None, "float32"))
         self.load_timeout = load_timeout
 
     def has(self, operator: Operator) -> bool:
@@ -104,8 +109,10 @@ class Tract(Target):
         """What the artifact holds in the place of the model's own weights: the numbers of their blocks."""
         import torch
 
+        tensors = {w.name: w.tensor for w in graph.weights.values()}
+        graph = bfloat16_as_float32(graph) if self.bfloat16 else graph
         chosen = {w for v, w in graph.weights.items() if self.packs(graph, v, w)}
-        return {w.name: torch.from_numpy(quantise.unpacked(w)) for w in chosen}
+        return {w.name: torch.from_numpy(quantise.unpacked(w)).to(tensors[w.name].dtype) for w in chosen}
 
     def check_assertions(self, symbols: Iterable[str]) -> None:
         """Refuse what tract would not parse, or what speaks of symbols that the graph has not."""
@@ -124,7 +131,8 @@ class Tract(Target):
 
     @property
     def passes(self) -> Sequence[Pass]:
-        return (fold_batch_norm, promote)
+        first = (bfloat16_as_float32,) if self.bfloat16 else ()
+        return (*first, fold_batch_norm, promote)
 
     def helper(self, graph: Graph) -> NnefHelper:
         return NnefHelper(self, graph)
@@ -134,7 +142,7 @@ class Tract(Target):
         archive.write(artifact, path, self.compression)
 
     def runner(self, artifact: Document, graph: Graph, path: Path | None = None) -> Runner:
-        return NnefProgram(artifact, path, self.load_timeout)
+        return NnefProgram(artifact, graph, path, self.load_timeout)
 
 
 def installed() -> str | None:
@@ -169,7 +177,8 @@ def _one_of(option: str, value: Any, allowed: Sequence[Any]) -> Any:
 class NnefProgram:
     """A document in tract: torch tensors in and out."""
 
-    def __init__(self, artifact: Document, path: Path | None, timeout: float | None = None) -> None:
+    def __init__(self, artifact: Document, graph: Graph, path: Path | None, timeout: float | None = None) -> None:
+        self.narrow = [v.type.dtype is DType.bfloat16 for v in graph.results.values()]
         self._folder, path = _on_disk(artifact, path)
         try:
             self.program = runtime.load(path, timeout=timeout)
@@ -182,14 +191,21 @@ class NnefProgram:
         import torch
 
         try:
-            results = self.program.run([np.asarray(t.detach().cpu().numpy(), order="C") for t in inputs])
+            results = self.program.run([_array(t) for t in inputs])
         except RuntimeError as error:
             raise RuntimeFailure(f"tract failed while it ran the document: {error}") from error
-        return [torch.from_numpy(np.array(r)) for r in results]
+        made = [torch.from_numpy(np.array(r)) for r in results]
+        return [t.bfloat16() if narrow else t for t, narrow in zip(made, self.narrow, strict=True)]
 
     def close(self) -> None:
         """Let the child process forget the document."""
         self.program.close()
+
+
+def _array(tensor: Any) -> np.ndarray:
+    """A torch tensor as tract takes it; bfloat16 in float32."""
+    tensor = tensor.detach().cpu()
+    return np.asarray((tensor if str(tensor.dtype) != "torch.bfloat16" else tensor.float()).numpy(), order="C")
 
 
 def _on_disk(artifact: Document, path: Path | None) -> tuple[Any, Path]:
