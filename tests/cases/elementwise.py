@@ -206,6 +206,23 @@ CASES = family(
     row("f16_arithmetic", lambda x, y: x * y + 0.1, f16("B", 3), f16(3)),
     row("bf16_arithmetic", lambda x, y: x * y - 0.1, bf16("B", 3), bf16(3)),
     row("complex_arithmetic", lambda x, y: x * y + x.conj(), c64("B", 3), c64(3)),
+    row("complex_real", lambda x, y: (x * y + 2, y - x, x / y, y / x, 2j * x), c64("B", 3), f32(3, positive=True)),
+    row("complex_division", lambda x, y: (x / y, 1 / y, x / (2 - 3j)), c64("B", 3), c64(3)),
+    row("complex_powers", lambda x: (x**2, x**-1, x**0.5, x**2.5, 2**x, x.sqrt(), x.rsqrt()), c64("B", 3)),
+    row(
+        "complex_exponentials",
+        lambda x: (x.exp(), x.log(), x.log2(), x.log1p(), torch.polar(x.abs(), x.angle())),
+        c64("B", 3),
+    ),
+    row("complex_trigonometry", lambda x: (x.sin(), x.cos(), x.tan(), x.sinh(), x.cosh(), x.tanh()), c64("B", 3)),
+    row("complex_inverses", lambda x: (x.asin(), x.acos(), x.atan(), x.asinh(), x.acosh(), x.atanh()), c64("B", 3)),
+    row(
+        "complex_comparison",
+        lambda x: (x == x.conj(), x != 0, torch.isfinite(x / x.abs()), x.sgn(), x.to(torch.bool)),
+        c64("B", 3),
+    ),
+    row("complex_where", lambda x, m: (torch.where(m, x, 1j), x.masked_fill(m, 2 + 1j)), c64("B", 3), boolean("B", 3)),
+    row("complex_double", lambda x, y: x * y, c64("B", 3), f64(3)),
     row("complex_parts", lambda x: (x.real, x.imag, x.abs(), x.angle()), c64("B", 3)),
     # casts
     row("to_int_truncates", lambda x: (x * 3).to(torch.int64), f32("B", 3)),

@@ -264,6 +264,16 @@ CASES = family(
     ),
     row("affine_grid_corners", lambda t: F.affine_grid(t, [2, 1, 4, 5], align_corners=True), f32(2, 2, 3)),
     # views of storage
+    row(
+        "complex_moves",
+        lambda x: (x.t().reshape(-1), x.flip(1), x[1:], torch.cat([x, x.conj()]), x.roll(1, 0)),
+        c64("B", 3),
+    ),
+    row(
+        "complex_pad",
+        lambda x: (torch.nn.functional.pad(x, (1, 2), value=1.5), torch.stack([x, x * 1j], -1)),
+        c64("B", 3),
+    ),
     row("view_as_real", lambda x: torch.view_as_real(x), c64("B", 3)),
     row(
         "complex_product",

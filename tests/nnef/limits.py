@@ -1,7 +1,6 @@
 """What tract cannot say, case by case, with the reason; strict: see tests.harness.check_case."""
 
 BFLOAT = "tract has no bf16 tensors"
-COMPLEX = "tract has no complex tensors"
 DATA = "the size of the result depends on data, tract's sizes on those of the inputs alone"
 CHANCE = "tract draws no random numbers"
 SPECIAL = "tract has no such function, and torch does not decompose it"
@@ -21,11 +20,6 @@ LIMITS: dict[str, str] = {
         "attention/sdpa_bf16_causal control/autocast_on",
     ),
     **_all(
-        COMPLEX,
-        "elementwise/complex_arithmetic elementwise/complex_parts reduce/norm_complex matmul/matmul_complex matmul/fft "
-        "matmul/rfft_abs attention/rotary_complex shape/view_as_real shape/complex_product",
-    ),
-    **_all(
         DATA,
         "reduce/bincount index/index_mask index/index_mask_rows index/index_mask_sum index/masked_select index/nonzero "
         "index/nonzero_dynamic index/nonzero_tuple index/where_positions index/argwhere index/unique "
@@ -42,7 +36,7 @@ LIMITS: dict[str, str] = {
         "elementwise/log_ndtr elementwise/i0e elementwise/i1 elementwise/erfcx_large elementwise/log_ndtr_tail "
         "elementwise/polygamma elementwise/gcd reduce/mode reduce/histc",
     ),
-    **_all(ALGEBRA, "matmul/det matmul/inv matmul/solve matmul/cholesky matmul/svdvals"),
+    **_all(ALGEBRA, "matmul/det matmul/inv matmul/inv_complex matmul/solve matmul/cholesky matmul/svdvals"),
     **_all(LOOP, "control/while_until_large control/while_given_steps"),
     "index/embedding_max_norm": "it writes to the weight of the embedding",
     "shape/view_dtype": "tract cannot read the bits of a tensor as another type",

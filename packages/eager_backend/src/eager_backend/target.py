@@ -29,6 +29,7 @@ class Eager(Target):
     """
 
     name: ClassVar[str] = "eager"
+    has_complex: ClassVar[bool] = True
     suffix: ClassVar[str] = ".pt2"
 
     def __init__(

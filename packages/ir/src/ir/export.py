@@ -13,6 +13,7 @@ from ir.errors import MismatchError
 from ir.files import staged
 from ir.graph import Graph
 from ir.importer.capture import capture
+from ir.importer.complex.border import PackedRunner
 from ir.lower import lower
 from ir.target import Runner, Target
 from ir.verify import Report, compare
@@ -31,7 +32,7 @@ class Exported:
     @cached_property
     def runner(self) -> Runner:
         """The artifact loaded into its runtime."""
-        return self.target.runner(self.artifact, self.graph, self.path)
+        return _runner(self.target, self.artifact, self.graph, self.path)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the artifact: the model's own arguments in, its own output structure out, as torch tensors."""
@@ -143,7 +144,7 @@ def export(
     with staged(Path(path)) as temporary:
         chosen.write(artifact, temporary)
         if verify:
-            runner = chosen.runner(artifact, graph, temporary)
+            runner = _runner(chosen, artifact, graph, temporary)
             given = (args, kwargs) if args or kwargs else (None, None)
             program._verify(runner, given[0], given[1], None, None)
             close = getattr(runner, "close", None)
@@ -151,3 +152,11 @@ def export(
                 close()
     program.path = Path(path)
     return program
+
+
+def _runner(target: Target, artifact: Any, graph: Graph, path: Path | None) -> Runner:
+    """The artifact in its runtime, with complex tensors packed and unpacked at the border where the target has none."""
+    runner = target.runner(artifact, graph, path)
+    border = (*graph.inputs, *graph.results.values())
+    packed = not target.has_complex and any(v.type.dtype.is_complex for v in border)
+    return PackedRunner(runner, graph) if packed else runner

@@ -69,6 +69,9 @@ class Context(Protocol):
     def body(self, node: Node) -> Body | None:
         """The graph that computes this node, or None."""
 
+    def parts(self, node: Node) -> Graph | None:
+        """The graph that computes a complex node on real and imaginary parts by a rule of its own, or None."""
+
     def body_error(self, node: Node) -> str:
         """Why the node's decomposition could not be used, empty if it has none."""
 
@@ -153,6 +156,7 @@ class Node:
 
     `returns` tells a handler's result apart: "one" tensor, a "tuple" of fixed length, a "list", or "none".
     `defaults` are the schema's own defaults: what an argument must equal for a handler not to need to know it.
+    `packed`: its complex operands are real ones with a trailing dimension of 2, which its body does not know.
     """
 
     op: str
@@ -161,6 +165,7 @@ class Node:
     origin: Origin = Origin()
     returns: str = "one"
     defaults: Mapping[str, Arg] = field(default_factory=dict)
+    packed: bool = False
 
     @property
     def name(self) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ir.errors import ExportError, MissingOp, RefusedError, UnsupportedOpsError
-from ir.graph import Body, Graph, Node, SymbolSource, Value
+from ir.graph import Body, Context, Graph, Node, SymbolSource, Value
 from ir.helper import OpHelper, Refusal, refusal_text
+from ir.passes.split_complex import split_complex
 from ir.registry import Handler, Registry
 from ir.target import Target
 
@@ -76,6 +77,8 @@ class Driver:
     def handler(self, node: Node) -> Handler | None:
         """The handler that serves a node, looked up once for each overload."""
         key = node.overload
+        if node.packed and not takes_packed(node, self.target, self.registry):
+            return None
         if key not in self._handlers:
             found = self.registry.lookup(node.op, key, self.target.version)
             if found is None and node.op in CORE:
@@ -85,13 +88,13 @@ class Driver:
 
     def body(self, node: Node) -> Body | None:
         """The node's body with the target's passes applied, or None."""
-        body: Body | None = self.graph.context.body(node) if self.graph.context else None
+        if node.packed or not self.graph.context:
+            return None
+        body: Body | None = self.graph.context.body(node)
         if body is None:
             return None
         if body.graph not in self._bodies:
-            graph = body.graph
-            for rewrite in self.target.passes:
-                graph = rewrite(graph)
+            graph = prepared(body.graph, self.target, self.registry, self.graph.context)
             self._bodies[body.graph] = Body(graph, body.name)
         return self._bodies[body.graph]
 
@@ -263,6 +266,20 @@ class Driver:
 
 def lower(graph: Graph, target: Target, registry: Registry | None = None) -> Any:
     """Graph -> artifact: the target's passes, then every node through its handler or its body."""
+    registry = registry or target.registry
+    return Driver(prepared(graph, target, registry, graph.context), target, registry).run()
+
+
+def prepared(graph: Graph, target: Target, registry: Registry, context: Context | None) -> Graph:
+    """The graph without complex tensors where the target has none, and through the target's passes."""
+    if not target.has_complex:
+        graph = split_complex(graph, context, lambda node: takes_packed(node, target, registry))
     for rewrite in target.passes:
         graph = rewrite(graph)
-    return Driver(graph, target, registry or target.registry).run()
+    return graph
+
+
+def takes_packed(node: Node, target: Target, registry: Registry) -> bool:
+    """True for a custom op with a handler: it gets complex operands with a trailing dimension of 2."""
+    own = node.op.startswith(("aten::", "prims::", "higher_order::"))
+    return not own and registry.lookup(node.op, node.overload, target.version) is not None

@@ -25,6 +25,7 @@ class Target(abc.ABC):
     """A backend with its options. Construct one, or name it: `ir.export(..., target="onnx", opset=18)`."""
 
     name: ClassVar[str]
+    has_complex: ClassVar[bool] = False  # without, complex tensors are taken out before lowering
     suffix: ClassVar[str] = ""  # what a file of this target usually ends in; "" for none
 
     @property

@@ -14,6 +14,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from ir.dims import Expr, symbol
 from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, leaves, map_arg
+from ir.importer.complex import spectral as spectral  # its rules register themselves
+from ir.importer.complex.pairs import Pair
+from ir.importer.complex.rules import RULES
 from ir.importer.memory import supported, writers
 from ir.importer.normalise import Importer
 from ir.importer.schema import TORCH_DTYPES, op_schema, overload_of
@@ -21,6 +24,9 @@ from ir.importer.scratch import Scratch, SizeSpecific
 from ir.importer.symbols import Symbols
 from ir.types import DType
 
+# layouts and memory formats, which stand as text in the IR
+_SETTINGS = {str(x).removeprefix("torch."): x for x in (torch.strided, torch.preserve_format, torch.contiguous_format,
+                                                        torch.channels_last, torch.channels_last_3d)}  # fmt: skip
 BODIES: dict[str, Callable[..., Any]] = {}  # op name or overload -> the portable body its owner gave it
 KERNELS: dict[str, Callable[..., Any]] = {}  # op name -> its kernel in Python, a body where it can be traced
 
@@ -31,6 +37,7 @@ class Bodies:
     def __init__(self, symbols: Symbols) -> None:
         self.symbols = symbols
         self._cache: dict[Any, Body | None] = {}
+        self._rules: dict[Any, Graph | None] = {}
         self.errors: dict[str, str] = {}  # overload -> why its body could not be traced
 
     def body(self, node: Node) -> Body | None:
@@ -42,6 +49,23 @@ class Bodies:
             self._cache[key] = None  # a body that needs itself has none
             self._cache[key] = self._make(node)
         return self._cache[key]
+
+    def parts(self, node: Node) -> Graph | None:
+        """The node's rule on real and imaginary parts, traced; None without a rule, or where it does not hold.
+
+        A complex operand is two inputs of the graph; a complex result is two outputs, or one that is complex still.
+        """
+        fn = RULES.get(node.overload) or RULES.get(node.op)
+        if fn is None:
+            return None
+        key = "parts", node.overload, tuple((k, map_arg(a, _signature)) for k, a in node.args.items())
+        if key not in self._rules:
+            try:
+                self._rules[key] = self._trace(node, fn, named=False, apart=True)
+            except Exception as error:
+                self.errors[node.overload] = f"{type(error).__name__}: {error}"
+                self._rules[key] = None
+        return self._rules[key]
 
     def _make(self, node: Node) -> Body | None:
         given = BODIES.get(node.overload) or BODIES.get(node.op)
@@ -69,8 +93,8 @@ class Bodies:
             return None
         return Body(graph, node.op if own is not None else None)
 
-    def _trace(self, node: Node, fn: Callable[..., Any], named: bool) -> Graph:
-        values = list(node.inputs)
+    def _trace(self, node: Node, fn: Callable[..., Any], named: bool, apart: bool = False) -> Graph:
+        values = [v for x in node.inputs for v in (_halves(x) if apart else [x])]
         scratch = Scratch(self.symbols)
         fakes: list[Any] = [scratch.fake(v.type) for v in values]
         # Sizes in arguments come in as inputs too: the tracer knows no symbol that no tensor has for a size.
@@ -81,9 +105,16 @@ class Bodies:
         def call(*inputs: Any) -> Any:
             given = iter(inputs[: len(values)])
             known = dict(zip(sizes, inputs[len(values) :], strict=True))
-            kwargs = {k: map_arg(a, lambda x: next(given) if isinstance(x, Value) else _static(scratch, x, known))
-                      for k, a in node.args.items()}  # fmt: skip
+
+            def actual(arg: Any) -> Any:
+                if not isinstance(arg, Value):
+                    return _static(scratch, arg, known)
+                return Pair(next(given), next(given)) if apart and arg.type.dtype.is_complex else next(given)
+
+            kwargs = {k: map_arg(a, actual) for k, a in node.args.items()}
             kwargs = {k: list(v) if isinstance(v, tuple) else v for k, v in kwargs.items()}
+            if apart:
+                return _results(node, fn(**kwargs))
             written = [name for name in writes_of(node) if kwargs[name] is not None]
             kwargs |= {n: pytree.tree_map_only(torch.Tensor, torch.clone, kwargs[n]) for n in written}
             result = [_invoke(fn, node, dict(kwargs))]
@@ -127,8 +158,30 @@ def _has_results(node: Node) -> bool:
     return bool(overload_of(node.op, node.origin.overload)._schema.returns)
 
 
+def _halves(value: Value) -> list[Value]:
+    """A complex value as two real ones, a real one as it is."""
+    if not value.type.dtype.is_complex:
+        return [value]
+    return [Value(f"{value.name}_{part}", value.type.with_dtype(value.type.dtype.real)) for part in ("re", "im")]
+
+
+def _results(node: Node, result: Any) -> list[torch.Tensor]:
+    """What a rule returned, flat, each part in the element type and shape of the node's result."""
+    flat: list[torch.Tensor] = []
+    for r, out in zip(result if isinstance(result, tuple) else (result,), node.outputs, strict=True):
+        if isinstance(r, torch.Tensor):
+            flat.append(r)
+            continue
+        kind = TORCH_DTYPES[out.type.dtype.real]
+        shape = r.shape
+        flat += [x.to(kind) if tuple(x.shape) == tuple(shape) else x.to(kind).expand(shape) for x in (r.re, r.im)]
+    return flat
+
+
 def _static(scratch: Scratch, arg: Any, known: Mapping[str, Any]) -> Any:
-    return TORCH_DTYPES[arg] if isinstance(arg, DType) else scratch.size(arg, known)
+    if isinstance(arg, DType):
+        return TORCH_DTYPES[arg]
+    return _SETTINGS.get(arg, arg) if isinstance(arg, str) else scratch.size(arg, known)
 
 
 def _traced(call: Callable[..., Any], fakes: list[Any]) -> torch.fx.GraphModule:

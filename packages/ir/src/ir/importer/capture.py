@@ -40,6 +40,9 @@ class Capture:
     def body(self, node: Node) -> Body | None:
         return self.bodies.body(node)
 
+    def parts(self, node: Node) -> Graph | None:
+        return self.bodies.parts(node)
+
     def body_error(self, node: Node) -> str:
         """Why the node's decomposition could not be used, empty if it has none."""
         return self.bodies.errors.get(node.overload, "")
