@@ -24,7 +24,6 @@ LIMITS: dict[str, str] = {
     "sparse.sampled_addmm": "the IR has no sparse tensors",
     "sparse.mm.reduce": "the IR has no sparse tensors",
     "to_sparse": "the IR has no sparse tensors",
-    "nn.functional.instance_norm": "capture: running statistics that instance_norm writes to",
 }
 
 

@@ -45,6 +45,13 @@ class Verbs(Sizes):
             direct = _reshape_dims(x.before.type.shape, shape)
             if sum(isinstance(s, Expr) for s in direct) <= sum(isinstance(s, Expr) for s in dims):
                 x, dims = x.before, direct
+        if -1 in dims and any(isinstance(s, Expr) or s == 0 for s in dims):
+            # where a dimension beside the -1 is 0 at run time, nothing tells what the -1 is
+            axis = _flatten_axis(x.type.shape, shape)
+            if axis is not None:
+                return self.emit("Flatten", x, axis=axis, shape=shape)
+            if self.opset >= 14:
+                return self.emit("Reshape", x, self.sizes(shape), allowzero=1, shape=shape)
         made = self.emit("Reshape", x, self.sizes(dims), shape=shape)
         made.before = x
         return made
@@ -211,6 +218,12 @@ class Verbs(Sizes):
         for value, type in zip(made, types, strict=True):
             value.type = type
         return made
+
+
+def _flatten_axis(old: Sequence[Dim], new: Sequence[Dim]) -> int | None:
+    """Where Flatten cuts the shape to give this one of rank 2, None if it cannot."""
+    cuts = (k for k in range(len(old) + 1) if (d.product(old[:k]), d.product(old[k:])) == tuple(new))
+    return next(cuts, None)
 
 
 def _reshape_dims(old: Sequence[Dim], new: Sequence[Dim]) -> list[Dim]:

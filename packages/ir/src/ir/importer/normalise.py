@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph as FxGraph
 from torch.fx import Node as FxNode
 
+from ir import dims
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Node, Origin, Value, Weight, leaves
@@ -192,23 +193,53 @@ class Importer:
         return self.constant(node, f"{weight.name}.{attribute}", getattr(weight.tensor, attribute))
 
     def _training_norm(self, node: FxNode, args: dict[str, Any], fake: Any) -> Value:
-        """A batch norm in training mode: its functional form, and the new statistics written to the old ones."""
-        if "training" not in args:
-            raise CaptureError(
-                "instance_norm that keeps running statistics in training mode has no form in the IR; use eval(), or "
-                f"track_running_stats=False\n  at {_origin(node, '')}"
-            )
+        """A batch norm in training mode: its functional form, and the new statistics written to the old ones.
+
+        An instance norm is one over a batch of one, all instances' channels beside each other; the statistics that it
+        keeps are the means over the instances (aten/src/ATen/native/Normalization.cpp, instance_norm).
+        """
+        if "training" in args:
+            return self._batch_norm(node, args, fake, self.type_of(fake))
+        shape = args["input"].type.shape
+        batch, channels, name = shape[0], shape[1], node.name
+        joined = (1, batch * channels, *shape[2:])
+        inner = dict(args) | {"training": True}
+
+        def one(overload: Any, x: Value, new: Sequence[Any], **given: Any) -> Value:
+            return self._emit(overload, x.type.with_shape(tuple(new)), f"{name}_part", {"self": x, **given})
+
+        view, repeat = torch.ops.aten.reshape.default, torch.ops.aten.repeat.default
+        for key in ("weight", "bias", "running_mean", "running_var"):
+            if args[key] is not None:
+                inner[key] = one(repeat, args[key], [batch * channels], repeats=[batch])
+        inner["input"] = one(view, args["input"], joined, shape=joined)
+        mean = torch.ops.aten.mean.dim
+
+        def averaged(new: Value) -> Value:
+            rows = one(view, new, [batch, channels], shape=[batch, channels])
+            return one(mean, rows, [channels], dim=[0])
+
+        return one(view, self._batch_norm(node, inner, fake, inner["input"].type, averaged), shape, shape=shape)
+
+    def _batch_norm(
+        self,
+        node: FxNode,
+        args: dict[str, Any],
+        fake: Any,
+        type: TensorType,
+        change: Callable[[Value], Value] | None = None,
+    ) -> Value:
         schema = op_schema(torch.ops.aten._native_batch_norm_legit_functional.default)
         statistics = args["running_mean"].type
         names = ("", "_mean", "_invstd", "_running_mean", "_running_var")
-        types = (self.type_of(fake), *(statistics,) * 4)
+        types = (type, *(statistics,) * 4)
         outputs = tuple(Value(node.name + n, t) for n, t in zip(names, types, strict=True))
         kept = {n: args[n] for n in schema.names}
         self.nodes.append(Node(schema.op, kept, outputs, _origin(node, ""), "tuple", schema.defaults))
         bound = op_schema(node.target).bind(node.args, node.kwargs)
         assert self.memory is not None
         for name, value in (("running_mean", outputs[3]), ("running_var", outputs[4])):
-            self.memory.write(bound[name], value)
+            self.memory.write(bound[name], change(value) if change else value)
         return outputs[0]
 
     def _view_again(self, node: FxNode, base: Any) -> Any:
@@ -248,9 +279,16 @@ class Importer:
         converted = self.symbols.convert(value)
         source = self._arg(node.args[0]) if node.args else None
         if schema.op in ("aten::item", "aten::_local_scalar_dense") and isinstance(converted, Expr):
-            if converted.as_symbol is None:
+            assert isinstance(source, Value)
+            symbol = converted
+            if symbol.as_symbol is None and source.type.dtype is DType.bool and len(symbol.symbols) == 1:
+                symbol = dims.symbol(*symbol.symbols)  # torch reads a truth value as `u == 1`
+                number = Value(f"{node.name}_number", source.type.with_dtype(DType.int64))
+                self.nodes.append(Node("ir::cast", {"self": source, "dtype": DType.int64}, (number,)))
+                source = number
+            if symbol.as_symbol is None:
                 raise CaptureError(f"{node} reads {converted}, not a plain symbol\n  at {_origin(node, '')}")
-            args = {"self": source, "symbol": converted}
+            args = {"self": source, "symbol": symbol}
             self.nodes.append(Node("ir::item", args, (), _origin(node, ""), "none"))
         return converted
 

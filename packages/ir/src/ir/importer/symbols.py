@@ -125,6 +125,12 @@ class Symbols:
         name = type(e).__name__
         if name == "Identity":
             return self._expr(e.args[0])
+        if name == "Piecewise" and e.args[-1].cond == sympy.true:
+            *pairs, last = e.args
+            result = self._expr(last.expr)
+            for pair in reversed(pairs):
+                result = dims.call("where", self._expr(pair.cond), self._expr(pair.expr), result)
+            return result
         args = [self._expr(a) for a in e.args]
         if name == "Add":
             return _reduce("add", args)

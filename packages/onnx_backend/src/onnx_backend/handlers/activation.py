@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from onnx_backend.handlers.create import uniform_like
 from onnx_backend.registry import register as op
 from onnx_backend.registry import rows
 
@@ -88,7 +89,8 @@ def leaky_relu(h, self, negative_slope=0.01):
 @op("aten::rrelu")
 def rrelu(h, self, lower=1 / 8, upper=1 / 3, training=False, generator=None):
     if training:
-        h.refuse("training draws a random slope for each element")
+        slope = uniform_like(h, self, lower, upper)
+        return h.emit("Where", h.emit("Less", self, 0), h.emit("Mul", self, slope), self)
     return h.emit("LeakyRelu", self, alpha=(lower + upper) / 2)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from ir.dims import Expr, product
 from ir.helper import numpy_dtype
 from ir.types import DType
+from onnx_backend.handlers.create import uniform_like
 from onnx_backend.registry import register as op
 
 # -- over batches ------------------------------------------------------------------------------------------------------
@@ -169,9 +170,15 @@ def group_norm(h, input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_ena
 
 @op("aten::native_group_norm")
 def native_group_norm(h, input, weight, bias, N, C, HxW, group, eps):
-    if h.wanted(1) or h.wanted(2):
-        h.refuse("its second and third result are read")
-    return _group_norm(h, input, group, weight, bias, eps), None, None
+    if not (h.wanted(1) or h.wanted(2)):
+        return _group_norm(h, input, group, weight, bias, eps), None, None
+    grouped = h.reshape(input, [N, group, C // group * HxW])
+    y, mean, rstd = _layer_norm_by_hand(h, grouped, [C // group * HxW], None, None, eps)
+    y = h.reshape(y, input.type.shape)
+    spread = list(range(1, input.type.rank - 1))
+    y = h.emit("Mul", y, h.unsqueeze(weight, spread)) if weight is not None else y
+    y = h.emit("Add", y, h.unsqueeze(bias, spread)) if bias is not None else y
+    return y, h.squeeze(mean, [2]), None if rstd is None else h.squeeze(rstd, [2])
 
 
 def _group_norm(h, x, groups, weight, bias, eps):
@@ -255,7 +262,7 @@ def feature_alpha_dropout(h, input, p, train):
 def _kept(h, x, p, by_channel):
     """1 where a number or channel stays, else 0; not by Dropout of ones, which onnxruntime folds to ones."""
     shape = (*x.type.shape[:2], *[1] * (x.type.rank - 2)) if by_channel else x.type.shape
-    draw = h.emit("RandomUniformLike", h.full(shape, 0, DType.float32), shape=shape)
+    draw = uniform_like(h, h.full(shape, 0, DType.float32))
     return h.cast(h.emit("Less", draw, 1 - p), x.type.dtype)
 
 
