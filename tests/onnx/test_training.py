@@ -67,7 +67,7 @@ def test_instance_norm_statistics_at_another_batch(dynamic: Any) -> None:
     ],
 )
 def test_dropout_drops_in_training(make: Any, dropped: Callable[[Tensor], Tensor], opset: int) -> None:
-    x = torch.randn(32, 64, 4, 4)
+    x = torch.rand(32, 64, 4, 4) + 0.1  # nothing of it is as low as what alpha dropout puts in
     program = ir.export(make(0.3).train(), (x,), target="onnx", opset=opset)
     y = program(x)
     assert y.shape == x.shape and abs(dropped(y) - 0.3) < 0.05
