@@ -1,8 +1,9 @@
 """When a result of a target equals torch's.
 
-float32 and wider: `|a - e| <= 1e-3 |e| + 1e-4`. Halves: 4 units in the last place (of the magnitude, and of 1 for what
-cancels) off torch's own result in that type, or off what torch computes in float32 from the same numbers: torch rounds
-to the half after each of its kernels, another runtime elsewhere, and both are right. Integers and bools are equal.
+float32 and wider: `|a - e| <= 1e-3 |e| + 1e-4`. Halves: 4 units in the last place, of the magnitude and of 1 for what
+cancels. `e` is torch's own result in that type, or else what torch computes from the same numbers in the next wider
+type, rounded: torch rounds after each of its kernels, another runtime elsewhere, and where that shows in the result,
+the one nearer to the truth is right. Integers and bools are equal.
 Results that their definition leaves open (signs of eigenvectors, places of equal elements in an unstable order) are
 held to the definition: the properties below. Random numbers have the right dtype and shape.
 """
@@ -22,6 +23,12 @@ from ir.verify import compare as verify
 from tests.opinfo.samples import Sample
 
 HALVES = {torch.float16: 4 * 2.0**-10, torch.bfloat16: 4 * 2.0**-7}
+WIDER = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
 
 
 def results_of(sample: Sample, inputs: Sequence[Tensor]) -> tuple[list[Any], list[Tensor]]:
@@ -32,11 +39,13 @@ def results_of(sample: Sample, inputs: Sequence[Tensor]) -> tuple[list[Any], lis
         return pytree.tree_leaves(sample(*given)), given
 
 
-def in_float32(sample: Sample, inputs: Sequence[Tensor]) -> tuple[list[Any], list[Tensor]] | None:
-    """The same in float32 wherever the sample says a half type; None where torch cannot."""
+def in_wider_type(sample: Sample, inputs: Sequence[Tensor]) -> tuple[list[Any], list[Tensor]] | None:
+    """The same in the next wider type of each tensor and dtype in the sample; None where torch cannot."""
 
     def widen(x: Any) -> Any:
-        return x.float() if isinstance(x, Tensor) and x.dtype in HALVES else torch.float32 if _is_half(x) else x
+        if isinstance(x, Tensor):
+            return x.to(WIDER.get(x.dtype, x.dtype))
+        return WIDER.get(x, x) if isinstance(x, torch.dtype) else x
 
     args, kwargs = pytree.tree_map(widen, sample.call(*inputs))
     torch.manual_seed(0)
@@ -48,10 +57,6 @@ def in_float32(sample: Sample, inputs: Sequence[Tensor]) -> tuple[list[Any], lis
     return results, [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
 
 
-def _is_half(x: Any) -> bool:
-    return isinstance(x, torch.dtype) and x in HALVES
-
-
 def _one(name: str, actual: Tensor, expected: Tensor, wide: Tensor | None, values: bool) -> Report:
     bound = HALVES.get(expected.dtype)
     rtol, atol = (1e-3, 1e-4) if bound is None else (bound, bound)
@@ -60,7 +65,7 @@ def _one(name: str, actual: Tensor, expected: Tensor, wide: Tensor | None, value
         return verify([name], Capture.arrays([actual]), Capture.arrays([e]), rtol=rtol, atol=atol, values=values)
 
     report = against(expected)
-    if not report.ok and bound is not None and wide is not None and wide.shape == expected.shape:
+    if not report.ok and wide is not None and wide.shape == expected.shape:
         rounded = against(wide.to(expected.dtype))
         return rounded if rounded.ok else report
     return report

@@ -15,7 +15,7 @@ import ir
 from ir.dims import Expr
 from ir.importer import structure as st
 from tests.opinfo import samples as s
-from tests.opinfo.compare import difference, in_float32, results_of
+from tests.opinfo.compare import difference, in_wider_type, results_of
 
 SECONDS = 60
 WORST = ("wrong", "failed", "refused", "one size", "fixed", "pass", "excluded")  # of several samples, the entry's
@@ -101,15 +101,11 @@ def _wrong(name: str, program: ir.Exported, sample: s.Sample, inputs: Sequence[t
         return [v if isinstance(v, torch.Tensor) else _tensor(v) for v in values]
 
     expected = flat(*results_of(sample, inputs))
-    wide = in_float32(sample, inputs) if _halves(inputs, expected) else None
     values = not graph.random and "empty" not in name  # an empty tensor holds whatever the memory held
-    return difference(
-        name, sample, inputs, list(graph.results), actual, expected, flat(*wide) if wide else None, values
-    )
-
-
-def _halves(*tensors: Sequence[torch.Tensor]) -> bool:
-    return any(t.dtype in (torch.float16, torch.bfloat16) for ts in tensors for t in ts)
+    names = list(graph.results)
+    wrong = difference(name, sample, inputs, names, actual, expected, None, values)
+    wide = in_wider_type(sample, inputs) if wrong else None
+    return difference(name, sample, inputs, names, actual, expected, flat(*wide), values) if wide else wrong
 
 
 def _tensor(value: Any) -> torch.Tensor:

@@ -61,8 +61,12 @@ def _train(h, x, weight, bias, running_mean, running_var, momentum, eps):
             h.emit("Add", h.emit("Mul", old, 1 - momentum), h.emit("Mul", h.cast(new, old.type.dtype), momentum))
             for old, new in ((running_mean, mean), (running_var, unbiased))
         ]
-    kept = [h.cast(s, t.dtype) for s, t in zip((mean, rstd), h.results[1:], strict=False)]
-    return (h.cast(y, x.type.dtype), *kept, *moved)
+    return (h.cast(y, x.type.dtype), mean, rstd, *moved)
+
+
+def _as_results(h, parts):
+    """Statistics are computed in float32 for halves; torch keeps some of them there, others not."""
+    return [None if p is None else h.cast(p, t.dtype) for p, t in zip(parts, h.results)]
 
 
 @op("aten::batch_norm")
@@ -83,19 +87,19 @@ def batch_norm_eval(h, input, weight, bias, running_mean, running_var, momentum,
 def batch_norm_train(h, input, weight, bias, running_mean, running_var, training, momentum, eps):
     if not training:
         y = _batch_norm(h, input, weight, bias, running_mean, running_var, eps)
-        return y, None, None, running_mean, running_var
-    return _train(h, input, weight, bias, running_mean, running_var, momentum, eps)
+        return _as_results(h, [y, None, None, running_mean, running_var])
+    return _as_results(h, _train(h, input, weight, bias, running_mean, running_var, momentum, eps))
 
 
 @op("aten::_batch_norm_with_update_functional")
 def batch_norm_update(h, input, weight, bias, running_mean, running_var, momentum, eps):
     y, mean, rstd, *moved = _train(h, input, weight, bias, running_mean, running_var, momentum, eps)
-    return y, mean, rstd, h.full(h.results[3].shape, 0, h.results[3].dtype), *moved
+    return _as_results(h, [y, mean, rstd, h.full(h.results[3].shape, 0, h.results[3].dtype), *moved])
 
 
 @op("aten::_native_batch_norm_legit.no_stats")
 def batch_norm_no_stats(h, input, weight, bias, training, momentum, eps):
-    return _train(h, input, weight, bias, None, None, momentum, eps)[:3]
+    return _as_results(h, _train(h, input, weight, bias, None, None, momentum, eps)[:3])
 
 
 @op("aten::instance_norm")

@@ -280,35 +280,3 @@ def cummax(h, self, dim, keeps="GreaterOrEqual"):
 @op("aten::cummin")
 def cummin(h, self, dim):
     return cummax(h, self, dim, "LessOrEqual")
-
-
-@op("aten::histc")
-def histc(h, self, bins=100, min=0, max=0):
-    x = h.reshape(self, [count(self, range(self.type.rank))])
-    low, high = (
-        (h.const(min, x), h.const(max, x)) if min != max else (h.reduce("ReduceMin", x), h.reduce("ReduceMax", x))
-    )
-    if min == max:
-        same = h.cast(h.emit("Equal", low, high), x.type.dtype)
-        low, high = h.emit("Sub", low, same), h.emit("Add", high, same)
-    span = h.emit("Sub", high, low)
-    where = h.emit("Floor", h.emit("Div", h.emit("Mul", h.emit("Sub", x, low), float(bins)), span))
-    where = h.emit("Where", h.emit("Equal", x, high), h.const(bins - 1, x), where)  # the last bin is closed
-    return tally(h, where, h.const(list(range(bins)), x), h.out)
-
-
-def tally(h, x, places, out):
-    """How often each place occurs in a vector."""
-    hits = h.cast(h.emit("Equal", h.unsqueeze(x, [1]), places), out.dtype)
-    return h.reduce("ReduceSum", hits, [0])
-
-
-@op("aten::bincount")
-def bincount(h, self, weights=None, minlength=0):
-    floor = h.const([minlength - 1], self)
-    top = h.emit("Add", h.reduce("ReduceMax", h.concat([self, floor], 0)), 1)
-    places = h.emit("Range", h.const(0, self), top, h.const(1, self), shape=h.out.shape)
-    if weights is None:
-        return tally(h, self, places, h.out)
-    hits = h.cast(h.emit("Equal", h.unsqueeze(self, [1]), places), h.out.dtype)
-    return h.reduce("ReduceSum", h.emit("Mul", hits, h.unsqueeze(h.cast(weights, h.out.dtype), [1])), [0])

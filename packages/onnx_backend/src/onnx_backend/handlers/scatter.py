@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from ir import geometry
-from ir.dims import Expr, maximum
+from ir.dims import Expr, maximum, product
 from ir.types import DType
 from onnx_backend.handlers.elementwise import LARGEST
 from onnx_backend.handlers.index import flat, is_mask, places, stacked
+from onnx_backend.handlers.shape import strided_places
 from onnx_backend.registry import register as op
 
 REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
@@ -252,3 +253,9 @@ def embedding_renorm(h, self, indices, max_norm, norm_type=2.0):
     cut = h.emit("And", h.unsqueeze(h.cast(named, DType.bool), [1]), h.emit("Greater", norm, max_norm))
     scale = h.emit("Div", h.const(max_norm, norm), h.emit("Add", norm, 1e-7))
     return h.emit("Where", cut, h.emit("Mul", self, scale), self)
+
+
+@op("aten::as_strided_scatter")
+def as_strided_scatter(h, self, src, size, stride, storage_offset=None):
+    at = h.reshape(strided_places(h, size, stride, storage_offset), [product(size)])
+    return h.reshape(h.emit("ScatterElements", flat(h, self), at, flat(h, src), axis=0), self.type.shape)

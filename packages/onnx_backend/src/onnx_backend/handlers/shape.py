@@ -89,16 +89,22 @@ def diagonal(h, self, offset=0, dim1=0, dim2=1):
     return h.emit("Gather", flat, h.steps(h.out.shape[-1], width + 1, first), axis=len(outer))
 
 
-@op("aten::as_strided")
-def as_strided(h, self, size, stride, storage_offset=None):
+def strided_places(h, size, stride, storage_offset):
+    """Where each element lies in the memory of an input or a weight, which is dense; only theirs is known."""
     given = h.node.args["self"]
     if given not in h.graph.inputs and given not in h.graph.weights:
-        h.refuse("the layout in memory of a result is torch's own affair")
+        h.refuse("the layout in memory of a result is torch's own affair; index or reshape instead")
     total = h.tensor(storage_offset or 0, DType.int64)
     for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
         column = h.reshape(h.steps(n, step), [-1 if i == axis else 1 for i in range(len(size))])
         total = column if total.type.rank == 0 and total.array == 0 else h.emit("Add", total, column)
-    return h.emit("Gather", h.reshape(self, [product(self.type.shape)]), total, axis=0)
+    return total
+
+
+@op("aten::as_strided", "aten::as_strided_copy")
+def as_strided(h, self, size, stride, storage_offset=None):
+    flat = h.reshape(self, [product(self.type.shape)])
+    return h.emit("Gather", flat, strided_places(h, size, stride, storage_offset), axis=0)
 
 
 # -- repetition --------------------------------------------------------------------------------------------------------
