@@ -24,14 +24,19 @@ def reflected(h, a, factor, x, last_first):
     return h.loop(count, [x], step)[0]
 
 
-@op("aten::linalg_householder_product", "aten::orgqr")
-def linalg_householder_product(h, input, tau=None, input2=None):
+@op("aten::linalg_householder_product")
+def linalg_householder_product(h, input, tau):
     """The first columns of the product of all reflections."""
-    a, factor = h.cast(input, F64), h.cast(input2 if tau is None else tau, F64)
+    a, factor = h.cast(input, F64), h.cast(tau, F64)
     rows, columns = a.type.shape[-2:]
     row, column = counted(h, columns)[0], counted(h, rows)[1]
     start = h.expand(h.cast(h.emit("Equal", row, column), F64), a.type.shape)
     return h.cast(reflected(h, a, factor, start, last_first=True), h.out.dtype)
+
+
+@op("aten::orgqr")
+def orgqr(h, self, input2):
+    return linalg_householder_product(h, self, input2)
 
 
 @op("aten::ormqr")
