@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ir.dims import Expr
+from ir.types import DType
 from onnx_backend.registry import register as op
 
 
@@ -67,7 +68,11 @@ def baddbmm(h, self, batch1, batch2, beta=1, alpha=1):
 
 @op("aten::addbmm")
 def addbmm(h, self, batch1, batch2, beta=1, alpha=1):
-    return combined(h, self, h.reduce("ReduceSum", product(h, batch1, batch2), [0]), beta, alpha)
+    """Halves in float32, as torch sums them: each term rounded would lose what cancels."""
+    dtype = h.out.dtype
+    work = DType.float32 if dtype.is_float and dtype.bits < 32 else dtype
+    self, batch1, batch2 = (h.cast(t, work) for t in (self, batch1, batch2))
+    return h.cast(combined(h, self, h.reduce("ReduceSum", product(h, batch1, batch2), [0]), beta, alpha), dtype)
 
 
 @op("aten::addr")
