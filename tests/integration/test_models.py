@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.zoo import FIRST
-from tests.zoo.sweep import TARGETS, check
+from tests.zoo.measure import TARGETS, check
 
 
 @pytest.mark.parametrize("target", TARGETS)

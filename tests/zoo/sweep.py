@@ -1,108 +1,73 @@
-"""Every model on every target against torch, as a table: `python -m tests.zoo.sweep [--first] [--small] [names...]`.
+"""Every model on every target against torch, and its ONNX file beside torch.onnx's: `python -m tests.zoo.sweep`.
 
-Without names all models run; the table goes to docs/models.md unless --print is given. A model is captured once; its
-artifact runs in its real runtime at the traced sizes and at two others.
+Options: [--first] [--small] [--print] [--resume] [--peer] [--target t] [names...]. Each model runs in a process of its
+own, so its memory is given back and a crash costs one row. What was measured lies in build/zoo/ as JSON; --resume keeps
+it and measures only what is missing. Without --print the table goes to docs/models.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import platform
+import json
+import subprocess
 import sys
-import tempfile
-import time
-import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
+from . import FIRST, NAMES
+from .measure import TARGETS
+from .page import failures, page
 
-import ir
-from tests.zoo import FIRST, NAMES, Model, get
-
-TARGETS = {"onnx": ".onnx", "nnef": ".nnef.tar", "eager": ".pt2"}
-DOCS = Path(__file__).parents[2] / "docs" / "models.md"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "models.md"
+SECONDS = 900  # for one model
 
 
-def row(model: Model, target: str, graph: ir.Graph, folder: Path) -> list[str]:
-    """One line of the table: name, target, ops, seconds, error or what went wrong."""
-    start = time.perf_counter()
+def measure(name: str, file: Path, targets: list[str], peer: bool, small: bool) -> dict[str, Any]:
+    """One model in a child process; a child that dies leaves a failure on the targets it did not come to."""
+    flags = ["--peer"] * peer + ["--small"] * small
+    command = [sys.executable, "-m", "tests.zoo.measure", name, str(file), *flags, "--targets", *targets]
     try:
-        program = ir.export(graph, target=target, path=folder / f"{model.name}{TARGETS[target]}")
-        seconds = time.perf_counter() - start
-        worst = 0.0
-        for sizes in (model.sizes, *model.other_sizes):
-            report = program.verify(*model.inputs(sizes))
-            worst = max(worst, *(r.error / max(r.scale, 1e-3) for r in report.rows))
-        if hasattr(program.runner, "close"):
-            program.runner.close()
-        return [model.name, target, str(len(graph.nodes)), f"{seconds:.2f}", f"{worst:.1e}"]
-    except ir.ExportError as error:
-        reason = str(error).strip().replace("|", "/").splitlines()
-        return [model.name, target, str(len(graph.nodes)), "", f"{type(error).__name__}: {' '.join(reason)[:300]}"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+        code, last = done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
+    except subprocess.TimeoutExpired:
+        code, last = -1, f"not done after {SECONDS} s"
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    if code:
+        for target in targets:
+            found.setdefault(target, {"failure": f"died: {last[:300]}"})
+    return found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--first", action="store_true")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--print", action="store_true")
-    parser.add_argument("--target", action="append")
+    parser.add_argument("--first", action="store_true", help="the core group only")
+    parser.add_argument("--small", action="store_true", help="the small variants")
+    parser.add_argument("--print", action="store_true", help="leave docs/models.md alone")
+    parser.add_argument("--resume", action="store_true", help="keep what build/zoo/ has")
+    parser.add_argument("--peer", action="store_true", help="torch.onnx beside ours: seconds, nodes, latency")
+    parser.add_argument("--target", action="append", choices=TARGETS)
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    rows: list[list[str]] = []
+    folder = ROOT / "build" / "zoo" / ("small" if options.small else "full")
+    folder.mkdir(parents=True, exist_ok=True)
+    rows: dict[str, dict[str, Any]] = {}
     for name in options.names or (FIRST if options.first else NAMES):
-        model = get(name, small=options.small)
-        args, kwargs = model.inputs(model.sizes)
-        start = time.perf_counter()
-        graph = ir.capture(model.build(), args, kwargs, dynamic_shapes=model.dynamic_shapes)
-        captured = time.perf_counter() - start
-        with tempfile.TemporaryDirectory() as folder:
-            for target in options.target or TARGETS:
-                rows.append(row(model, target, graph, Path(folder)))
-                print(f"{captured:6.2f} s  " + "  ".join(rows[-1]), flush=True)
+        file = folder / f"{name}.json"
+        if not options.resume:
+            file.unlink(missing_ok=True)
+        rows[name] = json.loads(file.read_text()) if file.exists() else {}
+        targets = [target for target in options.target or TARGETS if target not in rows[name]]
+        peer = options.peer and "peer" not in rows[name]
+        if targets or peer:
+            rows[name] = measure(name, file, targets, peer, options.small)
+        print(name, json.dumps(rows[name]), flush=True)
     if not options.print:
         DOCS.parent.mkdir(exist_ok=True)
-        DOCS.write_text(page(rows, options.small))
-    return int(any("Error" in r[-1] for r in rows))
-
-
-def page(rows: list[list[str]], small: bool) -> str:
-    """The table as Markdown, with what it was measured on."""
-    head = [
-        "model",
-        "target",
-        "ops in the graph",
-        "export s (from the captured graph, written)",
-        "largest error / scale",
-    ]
-    size = "small variants" if small else "full sizes"
-    lines = [
-        "# Models",
-        "",
-        f"Random weights, {size}, each artifact run in its own runtime at the traced sizes and at two others and",
-        f"compared with torch {torch.__version__} ({platform.machine()}, {torch.get_num_threads()} threads).",
-        "Written by `nox -s models`.",
-        "",
-        f"| {' | '.join(head)} |",
-        f"|{'---|' * len(head)}",
-    ]
-    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in rows), ""])
-
-
-def check(name: str, target: Any, folder: Path, *, small: bool = True) -> None:
-    """One model on one target, for tests.
-
-    Raises:
-        ir.ExportError: the export is refused or a number differs.
-    """
-    model = get(name, small=small)
-    args, kwargs = model.inputs(model.sizes)
-    graph = ir.check(ir.capture(model.build(), args, kwargs, dynamic_shapes=model.dynamic_shapes))
-    program = ir.export(graph, target=target, path=folder / f"{name}{TARGETS[target]}", verify=True)
-    for sizes in model.other_sizes:
-        program.verify(*model.inputs(sizes))
+        DOCS.write_text(page(rows, small=options.small))
+    missing = failures(rows)
+    print("\n".join(f"{name} on {target}: {reason}" for name, target, reason in missing) or "no failures")
+    return int(bool(missing))
 
 
 if __name__ == "__main__":

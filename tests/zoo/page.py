@@ -1,0 +1,104 @@
+"""docs/models.md, from what the sweep measured."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from .measure import TARGETS
+
+Rows = Mapping[str, Mapping[str, Any]]
+
+HEAD = """# Models
+
+Random weights, {size}. Each artifact is run in its own runtime at the traced sizes and at two others and compared with
+torch {torch} ({machine}, {threads} threads); batch, and for sequences length, are dynamic. Written by `nox -s models`.
+
+## On every target
+
+Seconds from the captured graph to the written file; the largest error over the largest magnitude of that result.
+
+"""
+
+PEER = """
+## ONNX beside torch.onnx
+
+From the same ExportedProgram in the same process: ours / `torch.onnx.export(program, dynamo=True)`. "Export" stays in
+memory on both sides, "save" is export and file. Seconds are processor time, minima; latency is onnxruntime on one
+thread, ours over theirs, both sessions alive and run in turns.
+
+"""
+
+
+def failures(rows: Rows) -> list[tuple[str, str, str]]:
+    """Model, target and reason of whatever did not come out equal to torch."""
+    return [
+        (name, target, found[target]["failure"])
+        for name, found in rows.items()
+        for target in TARGETS
+        if "failure" in found.get(target, {})
+    ]
+
+
+def page(rows: Rows, *, small: bool) -> str:
+    """The page as Markdown."""
+    head = HEAD.format(
+        size="small variants" if small else "full sizes",
+        torch=torch.__version__,
+        machine=platform.machine(),
+        threads=torch.get_num_threads(),
+    )
+    targets = ["model", "ops", *(f"{target} s | error" for target in TARGETS)]
+    text = head + _table(targets, (_targets(name, found) for name, found in rows.items()))
+    reasons = [f"- {name} on {target}: {reason}" for name, target, reason in failures(rows)]
+    text += "\n".join(["\nWhat did not come out:\n", *reasons, ""]) if reasons else ""
+    measured = {name: found["peer"] for name, found in rows.items() if "peer" in found}
+    return text + (_peer(measured) if measured else "")
+
+
+def _targets(name: str, found: Mapping[str, Any]) -> list[str]:
+    cells = [name, str(found.get("ops", ""))]
+    for target in TARGETS:
+        result = found.get(target, {})
+        cells.append(f"{result['seconds']:.2f} | {result['error']:.1e}" if "error" in result else " | **no**")
+    return cells
+
+
+def _peer(measured: Rows) -> str:
+    head = ["model", "nodes", "MB", "export s", "ratio", "save s", "ratio", "latency"]
+    body = [_peer_cells(name, found) for name, found in measured.items()]
+    both = [found for found in measured.values() if len(found["export"]) == 2]
+    ran = [found["latency"] for found in both if "latency" in found]
+    ratios = {key: [found[key][1] / found[key][0] for found in both] for key in ("export", "save")}
+    export, save = (f"**{_mean(r):.1f}**, least {min(r):.1f}" if r else "" for r in ratios.values())
+    latency = f"**{_mean(ran):.3f}**, most {max(ran):.3f}" if ran else ""
+    body.append(["geometric mean", "", "", "", export, "", save, latency])
+    reasons = [f"- {name}: {found['peer_error']}" for name, found in measured.items() if "peer_error" in found]
+    return PEER + _table(head, body) + "\n".join(["\nWhat torch.onnx does not do:\n", *reasons, ""] if reasons else [])
+
+
+def _peer_cells(name: str, found: Mapping[str, Any]) -> list[str]:
+    def pair(key: str, form: str, scale: float = 1.0) -> str:
+        return " / ".join(format(value * scale, form) for value in found[key])
+
+    def ratio(key: str) -> str:
+        return f"{found[key][1] / found[key][0]:.1f}" if len(found[key]) == 2 else ""
+
+    latency = f"{found['latency']:.3f}" if "latency" in found else ""
+    seconds = (pair("export", ".3f"), ratio("export"), pair("save", ".3f"), ratio("save"))
+    return [name, pair("nodes", "d", 1), pair("bytes", ".1f", 1e-6), *seconds, latency]
+
+
+def _mean(values: Iterable[float]) -> float:
+    logs = [math.log(v) for v in values]
+    return math.exp(sum(logs) / len(logs))
+
+
+def _table(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
+    titles = " | ".join(head)
+    lines = [f"| {titles} |", f"|{'---|' * (titles.count('|') + 1)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in body), ""])
