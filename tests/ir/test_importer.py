@@ -187,6 +187,16 @@ def test_in_place_ops_on_fresh_tensors_are_renamed():
     assert ops(graph) == ["aten::add", "aten::relu", "aten::mul"] and not graph.updates
 
 
+def test_no_torch_model_needs_a_retrace_for_its_dropout(monkeypatch):
+    """dropout_(self) and dropout(input) name their tensor differently; a retrace takes seconds on a real model."""
+    retraced = []
+    monkeypatch.setattr("ir.importer.capture._functionalised", lambda program: retraced.append(program) or program)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5, inplace=True), nn.ReLU(inplace=True))
+    assert ops(capture(model.eval(), torch.ones(2, 3))) == ["aten::linear", "aten::relu"]
+    assert ops(capture(model.train(), torch.ones(2, 3))) == ["aten::linear", "aten::dropout", "aten::relu"]
+    assert not retraced
+
+
 def test_a_write_is_seen_through_every_alias():
     def fn(x):
         base = x + 0.0

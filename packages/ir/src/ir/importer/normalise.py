@@ -140,18 +140,18 @@ class Importer:
             return self._scalar(node, schema, fake)
         used = schema.functional or schema
         bound = schema.bind(node.args, node.kwargs)
-        args = {name: self._arg(a) for name, a in bound.items()}
+        args = {name: self._arg(a) for name, a in zip(used.names, bound.values(), strict=True)}
         if schema.op == "export::access_subclass_inner_tensor":
             return self._inner_tensor(node, args["src_subclass_tensor"], args["attr"])
-        for name in schema.floats & args.keys():
+        for name in used.floats & args.keys():
             if type(args[name]) is int:
                 args[name] = float(args[name])
         alone = not any(isinstance(a, Value) for a in leaves(args.values()))
-        for name in schema.tensors & args.keys() if alone else ():
+        for name in used.tensors & args.keys() if alone else ():
             if isinstance(args[name], bool | int | float):  # a retrace calls ops on numbers that torch would wrap
                 args[name] = self.scalar_tensor(args[name], f"{node.name}_{name}")
-        if schema.op in IDENTITIES or schema.op in _DROPOUTS:
-            same = self._identity(node, schema, args, fake)
+        if used.op in IDENTITIES or used.op in _DROPOUTS:
+            same = self._identity(node, used, args, fake)
             if same is not None:
                 return same
         if schema.op in TRAINING_FLAG and updates_statistics(schema, node):

@@ -113,7 +113,10 @@ def _returns(schema: Any) -> str:
 
 
 def _functional(target: Any) -> OpSchema | None:
-    """The schema of the twin without a trailing underscore, where it takes the same arguments."""
+    """The schema of the twin without a trailing underscore, where it takes the same arguments.
+
+    The first, which torch.export always gives by position, may have another name: dropout_(self) and dropout(input).
+    """
     namespace, name = target._schema.name.split("::")
     if not name.endswith("_") or name.endswith("__"):
         return None
@@ -122,7 +125,9 @@ def _functional(target: Any) -> OpSchema | None:
     if twin is None:
         return None
     schema = op_schema(twin)
-    return schema if schema.names == tuple(a.name for a in target._schema.arguments) and not schema.writes else None
+    names = tuple(a.name for a in target._schema.arguments)
+    same = len(schema.names) == len(names) and schema.names[1:] == names[1:]
+    return schema if same and not schema.writes else None
 
 
 def packet_of(op: str) -> Any:
