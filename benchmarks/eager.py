@@ -1,7 +1,8 @@
-"""Run time of the eager target against `ExportedProgram.module()`: `python -m benchmarks.eager [names...] [--small]`.
+"""Run time of the eager target beside torch and others: `python -m benchmarks.eager [names...] [--compile] [--write]`.
 
-One CPU thread, inference mode. The two run in turns, so that what else the machine does strikes both; a figure is the
-median of the ratios of neighbouring runs, above 1 where the eager program is faster.
+One CPU thread, inference mode. All contenders run in turns, so that what else the machine does strikes each of them; a
+ratio is the median of the ratios of neighbouring runs, above 1 where the eager program is faster. Loading is measured
+from a .pt2 file, against torch.export.load of the same file.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
+import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +26,15 @@ from torch.utils import _pytree as pytree
 import ir
 from eager_backend import Eager
 from tests import zoo
+
+# those of the issue on NNEF, by their names in the zoo
+MODELS = (
+    "resnet50", "mobilenet_v3_small", "efficientnet_b0", "vit_b_16", "swin_t", "convnext_tiny", "densenet121",
+    "squeezenet1_1", "shufflenet_v2_x1_0", "deeplabv3_mobilenet_v3_large", "bert", "distilbert", "gpt2", "llama",
+    "t5_encoder", "whisper_encoder", "clip_vision", "wav2vec2", "mobilevit_s", "maxvit_nano_rw_256", "lstm",
+)  # fmt: skip
+PAGE = Path(__file__).parent / "eager.md"
+THEIRS, COMPILED, ORT = "ep.module()", "torch.compile", "onnxruntime"
 
 
 class Chain(nn.Module):
@@ -41,105 +54,223 @@ class Chain(nn.Module):
         return x
 
 
-def subjects(names: list[str], small: bool) -> Iterator[tuple[str, nn.Module, tuple[Any, ...], dict[str, Any], Any]]:
-    """Name, model, arguments and dynamic shapes of each subject."""
-    for name in names:
-        if name == "chain":
-            yield name, Chain().eval(), (torch.randn(16, 16), torch.randn(16, 16)), {}, None
-        else:
-            model = zoo.get(name, small=small)
-            yield name, model.build(), *model.inputs(model.sizes), model.dynamic_shapes
+Call = Callable[[], Any]
 
 
-def compare(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float) -> tuple[float, float, float]:
-    """Median seconds of each, and the median of their ratios."""
-    for _ in range(3):
-        ours()
-        theirs()
-    mine: list[float] = []
-    other: list[float] = []
-    end = time.perf_counter() + seconds
-    start = time.perf_counter()
-    ours()
-    repeats = max(1, round(0.002 / (time.perf_counter() - start)))  # of short programs several calls a turn
-    while time.perf_counter() < end or len(mine) < 7:
-        for fn, times in ((ours, mine), (theirs, other)) if len(mine) % 2 else ((theirs, other), (ours, mine)):
-            start = time.perf_counter()
-            for _ in range(repeats):
-                fn()
-            times.append((time.perf_counter() - start) / repeats)
-    return (
-        statistics.median(mine),
-        statistics.median(other),
-        statistics.median(b / a for a, b in zip(mine, other, strict=True)),
-    )
+@dataclass(frozen=True)
+class Subject:
+    """What one row is about."""
+
+    name: str
+    graph: ir.Graph
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def program(self) -> torch.export.ExportedProgram:
+        found: torch.export.ExportedProgram = self.graph.context.program  # type: ignore[union-attr]
+        return found
 
 
 @dataclass(frozen=True)
 class Row:
-    """One subject: milliseconds of both, the ratio, seconds to lower the graph, the largest difference."""
+    """One subject: milliseconds a call and seconds to make by contender, ours "" among them; ratios to ours."""
 
     name: str
-    ours: float
-    theirs: float
-    ratio: float
-    lower: float
+    milliseconds: Mapping[str, float]
+    ratios: Mapping[str, float]
+    seconds: Mapping[str, float]
     error: float
 
 
-def rows(names: list[str], *, small: bool = False, optimize: bool = True, seconds: float = 4.0) -> Iterator[Row]:
+# -- contenders --------------------------------------------------------------------------------------------------------
+
+
+def subject(name: str, small: bool) -> Subject:
+    """A model captured with dynamic dimensions, as it would be served."""
+    if name == "chain":
+        args = torch.randn(16, 16), torch.randn(16, 16)
+        return Subject(name, ir.capture(Chain().eval(), args), args, {})
+    model = zoo.get(name, small=small)
+    args, kwargs = model.inputs(model.sizes)
+    return Subject(name, ir.capture(model.build(), args, kwargs, dynamic_shapes=model.dynamic_shapes), args, kwargs)
+
+
+def compiled(s: Subject) -> Call:
+    """torch.compile with weights frozen, for the very sizes that are measured; the first call compiles."""
+    import torch._inductor.config as inductor
+
+    inductor.freezing, inductor.force_disable_caches = True, True
+    torch._dynamo.reset()
+    fn = torch.compile(s.program.module(check_guards=False), dynamic=False)
+    with torch.no_grad():  # freezing asks for it
+        fn(*s.args, **s.kwargs)
+
+    def call() -> Any:
+        with torch.no_grad():
+            return fn(*s.args, **s.kwargs)
+
+    return call
+
+
+def onnxruntime(s: Subject) -> Call:
+    """The onnx backend's file in a session of one thread."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        ir.export(s.graph, target="onnx", path=path)
+        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    structure: Any = s.graph.structure
+    known = {i.name for i in session.get_inputs()}
+    inputs = zip(structure.input_names, structure.flatten(s.args, s.kwargs), strict=True)
+    feeds = {n: t.numpy() for n, t in inputs if n in known}
+    return lambda: session.run(None, feeds)
+
+
+def timed(make: Callable[[], Any]) -> tuple[Any, float]:
+    """The result and the seconds that it took."""
+    start = time.perf_counter()
+    result = make()
+    return result, time.perf_counter() - start
+
+
+def loading(s: Subject, target: Eager, repeats: int = 2) -> tuple[Any, float, float]:
+    """Our program out of a .pt2 file, its seconds and those of torch.export.load, the least of a few turns each."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.pt2"
+        torch.export.save(s.program, path)
+        ours, theirs = [], []
+        for _ in range(repeats):
+            theirs.append(timed(lambda: torch.export.load(path))[1])
+            program, took = timed(lambda: ir.export(path, target=target))
+            ours.append(took)
+    return program, min(ours), min(theirs)
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def compare(calls: Mapping[str, Call], seconds: float) -> tuple[dict[str, float], dict[str, float]]:
+    """Median seconds of each, and the medians of their ratios to the first."""
+    first = next(iter(calls))
+    for call in calls.values():
+        for _ in range(3):
+            call()
+    # of short programs several calls a turn
+    repeats = {n: max(1, round(0.002 / timed(call)[1])) for n, call in calls.items()}
+    times: dict[str, list[float]] = {n: [] for n in calls}
+    end = time.perf_counter() + seconds * len(calls) / 2
+    while time.perf_counter() < end or len(times[first]) < 7:
+        order = list(calls) if len(times[first]) % 2 else list(reversed(calls))
+        for name in order:
+            call, count = calls[name], repeats[name]
+            start = time.perf_counter()
+            for _ in range(count):
+                call()
+            times[name].append((time.perf_counter() - start) / count)
+    ratios = {
+        n: statistics.median(t / o for t, o in zip(times[n], times[first], strict=True)) for n in calls if n != first
+    }
+    return {n: statistics.median(t) for n, t in times.items()}, ratios
+
+
+def rows(
+    names: list[str], target: Eager, *, small: bool = False, beside: tuple[str, ...] = (), seconds: float = 4.0
+) -> Iterator[Row]:
     """Measure subjects one by one, on one thread."""
     torch.set_num_threads(1)
-    for name, model, args, kwargs, shapes in subjects(names, small):
-        graph = ir.capture(model, args, kwargs, dynamic_shapes=shapes)
-        module = graph.context.program.module(check_guards=False)
-        start = time.perf_counter()
-        program = ir.export(graph, target=Eager(optimize=optimize))
-        took = time.perf_counter() - start
+    makers = {COMPILED: compiled, ORT: onnxruntime}
+    for name in names:
+        s = subject(name, small)
+        program, load, torchs = loading(s, target)
+        module = s.program.module(check_guards=False)
+        took = {"": load, THEIRS: torchs}
+        calls: dict[str, Call] = {
+            "": lambda p=program, s=s: p(*s.args, **s.kwargs),  # type: ignore[misc]
+            THEIRS: lambda m=module, s=s: m(*s.args, **s.kwargs),  # type: ignore[misc]
+        }
+        for other in beside:
+            try:
+                calls[other], took[other] = timed(lambda o=other, s=s: makers[o](s))  # type: ignore[misc]
+            except Exception as error:
+                print(f"{name}: {other} does not take it: {str(error).splitlines()[0]}")
         with torch.inference_mode():
-            expected, actual = (pytree.tree_leaves(f(*args, **kwargs)) for f in (module, program))
-            error = max(float((a - e).abs().max()) for a, e in zip(actual, expected, strict=True) if _is_float(e))
-            mine, theirs, ratio = compare(
-                lambda p=program, a=args, k=kwargs: p(*a, **k),
-                lambda m=module, a=args, k=kwargs: m(*a, **k),
-                seconds,
-            )
-        yield Row(name, mine * 1e3, theirs * 1e3, ratio, took, error)
+            expected, actual = (pytree.tree_leaves(calls[n]()) for n in (THEIRS, ""))
+            error_ = max(_error(a, e) for a, e in zip(actual, expected, strict=True))
+            medians, ratios = compare(calls, seconds)
+        yield Row(name, {n: t * 1e3 for n, t in medians.items()}, ratios, took, error_)
+
+
+def _error(actual: Any, expected: Any) -> float:
+    """The largest difference over the largest value; integers must agree."""
+    if not isinstance(expected, Tensor) or not expected.is_floating_point():
+        return 0.0 if torch.equal(torch.as_tensor(actual), torch.as_tensor(expected)) else math.inf
+    return float((actual - expected).abs().max() / expected.abs().max())
 
 
 def geometric_mean(ratios: list[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
-def table(names: list[str] | None = None, seconds: float = 4.0) -> str:
-    """The chain and the first models at full size, as Markdown."""
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def table(
+    names: list[str] | None = None, *, beside: tuple[str, ...] = (ORT,), seconds: float = 4.0, small: bool = False
+) -> str:
+    """The chain and the models at full size, as Markdown."""
     threads = torch.get_num_threads()
-    measured = list(rows(names or ["chain", *zoo.FIRST], seconds=seconds))
+    measured = []
+    for row in rows(names or ["chain", *MODELS], Eager(), small=small, beside=beside, seconds=seconds):
+        measured.append(row)
+        print(row, file=sys.stderr, flush=True)  # a long run shows how far it is
     torch.set_num_threads(threads)
-    lines = ["| subject | ours ms | ep.module() ms | ratio | largest difference |", "|---|---|---|---|---|"]
-    lines += [f"| {r.name} | {r.ours:.3f} | {r.theirs:.3f} | **{r.ratio:.2f}** | {r.error:.1g} |" for r in measured]
-    return "\n".join([*lines, f"| geometric mean | | | **{geometric_mean([r.ratio for r in measured]):.2f}** | |"])
+    others = (THEIRS, *beside)
+    head = ["subject", "ours ms", *(f"{o} ms | ratio" for o in others)]
+    head += ["load s", "torch.export.load s", *(f"{o} s to make" for o in beside), "largest difference / scale"]
+    lines = [f"| {' | '.join(head)} |", "|---" * " | ".join(head).count("|") + "|---|"]
+    for r in measured:
+        cells = [r.name, f"{r.milliseconds['']:.3f}"]
+        cells += [f"{r.milliseconds[o]:.3f} | **{r.ratios[o]:.2f}**" if o in r.ratios else "- | -" for o in others]
+        cells += [f"{r.seconds['']:.2f}", f"{r.seconds[THEIRS]:.2f}"]
+        cells += [f"{r.seconds[o]:.1f}" if o in r.seconds else "-" for o in beside]
+        lines.append(f"| {' | '.join([*cells, f'{r.error:.1g}'])} |")
+    means = [f"| **{geometric_mean([r.ratios[o] for r in measured if o in r.ratios]):.2f}**" for o in others]
+    lines.append(f"| geometric mean | | {' | '.join(means)} | " + "| " * (3 + len(beside)))
+    return "\n".join(lines)
 
 
 def main() -> None:
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="chain and names of the zoo; all by default")
+    parser.add_argument("names", nargs="*", help="chain and names of the zoo; by default those of the table")
     parser.add_argument("--small", action="store_true", help="the zoo's small variants")
-    parser.add_argument("--plain", action="store_true", help="optimize=False")
+    parser.add_argument("--compile", action="store_true", help="torch.compile with freezing beside (minutes)")
+    parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
+    parser.add_argument("--passes", help="names of passes, separated by commas; none for optimize=False")
     parser.add_argument("--seconds", type=float, default=4.0, help="of measurement a subject")
     options = parser.parse_args()
+    names = options.names or ["chain", *MODELS]
+    if options.write:
+        beside = (*((COMPILED,) if options.compile else ()), ORT)
+        text = table(names, beside=beside, seconds=options.seconds, small=options.small)
+        PAGE.write_text(f"# The eager program\n\n{__doc__.partition(chr(10) * 2)[2]}\n{text}\n")
+        print(text)
+        return
+    wanted = True if options.passes is None else [p for p in options.passes.split(",") if p]
+    beside = (COMPILED, ORT) if options.compile else ()
+    print(f"{'subject':24}{'ours ms':>10}{'module ms':>11}{'ratio':>8}{'load s':>8}{'torch s':>8}{'error':>10}")
     ratios = []
-    print(f"{'subject':24}{'ours ms':>10}{'module ms':>11}{'ratio':>8}{'lower s':>9}{'error':>10}")
-    names = options.names or ["chain", *zoo.NAMES]
-    for r in rows(names, small=options.small, optimize=not options.plain, seconds=options.seconds):
-        ratios.append(r.ratio)
-        print(f"{r.name:24}{r.ours:10.3f}{r.theirs:11.3f}{r.ratio:8.3f}{r.lower:9.2f}{r.error:10.2g}", flush=True)
+    for r in rows(names, Eager(optimize=wanted), small=options.small, beside=beside, seconds=options.seconds):
+        ms, ratio = r.milliseconds, r.ratios[THEIRS]
+        ratios.append(ratio)
+        load, others = r.seconds, "  ".join(f"{o} {r.ratios[o]:.2f}" for o in beside if o in r.ratios)
+        print(f"{r.name:24}{ms['']:10.3f}{ms[THEIRS]:11.3f}{ratio:8.3f}{load['']:8.2f}{load[THEIRS]:8.2f}"
+              f"{r.error:10.2g}  {others}", flush=True)  # fmt: skip
     print(f"{'geometric mean':24}{'':21}{geometric_mean(ratios):8.3f}")
-
-
-def _is_float(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.is_floating_point()
 
 
 if __name__ == "__main__":
