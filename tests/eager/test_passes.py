@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -314,8 +316,8 @@ def test_linear_layers_in_every_form() -> None:
     program = compiled(model, x, shapes=({0: "batch", 1: "time"},))
     assert len([t for t in lines(program).split("\n") if "onednn_linear" in t]) == 4
     assert lines(program).count("onednn_linear_add(") == 2
-    for batch, time in ((4, 32), (1, 1), (3, 50), (0, 5)):
-        assert_close(program, model, torch.randn(batch, time, 128))
+    for batch, length in ((4, 32), (1, 1), (3, 50), (0, 5)):
+        assert_close(program, model, torch.randn(batch, length, 128))
 
 
 @onednn
@@ -336,3 +338,62 @@ def test_without_onednn_nothing_is_packed() -> None:
         assert_close(program, model, IMAGE)
     finally:
         torch.backends.mkldnn.enabled = True
+
+
+# -- chosen by measurement ---------------------------------------------------------------------------------------------
+
+
+def test_autotune_keeps_what_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(h: Any, block: Any) -> None:
+        step = next(s for s in block.steps if s.fn in (Tensor.tanh, Tensor.tanh_))
+        late = replace(step, fn=_dawdle, outputs=(h.local("late", step.output.type),))
+        block.steps.insert(block.steps.index(step), late)
+
+    monkeypatch.setitem(PASSES, "slow", slow)  # type: ignore[misc]
+    model = Everything().eval()
+    program = ir.export(model, (IMAGE,), target=Eager(autotune=True))
+    assert "_dawdle" in lines(compiled(model, IMAGE)) and "_dawdle" not in lines(program)
+    assert_close(program, model, IMAGE)
+
+
+def _dawdle(x: Tensor) -> Tensor:
+    time.sleep(0.003)
+    return x
+
+
+def test_autotune_leaves_state_alone() -> None:
+    x = torch.randn(4, 6)
+    model = Masked()
+    before = torch.get_rng_state()
+    program = ir.export(model, (x,), target=Eager(autotune=True))
+    assert torch.equal(torch.get_rng_state(), before)
+    for _ in range(2):
+        assert_same(program(x), model(x))
+
+
+def test_autotune_needs_inputs() -> None:
+    exported = torch.export.export(nn.Linear(2, 2), (torch.randn(1, 2),))
+    exported.example_inputs = None
+    with pytest.raises(ir.ExportError, match="no example inputs"):
+        ir.export(exported, target=Eager(autotune=True))
+
+
+# -- element types, devices --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_other_element_types(dtype: torch.dtype) -> None:
+    model, x = Everything().eval(), IMAGE.clamp(-1, 1)
+    program = ir.export(model, (x,), target=Eager(dtype=dtype))
+    result = program(x)
+    assert result.dtype is dtype and all(
+        t.dtype is dtype for t in program.artifact.weights.values() if t.is_floating_point()
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(result.float(), model(x), rtol=0.05, atol=0.05)
+
+
+def test_capture_wants_a_gpu() -> None:
+    program = compiled(nn.Linear(2, 2), torch.randn(1, 2)).artifact
+    with pytest.raises(ir.ExportError, match="this one is on cpu"):
+        program.capture(torch.randn(1, 2))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from eager_backend import boundary
+from eager_backend.autotune import example
 from eager_backend.bind import arguments_of, flat, returns_tensors
 from eager_backend.constants import Constants
 from eager_backend.passes import PASSES
@@ -18,7 +19,6 @@ from eager_backend.program import Program
 from eager_backend.source import Source
 from eager_backend.steps import Block, Formula, Function, Names, Number, Slot, Step, map_leaves
 from ir.dims import Dim, Expr, evaluate
-from ir.errors import ExportError
 from ir.graph import Body, Graph, Value, Weight
 from ir.helper import OpHelper
 from ir.importer.schema import TORCH_DTYPES
@@ -189,10 +189,8 @@ class EagerHelper(OpHelper[Slot]):
     @cached_property
     def _hints(self) -> dict[str, int]:
         """The symbols' values in the example inputs; none for a program saved without them."""
-        try:
-            args, kwargs = self.graph.context.example()  # type: ignore[union-attr]
-            tensors = self.graph.structure.flatten(args, kwargs)  # type: ignore[union-attr]
-        except (AttributeError, ExportError):
+        tensors = example(self.graph)
+        if tensors is None:
             return {}
         by_input = dict(zip(self.graph.inputs, tensors, strict=True))
         sources = {n: s for n, s in self.graph.sources.items() if s.value in by_input and s.axis is not None}
@@ -225,11 +223,13 @@ class EagerHelper(OpHelper[Slot]):
         return bound
 
     def finish(self, results: dict[str, Slot]) -> Program:
+        if self.target.autotune:
+            return self.target.tuned(self.graph, self.driver.registry)
         self.block.results = boundary.results(self, results)
         entry = self._compile(self.block)
         run = self.source.compile(entry)
         self.constants.keep(self.source.used)
-        return Program(self.graph, run, self.source.text, self.constants)
+        return Program(self.graph, run, self.source.text, self.constants, self.target.device)
 
     def _compile(self, block: Block) -> str:
         for name in self.target.chosen:

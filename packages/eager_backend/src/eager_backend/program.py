@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from eager_backend.constants import Constants
+from eager_backend.cuda_graphs import CapturedProgram
 from ir.graph import Graph
 
 _inference = torch.is_inference_mode_enabled
@@ -22,11 +23,14 @@ class Program:
     A call keeps all of its state in locals, so that any number of threads may share one program.
     """
 
-    def __init__(self, graph: Graph, run: Callable[..., Any], source: str, constants: Constants) -> None:
+    def __init__(
+        self, graph: Graph, run: Callable[..., Any], source: str, constants: Constants, device: torch.device
+    ) -> None:
         self.graph = graph
         self.run = run  # the bare function: no guard around it, for callers that are in inference mode anyway
         self.source = source
         self.constants = constants
+        self.device = device
 
     @property
     def weights(self) -> Mapping[str, torch.Tensor]:
@@ -45,6 +49,16 @@ class Program:
                 return self.run(*inputs)
         finally:
             _set_enabled(before)
+
+    def capture(self, *example_inputs: torch.Tensor) -> CapturedProgram:
+        """The program as CUDA graphs, captured for the shapes of these inputs now and for others when they come.
+
+        Raises:
+            ExportError: the program is not on a GPU, writes to its inputs, or has steps that wait for the GPU.
+        """
+        captured = CapturedProgram(self, self.device)
+        captured(*example_inputs)
+        return captured
 
     def listing(self) -> str:
         """The program as text: every function with one line a step, and the tensors that its free names are."""

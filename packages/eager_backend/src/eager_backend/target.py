@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 
 import torch
 
+from eager_backend.autotune import choose
 from eager_backend.helper import EagerHelper
 from eager_backend.passes import PASSES
 from eager_backend.program import Program
 from eager_backend.registry import load
 from ir.errors import ExportError
 from ir.graph import Graph
+from ir.lower import lower
 from ir.registry import Registry
 from ir.target import Runner, Target
 
@@ -26,6 +28,7 @@ class Eager(Target):
         dtype: None keeps what was captured; otherwise float32 becomes this, in weights, inputs and arguments.
         optimize: True for every pass, or the names of those wanted (`eager_backend.passes.PASSES`); False, or none,
             gives the very kernels of the captured program in the same order, bit for bit.
+        autotune: measure at load which of these passes pay for the example inputs, and drop the others.
     """
 
     name: ClassVar[str] = "eager"
@@ -37,6 +40,7 @@ class Eager(Target):
         device: str | torch.device = "cpu",
         dtype: str | torch.dtype | None = None,
         optimize: bool | Collection[str] = True,
+        autotune: bool = False,
     ) -> None:
         self.device = torch.device(device)
         self.dtype: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
@@ -45,6 +49,7 @@ class Eager(Target):
         if unknown:
             raise ValueError(f"no pass {', '.join(sorted(unknown))}; there are {', '.join(PASSES)}")
         self.chosen = tuple(name for name in PASSES if name in wanted)
+        self.autotune = autotune
 
     @property
     def registry(self) -> Registry:
@@ -52,6 +57,15 @@ class Eager(Target):
 
     def helper(self, graph: Graph) -> EagerHelper:
         return EagerHelper(self, graph)
+
+    def tuned(self, graph: Graph, registry: Registry) -> Program:
+        """The program with those of the passes that pay on this machine, for the example inputs."""
+
+        def build(passes: Collection[str]) -> Program:
+            program: Program = lower(graph, Eager(self.device, self.dtype, passes), registry)
+            return program
+
+        return build(choose(graph, self.chosen, build))
 
     def write(self, artifact: Program, path: Path) -> None:
         """Save the captured program: an eager program is compiled from it in a moment, and it holds no code."""
