@@ -25,7 +25,9 @@ class Eager(Target):
 
     Args:
         device: where the weights go, and where the program makes new tensors.
-        dtype: None keeps what was captured; otherwise float32 becomes this, in weights, inputs and arguments.
+        dtype: None keeps what was captured. Otherwise float32 becomes this: in weights and buffers once, in inputs at
+            every call (which may come in either), and where the model names float32 itself (a cast, a factory); so
+            results come out in it. Every other element type stays as it is.
         optimize: True for every pass, or the names of those wanted (`eager_backend.passes.PASSES`); False, or none,
             gives the very kernels of the captured program in the same order, bit for bit.
         autotune: measure at load which of these passes pay for the example inputs, and drop the others.
