@@ -18,7 +18,8 @@ torch {torch} on {machine}, {threads} threads. Run them again with `nox -s bench
 
 ## Export to ONNX
 
-From the same ExportedProgram, warm. Ours writes the file, torch.onnx.export(program, dynamo=True) stays in memory.
+From the same ExportedProgram, warm: ours / torch.onnx.export(program, dynamo=True), both in memory and then both with
+the file; seconds are processor time. All models: docs/models.md.
 
 {export}
 

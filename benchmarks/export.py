@@ -1,19 +1,15 @@
-"""Export time from the same ExportedProgram, ours written to a file beside torch.onnx's in memory, and peak memory.
+"""Export from the same ExportedProgram beside torch.onnx's, for a few models of docs/models.md, and peak memory.
 
 python -m benchmarks.export [model ...]
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,38 +17,17 @@ import torch
 
 import ir
 from tests.zoo import get
+from tests.zoo.page import peer_table
+from tests.zoo.peer import against_torch_onnx
 
 MODELS = ("resnet50", "vit_b_16", "bert", "densenet121")
 ROUNDS = 3
 
 
-def best(call: Callable[[], Any], rounds: int = ROUNDS) -> float:
-    """Seconds of the fastest of a few runs, after one that is not counted."""
-    call()
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def peer(program: torch.export.ExportedProgram) -> Any:
-    """torch's own exporter, silent."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        return torch.onnx.export(program, dynamo=True, verbose=False)
-
-
 def times(name: str) -> dict[str, Any]:
-    """One model: our seconds, the peer's, the ratio, and the nodes of both."""
-    program = get(name).export()
+    """One model, as tests.zoo.peer measures it."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        ours = best(lambda: ir.export(program, target="onnx", path=path))
-        nodes = len(ir.export(program, target="onnx").artifact.graph)
-    theirs = best(lambda: peer(program), 2)
-    return {"model": name, "ours": ours, "torch.onnx": theirs, "ratio": theirs / ours, "nodes": nodes,
-            "torch.onnx nodes": len(peer(program).model.graph)}  # fmt: skip
+        return against_torch_onnx(get(name), Path(folder), rounds=ROUNDS)
 
 
 def memory(gigabytes: float = 1.0) -> dict[str, float]:
@@ -86,23 +61,11 @@ def _status(field: str) -> float:
 
 def table(names: tuple[str, ...] = MODELS) -> str:
     """The tables as Markdown."""
-    rows = [times(name) for name in names]
-    lines = [
-        "| model | ours s, written | torch.onnx s | ratio | our nodes | torch.onnx nodes |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {r['model']} | {r['ours']:.3f} | {r['torch.onnx']:.2f} | **{r['ratio']:.1f}** | {r['nodes']} "
-        f"| {r['torch.onnx nodes']} |"
-        for r in rows
-    ]
     peak = memory()
-    lines += [
-        "",
-        f"A model of {peak['weights']:.0f} MB of weights: {peak['above']:.0f} MB of peak memory above the loaded model "
-        f"while it is exported and written, {100 * peak['ratio']:.1f} % of the weights.",
-    ]
-    return "\n".join(lines)
+    return peer_table({name: times(name) for name in names}) + (
+        f"\nA model of {peak['weights']:.0f} MB of weights: {peak['above']:.0f} MB of peak memory above the loaded "
+        f"model while it is exported and written, {100 * peak['ratio']:.1f} % of the weights."
+    )
 
 
 if __name__ == "__main__":

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.zoo import FIRST
+from tests.zoo import ALSO, FIRST, NAMES
 from tests.zoo.measure import TARGETS, check
+
+FAST = (*FIRST, *ALSO)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", FIRST)
+@pytest.mark.parametrize("name", FAST)
 def test_model(name, target, tmp_path):
+    check(name, target, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in FAST])
+def test_every_other_model(name, target, tmp_path):
     check(name, target, tmp_path)

@@ -9,6 +9,6 @@ torchvision, timm and transformers are imported when a model is built, not here.
 """
 
 from .entry import Model
-from .models import FIRST, NAMES, get
+from .models import ALSO, FIRST, NAMES, get
 
-__all__ = ["FIRST", "NAMES", "Model", "get"]
+__all__ = ["ALSO", "FIRST", "NAMES", "Model", "get"]

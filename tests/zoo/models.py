@@ -28,6 +28,9 @@ FIRST: tuple[str, ...] = (
     "encoder_layer",
 )
 
+# Beside FIRST in the fast tests: what none of FIRST has (caches, a scan, two towers, windows, a feature pyramid).
+ALSO: tuple[str, ...] = ("llama_step", "mamba", "clip", "swin_v2_t", "resnet50_fpn")
+
 
 def get(name: str, small: bool = False) -> Model:
     """The model of that name; `small` has the same operators in fewer layers, narrower, on smaller inputs."""

@@ -57,7 +57,7 @@ def page(rows: Rows, *, small: bool) -> str:
     reasons = [f"- {name} on {target}: {reason}" for name, target, reason in failures(rows)]
     text += "\n".join(["\nWhat did not come out:\n", *reasons, ""]) if reasons else ""
     measured = {name: found["peer"] for name, found in rows.items() if "peer" in found}
-    return text + (_peer(measured) if measured else "")
+    return text + (PEER + peer_table(measured) if measured else "")
 
 
 def _targets(name: str, found: Mapping[str, Any]) -> list[str]:
@@ -68,7 +68,8 @@ def _targets(name: str, found: Mapping[str, Any]) -> list[str]:
     return cells
 
 
-def _peer(measured: Rows) -> str:
+def peer_table(measured: Rows) -> str:
+    """What tests.zoo.peer found for each model, ours / theirs, with the geometric means of the ratios."""
     head = ["model", "nodes", "MB", "export s", "ratio", "save s", "ratio", "latency"]
     body = [_peer_cells(name, found) for name, found in measured.items()]
     both = [found for found in measured.values() if len(found["export"]) == 2]
@@ -78,7 +79,7 @@ def _peer(measured: Rows) -> str:
     latency = f"**{_mean(ran):.3f}**, most {max(ran):.3f}" if ran else ""
     body.append(["geometric mean", "", "", "", export, "", save, latency])
     reasons = [f"- {name}: {found['peer_error']}" for name, found in measured.items() if "peer_error" in found]
-    return PEER + _table(head, body) + "\n".join(["\nWhat torch.onnx does not do:\n", *reasons, ""] if reasons else [])
+    return _table(head, body) + "\n".join(["\nWhat torch.onnx does not do:\n", *reasons, ""] if reasons else [])
 
 
 def _peer_cells(name: str, found: Mapping[str, Any]) -> list[str]:
