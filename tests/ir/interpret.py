@@ -26,6 +26,8 @@ def run(graph: Graph, *inputs: torch.Tensor) -> list[torch.Tensor]:
         args = {k: map_arg(a, resolve) for k, a in node.args.items()}
         if node.op == "ir::cast":
             results = args["self"].to(args["dtype"])
+        elif node.op == "ir::call":
+            results = run(node.args["graph"], *args["operands"])
         elif node.op == "ir::scalar":
             results = torch.tensor(args["value"], dtype=args["dtype"])
         else:

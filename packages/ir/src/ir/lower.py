@@ -14,10 +14,21 @@ from ir.passes.split_complex import split_complex
 from ir.registry import Handler, Registry
 from ir.target import Target
 
+
+def _call(h: OpHelper[Any], graph: Graph, operands: Sequence[Any]) -> list[Any]:
+    """A graph kept as a call by name; in place where it needs to know what stands around it."""
+    try:
+        return list(h.call(Body(graph, graph.name), operands))
+    except RefusedError:
+        with h.driver.inside(h.node.origin.path):
+            return h.inline(graph, operands)
+
+
 # The core's own ops, which every helper can say.
 CORE: Mapping[str, Callable[..., Any]] = {
     "ir::cast": lambda h, self, dtype: h.cast(self, dtype),
     "ir::scalar": lambda h, value, dtype: h.scalar(value, dtype),
+    "ir::call": _call,
     "ir::item": lambda h, self, symbol: None,  # the symbol's readers look up where its value is
     # copies that only change strides, which a target without strides has no word for
     "aten::clone": lambda h, self, memory_format: self,
@@ -40,6 +51,7 @@ class Driver:
         self._open: list[str] = []
         self.scopes: list[Graph] = []
         self._callers: list[Node] = []
+        self.path: tuple[str, ...] = ()  # the modules around what is lowered, beside those that its origin tells
 
     def run(self) -> Any:
         """The artifact.
@@ -65,12 +77,21 @@ class Driver:
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
         """Lower what sees nothing of the graph around it: the body of a function."""
-        outer = self.env, self.scopes, self._callers, self.helper.node
-        self.env, self.scopes, self._callers = {}, [], []
+        outer = self.env, self.scopes, self._callers, self.path, self.helper.node
+        self.env, self.scopes, self._callers, self.path = {}, [], [], ()
         try:
             yield
         finally:
-            self.env, self.scopes, self._callers, self.helper.node = outer
+            self.env, self.scopes, self._callers, self.path, self.helper.node = outer
+
+    @contextlib.contextmanager
+    def inside(self, path: tuple[str, ...]) -> Iterator[None]:
+        """Lower what belongs to a module whose call is not kept."""
+        outer, self.path = self.path, self.path + path
+        try:
+            yield
+        finally:
+            self.path = outer
 
     # -- what is missing -------------------------------------------------------------------------------------------
 

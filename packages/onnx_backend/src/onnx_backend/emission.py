@@ -51,11 +51,11 @@ class Emitter(OpHelper[OnnxValue]):
         outputs: Sequence[onnx_ir.Value],
     ) -> onnx_ir.Node:  # fmt: skip
         """A node named after its place in the model."""
-        place = self.driver.place
+        place, path = self.driver.place, self.driver.path
         return onnx_ir.Node(
             domain, op, [v.value if v is not None else None for v in inputs], attributes, outputs=outputs,
-            name=self.node_names.unique(node_name(place)),
-            metadata_props=metadata(place) if self.target.metadata else None,
+            name=self.node_names.unique(node_name(place, path)),
+            metadata_props=metadata(place, path) if self.target.metadata else None,
         )  # fmt: skip
 
     @property

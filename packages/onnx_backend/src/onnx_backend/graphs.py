@@ -104,12 +104,14 @@ class Graphs(Verbs):
 
     def _function(self, body: Body) -> Function:
         graph = body.graph
+        # A custom op stands for itself; modules are handed the sizes, so that each is computed once in the model.
+        own = set() if self.node.op == "ir::call" else graph.sources.keys()
         outer = self.symbols, self.names, self.node_names
         self.names, self.node_names = Names(), Names()
         try:
             with self.driver.apart(), self.nested(function=True) as scope:
                 formals = [self.formal(v.name, v.type) for v in graph.inputs]
-                needed = sorted(free_symbols(graph) - graph.sources.keys())
+                needed = sorted(free_symbols(graph) - own)
                 self.symbols = {s: self.formal(s, TensorType(DType.int64, (1,))) for s in needed}
                 sizes = dict(self.symbols)
                 made = self.inline(graph, formals)

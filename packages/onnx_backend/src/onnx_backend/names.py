@@ -33,16 +33,16 @@ class Names:
         return name
 
 
-def node_name(node: Node) -> str:
+def node_name(node: Node, path: tuple[str, ...] = ()) -> str:
     """The modules that a node lies in, then its op: `/layers.0/self_attn/linear`; the call of a module is its path."""
     op = () if node.op == "ir::call" else (node.op.partition("::")[2],)
-    return "/" + "/".join((*node.origin.path, *op))
+    return "/" + "/".join((*path, *node.origin.path, *op))
 
 
-def metadata(node: Node) -> dict[str, str]:
+def metadata(node: Node, path: tuple[str, ...] = ()) -> dict[str, str]:
     """Where a node comes from: `namespace` (the modules), `source` (file and line), `op` (as torch names it)."""
     origin = node.origin
-    found = {"namespace": "/".join(origin.path), "source": _source(origin), "op": node.overload}
+    found = {"namespace": "/".join((*path, *origin.path)), "source": _source(origin), "op": node.overload}
     return {key: text for key, text in found.items() if text}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import onnx_ir
 from ir.errors import RuntimeFailure
 from ir.graph import Graph
 from ir.passes.fold_batch_norm import fold_batch_norm
+from ir.passes.outline import outline
 from ir.passes.promote import promote
 from ir.registry import Registry
 from ir.target import Pass, Target
@@ -34,6 +35,8 @@ class Onnx(Target):
     Args:
         opset: the opset to write, 13 to the newest that the installed onnx knows.
         external_data: weights in a file `<name>.data` beside the model: True, False, or None for "past 2 GB".
+        functions: keep nn.Modules as model-local functions, one for each class and signature; or the names of the
+            classes to keep.
         metadata: note at each node where it comes from (namespace, source line, torch's overload), and the type of
             each value in between.
         custom_opsets: the version to import of each domain beside the standard one, {"custom": 2}; 1 by default.
@@ -52,6 +55,7 @@ class Onnx(Target):
         opset: int = 20,
         *,
         external_data: bool | None = None,
+        functions: bool | Collection[str] = False,
         metadata: bool = False,
         custom_opsets: Mapping[str, int] | None = None,
         custom_translation_table: Mapping[Any, Any] | None = None,
@@ -61,6 +65,7 @@ class Onnx(Target):
             raise ValueError(f"opset {opset}: {LOWEST_OPSET} to {newest} can be written")
         self.opset = opset
         self.external_data = external_data
+        self.functions = functions
         self.metadata = metadata
         self.custom_opsets = dict(custom_opsets or {})
         self._table = table_handlers(custom_translation_table or {})
@@ -75,7 +80,10 @@ class Onnx(Target):
 
     @property
     def passes(self) -> Sequence[Pass]:
-        return (fold_batch_norm, promote, unsigned_activations)
+        return (fold_batch_norm, promote, unsigned_activations, *((self._outline,) if self.functions else ()))
+
+    def _outline(self, graph: Graph) -> Graph:
+        return outline(graph, None if self.functions is True else self.functions or ())
 
     def helper(self, graph: Graph) -> OnnxHelper:
         return OnnxHelper(self, graph)
