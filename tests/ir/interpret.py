@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ir.graph import Graph, Value, map_arg
+from ir.importer.evaluate import tensor_of
 from ir.importer.schema import TORCH_DTYPES, overload_of
 from ir.types import DType
 
@@ -15,7 +16,7 @@ def run(graph: Graph, *inputs: torch.Tensor) -> list[torch.Tensor]:
     """The values of `graph.results`."""
     env: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
     for value, weight in graph.weights.items():
-        env[value] = torch.from_numpy(weight.numpy().copy())
+        env[value] = tensor_of(weight)
 
     def resolve(arg: Any) -> Any:
         if isinstance(arg, Value):

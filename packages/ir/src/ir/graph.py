@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Union
@@ -77,6 +77,9 @@ class Context(Protocol):
 
     def skeleton(self, node: Node, target: str) -> str:
         """The lines a user may write to add this op."""
+
+    def evaluate(self, nodes: Iterable[Node], weights: Mapping[Value, Weight], value: Value) -> Any:
+        """What the nodes make of the weights, as a numpy array."""
 
     def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments that the model was captured with."""

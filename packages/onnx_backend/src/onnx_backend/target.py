@@ -11,7 +11,11 @@ import onnx_ir
 
 from ir.errors import RuntimeFailure
 from ir.graph import Graph
+from ir.passes.collapse_casts import collapse_casts
+from ir.passes.collapse_views import collapse_views
 from ir.passes.fold_batch_norm import fold_batch_norm
+from ir.passes.fold_constants import fold_constants
+from ir.passes.merge_common import merge_common
 from ir.passes.outline import outline
 from ir.passes.promote import promote
 from ir.registry import Registry
@@ -80,7 +84,9 @@ class Onnx(Target):
 
     @property
     def passes(self) -> Sequence[Pass]:
-        return (fold_batch_norm, promote, unsigned_activations, *((self._outline,) if self.functions else ()))
+        # onnxruntime merges equal nodes of different modules itself, once it has put the functions in place
+        last = self._outline if self.functions else merge_common
+        return (fold_batch_norm, promote, fold_constants, collapse_casts, collapse_views, unsigned_activations, last)
 
     def _outline(self, graph: Graph) -> Graph:
         return outline(graph, None if self.functions is True else self.functions or ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from ir.errors import CaptureError
-from ir.graph import Body, Graph, Node, Value
+from ir.graph import Body, Graph, Node, Value, Weight
 from ir.importer import autograd_functions, fake_rules
 from ir.importer import structure as st
 from ir.importer.archive import check_archive
 from ir.importer.bodies import Bodies
+from ir.importer.evaluate import evaluate
 from ir.importer.memory import supported, writers
 from ir.importer.normalise import Importer
 from ir.importer.schema import is_random
@@ -51,6 +52,9 @@ class Capture:
         from ir.importer.custom_ops import skeleton
 
         return skeleton(node, target)
+
+    def evaluate(self, nodes: Iterable[Node], weights: Mapping[Value, Weight], value: Value) -> Any:
+        return evaluate(nodes, weights, value)
 
     def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments that the model was captured with.

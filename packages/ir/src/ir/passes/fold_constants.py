@@ -1,0 +1,81 @@
+"""What depends on weights alone becomes a weight, computed by torch's own kernels when the artifact is written.
+
+Only where it costs little: a folded weight is at most SMALL bytes, or no larger than the weights that it replaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ir.dims import Expr, product
+from ir.graph import ComputedWeight, Graph, Node, Value, Weight, leaves
+from ir.types import TensorType
+
+SMALL = 1 << 16
+_UNSET = ("aten::empty", "aten::new_empty", "aten::empty_like", "aten::empty_strided", "aten::empty_permuted")
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """Nodes that read weights alone, or nothing, and draw no random numbers, give way to weights."""
+    if graph.context is None or graph.random:
+        return graph
+    constant: dict[Value, Node] = {}
+    for node in graph.nodes:
+        if _foldable(node) and all(v in graph.weights or v in constant for v in node.inputs):
+            constant.update((v, node) for v in node.outputs)
+    if not constant:
+        return graph
+    inside = set(constant.values())
+    results = set(graph.results.values())
+    freed = {v for v in graph.weights if v not in results and inside.issuperset(graph.uses.get(v, ()))}
+    weights: dict[Value, Weight] = dict(graph.weights)
+    for value, node in constant.items():
+        needed = _upstream(node, constant)
+        bases = dict.fromkeys(v for n in needed for v in n.inputs if v in graph.weights)
+        if _bytes(value.type) <= max(SMALL, sum(_bytes(v.type) for v in bases if v in freed)):
+            weights[value] = ComputedWeight(value.name, value.type, _compute(graph, needed, value, bases))
+    kept: list[Node] = []
+    read = set(results)
+    for node in reversed(graph.nodes):  # a constant too large to be kept is computed at run time, if anything reads it
+        folded = all(v in weights for v in node.outputs)
+        if node not in inside or (not folded and any(v in read for v in node.outputs if v not in weights)):
+            kept.append(node)
+            read.update(node.inputs)
+    made = {v for n in kept for v in n.outputs}
+    used = {v: w for v, w in weights.items() if v in read and v not in made}
+    return graph.replace(nodes=tuple(reversed(kept)), weights=used)
+
+
+def _foldable(node: Node) -> bool:
+    """True for an op of torch itself whose arguments and results are all known when the artifact is written."""
+    if not node.op.startswith("aten::") and node.op != "ir::cast":
+        return False  # dequantised weights are to stay as they are
+    static = all(v.type.is_static for v in node.outputs)
+    return static and node.op not in _UNSET and not any(isinstance(a, Expr | Graph) for a in leaves(node.args.values()))
+
+
+def _upstream(node: Node, constant: Mapping[Value, Node]) -> tuple[Node, ...]:
+    """The node and all that it needs, in order."""
+    found: dict[Node, None] = {}
+
+    def visit(node: Node) -> None:
+        if node not in found:
+            for v in node.inputs:
+                if v in constant:
+                    visit(constant[v])
+            found[node] = None
+
+    visit(node)
+    return tuple(found)
+
+
+def _compute(graph: Graph, nodes: tuple[Node, ...], value: Value, bases: Mapping[Value, None]) -> Callable[[], Any]:
+    held = {v: graph.weights[v] for v in bases}
+    return lambda: graph.context.evaluate(nodes, held, value)
+
+
+def _bytes(type: TensorType) -> int:
+    count = product(type.shape)
+    assert isinstance(count, int)
+    return count * type.dtype.bits // 8
