@@ -8,6 +8,7 @@ from torch import nn
 
 import ir
 from ir.passes.fold_batch_norm import fold_batch_norm
+from ir.passes.fuse_rms_norm import fuse_rms_norm
 from ir.passes.promote import promote
 from tests.ir.interpret import run
 
@@ -66,3 +67,38 @@ def test_promote_is_what_torch_does_anyway():
     args = (torch.randn(3), torch.arange(3), torch.tensor([True, False, True]))
     graph = ir.capture(fn, args)
     same(graph, ir.check(promote(graph)), *args)
+
+
+class Rms(nn.Module):
+    """Root mean square norms as models write them, and others that only look so."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self.weight, self.form = nn.Parameter(torch.rand(6) + 0.5), form
+
+    def forward(self, x):
+        of = x + 1 if self.form == "other" else x
+        square = of * of if self.form == "mul" else of.square() if self.form == "square" else of.pow(2)
+        mean = square.mean(1 if self.form == "axis" else -1, keepdim=True)
+        root = torch.rsqrt(mean + 1e-5)
+        y = x * root if self.form == "left" else root * x
+        if self.form == "bare":
+            return y
+        if self.form == "shared":
+            return y * self.weight, y
+        return (self.weight * y, root) if self.form == "root" else self.weight * y
+
+
+@pytest.mark.parametrize("form", ["pow", "mul", "square", "left", "bare", "shared"])
+def test_written_out_rms_norms_are_one_node(form):
+    x = torch.randn(2, 3, 6)
+    graph = ir.capture(Rms(form), (x,), dynamic_shapes={"x": {0: "batch"}})
+    fused = ir.check(fuse_rms_norm(graph))
+    assert [n.op for n in fused.nodes] == ["aten::rms_norm"] + ["aten::mul"] * (form == "shared")
+    same(graph, fused, x)
+
+
+@pytest.mark.parametrize("form", ["axis", "other", "root"])
+def test_what_is_no_rms_norm_stays(form):
+    graph = ir.capture(Rms(form), (torch.randn(2, 3, 6),))
+    assert fuse_rms_norm(graph) is graph

@@ -15,6 +15,7 @@ from ir.passes.collapse_casts import collapse_casts
 from ir.passes.collapse_views import collapse_views
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants
+from ir.passes.fuse_rms_norm import fuse_rms_norm
 from ir.passes.merge_common import merge_common
 from ir.passes.outline import outline
 from ir.passes.promote import promote
@@ -86,7 +87,8 @@ class Onnx(Target):
     def passes(self) -> Sequence[Pass]:
         # onnxruntime merges equal nodes of different modules itself, once it has put the functions in place
         last = self._outline if self.functions else merge_common
-        return (fold_batch_norm, promote, fold_constants, collapse_casts, collapse_views, unsigned_activations, last)
+        first = (fold_batch_norm, fuse_rms_norm, promote, fold_constants, collapse_casts, collapse_views)
+        return (*first, unsigned_activations, last)
 
     def _outline(self, graph: Graph) -> Graph:
         return outline(graph, None if self.functions is True else self.functions or ())

@@ -115,9 +115,14 @@ class Verbs(Sizes):
     # -- verbs of several opsets -----------------------------------------------------------------------------------
 
     def reduce(self, op: str, x: OnnxValue, axes: Sequence[int] | None = None, keepdims: bool = False) -> OnnxValue:
-        """A Reduce op; axes (None for all) are not negative. They are an attribute or an input, by op and opset."""
+        """A Reduce op; axes (None for all) are not negative. They are an attribute or an input, by op and opset.
+
+        The last axes are written from the end: so onnxruntime's fusions know them where it has lost the rank.
+        """
         axes = list(range(x.type.rank)) if axes is None else list(axes)
         shape = [1 if i in axes else s for i, s in enumerate(x.type.shape) if keepdims or i not in axes]
+        if sorted(axes) == list(range(x.type.rank - len(axes), x.type.rank)):
+            axes = [a - x.type.rank for a in axes]
         schema = op_schema(op, self.opset)
         assert schema is not None
         if op == "ReduceMean" and any(x.type.shape[a] == 0 for a in axes):

@@ -125,7 +125,10 @@ def _same_storage(a: FxNode, b: FxNode) -> bool:
     x, y = a.meta.get("val"), b.meta.get("val")
     if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
         return False
-    return StorageWeakRef(x.untyped_storage()) == StorageWeakRef(y.untyped_storage())
+    try:
+        return StorageWeakRef(x.untyped_storage()) == StorageWeakRef(y.untyped_storage())
+    except NotImplementedError:  # what torch traced under vmap, as in flex_attention's masks, shows no storage
+        return False
 
 
 class Memory:

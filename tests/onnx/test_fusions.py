@@ -1,0 +1,76 @@
+"""What onnxruntime makes of our forms: its fused ops where it has them, our own ops where they are the faster."""
+
+from __future__ import annotations
+
+import collections
+
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import ir
+
+
+class Written(nn.Module):
+    """The norm of Llama's kin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(16) + 0.5)
+
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+class Attention(nn.Module):
+    def forward(self, x):
+        return F.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+def ran(model: nn.Module, shape: tuple[int, ...], opset: int, tmp_path) -> collections.Counter[str]:
+    """The ops that onnxruntime runs, hardware's own layouts aside."""
+    path = tmp_path / "m.onnx"
+    ir.export(
+        model.eval(),
+        (torch.randn(shape),),
+        target="onnx",
+        path=path,
+        opset=opset,
+        verify=True,
+        dynamic_shapes=({0: "n"},),
+    )
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "run.onnx")
+    ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return collections.Counter(n.op_type for n in onnx.load(tmp_path / "run.onnx").graph.node)
+
+
+@pytest.mark.parametrize("opset", [13, 17, 21, 23])
+def test_layer_norm_and_gelu(opset, tmp_path):
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, activation=F.gelu)
+    ops = ran(layer, (2, 5, 16), opset, tmp_path)
+    assert ops["LayerNormalization"] + ops["SkipLayerNormalization"] == 2
+    assert ops["BiasGelu"] + ops["Gelu"] == 1
+    assert not {"ReduceMean", "Erf", "Pow", "Sqrt"} & ops.keys()
+
+
+@pytest.mark.parametrize("build", [Written, lambda: nn.RMSNorm(16)], ids=["written", "module"])
+@pytest.mark.parametrize(("opset", "op"), [(13, "SimplifiedLayerNormalization"), (22, "SimplifiedLayerNormalization"),
+                                           (23, "RMSNormalization")])  # fmt: skip
+def test_rms_norm(build, opset, op, tmp_path):
+    assert ran(build(), (2, 5, 16), opset, tmp_path) == {op: 1}
+
+
+@pytest.mark.parametrize(("opset", "count"), [(22, 0), (23, 1)])
+def test_attention(opset, count, tmp_path):
+    assert ran(Attention(), (2, 3, 5, 8), opset, tmp_path)["Attention"] == count
+
+
+def test_group_norm_is_not_taken_apart(tmp_path):
+    ops = ran(nn.GroupNorm(2, 8), (2, 8, 4, 4), 23, tmp_path)
+    assert ops["InstanceNormalization"] == 1 and not {"ReduceMean", "Cast", "Sqrt"} & ops.keys()
