@@ -79,7 +79,7 @@ def first_dtype(op: Any) -> torch.dtype | None:
 def dynamic_shapes(inputs: tuple[Tensor, ...]) -> Any:
     """The first dimension of each tensor that has one, for torch.export to say whether it may vary."""
     auto = torch.export.Dim.AUTO
-    return (tuple({0: auto} if t.dim() else None for t in inputs),)
+    return (tuple({0: auto} if t.dim() else None for t in inputs),) if inputs else None
 
 
 def other_sizes(graph: ir.Graph, sample: Sample) -> Iterator[tuple[Tensor, ...]]:
