@@ -27,7 +27,9 @@ FLOAT32 = (
     "nn.functional.multi_head_attention_forward nn.functional.pad.reflect nn.functional.rms_norm "
     "nn.functional.scaled_dot_product_attention nn.functional.unfold nonzero normal ones_like outer pow prod "
     "remainder repeat_interleave roll scatter_reduce.mean searchsorted select_scatter sort special.bessel_j0 "
-    "std_mean tile topk tril unique var where"
+    "std_mean tile topk tril unique var where "
+    "_segment_reduce.lengths as_strided_scatter geqrf histogram linalg.householder_product matrix_exp "
+    "native_group_norm nn.functional.fractional_max_pool2d nn.functional.instance_norm ormqr"
 )
 FLOAT16 = "add cumsum matmul mean nn.functional.conv2d nn.functional.batch_norm softmax sort topk var"
 INT64 = "add argmax cumsum div.floor_rounding index_put mode prod remainder sort unique"

@@ -117,7 +117,7 @@ def _reason(error: ir.ExportError) -> str:
     if isinstance(error, ir.UnsupportedOpsError):
         ops = ", ".join(m.op for m in error.missing)
         why = "; ".join(" ".join(m.why.split()) for m in error.missing if m.why)
-        return f"neither handler nor body: {ops}{f' ({why})' if why else ''}"[:300]
+        return f"neither handler nor body; register one: {ops}{f' ({why})' if why else ''}"[:300]
     lines = [line.strip() for line in str(error).splitlines()]
     return " ".join(line for line in lines if line and not line.startswith("at "))[:300]
 

@@ -165,7 +165,16 @@ def _program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_
     except CaptureError:
         raise
     except Exception as error:
-        raise CaptureError(f"torch.export refused the model: {error}") from error
+        raise CaptureError(
+            f"torch.export refused the model: {error}{_REMEDIES.get(type(error).__name__, '')}"
+        ) from error
+
+
+_REMEDIES = {  # for torch's errors that say no more than the op's name
+    "DataDependentOutputException": " gives a Python number that depends on the data; compute with tensors instead",
+    "DynamicOutputShapeException": " gives a shape that depends on the data, which torch has no symbols for; write it "
+    "with other ops, or as a custom op with a body",
+}
 
 
 def _distinct(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
