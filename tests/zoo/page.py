@@ -52,7 +52,7 @@ def page(rows: Rows, *, small: bool) -> str:
         machine=platform.machine(),
         threads=torch.get_num_threads(),
     )
-    targets = ["model", "ops", *(f"{target} s | error" for target in TARGETS)]
+    targets = ["model", "ops", *(f"{target}: s \\| error" for target in TARGETS)]
     text = head + _table(targets, (_targets(name, found) for name, found in rows.items()))
     reasons = [f"- {name} on {target}: {reason}" for name, target, reason in failures(rows)]
     text += "\n".join(["\nWhat did not come out:\n", *reasons, ""]) if reasons else ""
@@ -64,7 +64,8 @@ def _targets(name: str, found: Mapping[str, Any]) -> list[str]:
     cells = [name, str(found.get("ops", ""))]
     for target in TARGETS:
         result = found.get(target, {})
-        cells.append(f"{result['seconds']:.2f} | {result['error']:.1e}" if "error" in result else " | **no**")
+        good = f"{result['seconds']:.2f} \\| {result['error']:.1e}" if "error" in result else ""
+        cells.append(good or ("**no**" if result else ""))
     return cells
 
 
@@ -101,5 +102,5 @@ def _mean(values: Iterable[float]) -> float:
 
 def _table(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
     titles = " | ".join(head)
-    lines = [f"| {titles} |", f"|{'---|' * (titles.count('|') + 1)}"]
+    lines = [f"| {titles} |", f"|{'---|' * (titles.count(' | ') + 1)}"]
     return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in body), ""])

@@ -170,7 +170,7 @@ ENTRIES: dict[str, Entry] = {
     "densenet121": _plain("densenet121", _densenet),
     "squeezenet1_1": _plain("squeezenet1_1", partial(torchvision, "squeezenet1_1", num_classes=10)),
     "googlenet": square_images("googlenet", partial(_googlenet, 1000), partial(_googlenet, 10)),
-    "inception_v3": square_images("inception_v3", partial(_inception_v3, 1000), partial(_inception_v3, 10), 299, 96),
+    "inception_v3": square_images("inception_v3", partial(_inception_v3, 1000), partial(_inception_v3, 10), 299, 160),
     "shufflenet_v2_x1_0": _plain("shufflenet_v2_x1_0", _shufflenet),
     "mobilenet_v2": _plain("mobilenet_v2", _mobilenet_v2),
     "mobilenet_v3_small": _plain("mobilenet_v3_small", _mobilenet_v3),
