@@ -178,7 +178,7 @@ CONFIGS = {
 
 def subclassed(name: str) -> nn.Module:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32)).eval()
+    model = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 128)).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ao.quantize_(model, CONFIGS[name]())
@@ -188,11 +188,11 @@ def subclassed(name: str) -> nn.Module:
 @pytest.mark.parametrize("opset", [18, 21])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_weights_of_torchao(name, opset, tmp_path):
-    model, x = subclassed(name), torch.randn(3, 5, 64)
+    model, x = subclassed(name), torch.randn(3, 5, 128)
     program = ir.export(
         model, (x,), target="onnx", path=tmp_path / "m.onnx", dynamic_shapes=DYNAMIC, opset=opset, verify=True
     )
-    program.verify((torch.randn(2, 5, 64),))
+    program.verify((torch.randn(2, 5, 128),))
     stored = {i.data_type for i in onnx.load(program.path).graph.initializer if torch.Size(i.dims).numel() > 2000}
     four = "int4" in name and opset >= 21
     assert stored == {onnx.TensorProto.INT4 if four else onnx.TensorProto.INT8}
@@ -203,4 +203,4 @@ def test_weights_of_torchao(name, opset, tmp_path):
 @pytest.mark.parametrize("target", ["nnef", "eager"])
 @pytest.mark.parametrize("name", ["int8", "int4_group"])
 def test_weights_of_torchao_elsewhere(name, target):
-    ir.export(subclassed(name), (torch.randn(3, 5, 64),), target=target, verify=True)
+    ir.export(subclassed(name), (torch.randn(3, 5, 128),), target=target, verify=True)
