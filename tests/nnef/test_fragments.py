@@ -122,6 +122,7 @@ def fragmenttests(x: torch.Tensor) -> torch.Tensor:
         ("fragment f(x: tensor<scalar>) -> (y: tensor<scalar>);", r"needs a body in braces"),
         ("fragment f(x: number) -> (y: tensor<scalar>) { y = neg(x); }", r"found 'number'"),
         ("fragment f(x: tensor<scalar>) -> (y: tensor<scalar>) { y = neg(x) @ x; }", r"'@' is no part of NNEF"),
+        ("fragment f(x: tensor<scalar>) -> (y: tensor<scalar>) { y = neg(info); }", r"beginning of info for a literal"),
         ("graph g(x) -> (y) { y = neg(x); }", r"expected 'fragment', found 'graph'"),
     ],
 )

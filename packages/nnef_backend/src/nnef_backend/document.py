@@ -17,7 +17,7 @@ import numpy as np
 
 from .dat import BlockQuantised
 from .errors import DocumentError
-from .grammar import Definition
+from .grammar import LITERAL_PREFIXES, Definition
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED = frozenset(
@@ -47,8 +47,6 @@ RESERVED = frozenset(
         "inf",
     ]
 )
-# tract reads a literal before it tries a name, so that a name which starts like a literal is cut in two.
-LITERAL_PREFIXES = ("true", "false", "inf")
 PROPERTIES = "tract_core_properties"  # the fragment in which tract looks for a model's metadata
 
 

@@ -17,6 +17,8 @@ _TOKEN = re.compile(
     r"(?P<space>\s+|#[^\n]*)|(?P<string>'[^'\n]*'|\"[^\"\n]*\")|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)"
     r"|(?P<name>[A-Za-z_]\w*)|(?P<mark>->|<=|>=|==|!=|&&|\|\||[-+*/^<>=(){}\[\],:;?!.])"
 )
+# tract reads a literal before it tries a name, so that a name which starts like a literal is cut in two.
+LITERAL_PREFIXES = ("true", "false", "inf")
 _TYPES = frozenset({"integer", "scalar", "logical", "string"})
 _BINARY = frozenset({"+", "-", "*", "/", "^", "<", ">", "<=", ">=", "==", "!="})
 # Words of Khronos' expressions that tract's parser lacks.
@@ -136,6 +138,8 @@ class _Parser:
     def name(self, what: str) -> str:
         if self.kind != "name":
             self.fail(f"expected {what}, found {self.word!r}")
+        if self.word.startswith(LITERAL_PREFIXES) and self.word not in LITERAL_PREFIXES:
+            self.fail(f"tract takes the beginning of {self.word} for a literal; choose another name")
         self.at += 1
         return self.tokens[self.at - 1][1]
 

@@ -383,8 +383,10 @@ class NnefHelper(Scoped):
 
     def _extensions(self) -> list[str]:
         symbols = [f"tract_symbol {name}" for s, name in sorted(self.symbols.items()) if s in self.known]
+        # numbers of other types than f32 are casts of tract's, where they stand
+        registries = {"tract_registry tract_core"} if self.target.tract else set()
         assertions = [f"tract_assert {a}" for a in self.target.assertions]
-        return [*sorted(self.extensions), *symbols, *assertions]
+        return [*sorted(self.extensions | registries), *symbols, *assertions]
 
 
 STANDARD_NAMES = {"recip": "rcp", "square": "sqr"}  # where tract spells an operation its own way

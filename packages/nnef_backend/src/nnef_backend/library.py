@@ -1,7 +1,7 @@
 """Hand-written fragments: where they come from, what they need, and which of them a document must hold.
 
 Fragments are found by name: those of the target's option `fragments`, then those that `add_fragments` registered at
-run time, as a package does for its handlers when it is imported.
+run time, as a package does for its handlers when it is imported, then those of our own handlers.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ STANDARD = frozenset(
 )  # fmt: skip
 
 _REGISTERED: dict[str, Definition] = {}
+_BUILTIN: dict[str, Definition] = {}
 
 
 def read(source: Source) -> list[Definition]:
@@ -62,6 +63,11 @@ def add_fragments(*sources: Source, override: bool = False) -> list[str]:
     return [new.name for new in found]
 
 
+def add_builtin(*sources: Source) -> None:
+    """Fragments of our own handlers, which any other of the same name replaces."""
+    _BUILTIN.update(own(sources))
+
+
 def remove_fragment(name: str) -> None:
     """Take a registered fragment out."""
     _REGISTERED.pop(name, None)
@@ -88,7 +94,7 @@ def check_name(definition: Definition) -> None:
 
 def find(name: str, given: Mapping[str, Definition]) -> Definition | None:
     """The fragment of this name, the target's own first, or None."""
-    return given.get(name) or _REGISTERED.get(name)
+    return given.get(name) or _REGISTERED.get(name) or _BUILTIN.get(name)
 
 
 def needed(definition: Definition, given: Mapping[str, Definition]) -> list[Definition]:
@@ -129,7 +135,7 @@ def extensions_of(definition: Definition) -> set[str]:
 
 def names(given: Mapping[str, Definition]) -> set[str]:
     """Every name that a fragment of somebody's bears."""
-    return {*given, *_REGISTERED}
+    return {*given, *_REGISTERED, *_BUILTIN}
 
 
 def _check_operation(owner: Definition, call: Call, given: Mapping[str, Definition]) -> None:

@@ -26,6 +26,7 @@ FAMILIES = (
     "recurrent",
     "control",
     "quantize",
+    "special",
 )
 
 

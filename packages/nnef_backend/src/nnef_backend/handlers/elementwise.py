@@ -337,6 +337,8 @@ rows({
 def clamp(h, self, min=None, max=None, min_val=None, max_val=None):
     if h.node.op == "aten::hardtanh":
         min, max = (-1 if min_val is None else min_val), (1 if max_val is None else max_val)
+        if not self.type.dtype.is_float:  # torch cuts the bounds off
+            min, max = int(min), int(max)
     x = h.cast(self, h.out.dtype)
     for name, bound in (("max", min), ("min", max)):
         if bound is not None:
