@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -28,6 +29,7 @@ from ir.types import DType
 _SETTINGS = {str(x).removeprefix("torch."): x for x in (torch.strided, torch.preserve_format, torch.contiguous_format,
                                                         torch.channels_last, torch.channels_last_3d)}  # fmt: skip
 BODIES: dict[str, Callable[..., Any]] = {}  # op name or overload -> the portable body its owner gave it
+OWN = ("aten::", "prims::", "quantized_decomposed::")
 KERNELS: dict[str, Callable[..., Any]] = {}  # op name -> its kernel in Python, a body where it can be traced
 
 
@@ -69,7 +71,7 @@ class Bodies:
 
     def _make(self, node: Node) -> Body | None:
         given = BODIES.get(node.overload) or BODIES.get(node.op)
-        own = given or KERNELS.get(node.op)
+        own = given or KERNELS.get(node.op) or _python_kernel(node)
         fn = own or _decomposition(node)
         if fn is None:
             return None
@@ -212,10 +214,24 @@ def _decomposition(node: Node) -> Callable[..., Any] | None:
     fn = table.get(overload)
     if fn is not None:
         return fn
-    own = node.op.startswith(("aten::", "prims::", "quantized_decomposed::"))  # other people's kernels are opaque
-    if own and torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeExplicitAutograd"):
+    if node.op.startswith(OWN) and torch._C._dispatch_has_kernel_for_dispatch_key(
+        overload.name(), "CompositeExplicitAutograd"
+    ):
         return _kernel(overload, torch._C.DispatchKey.CompositeExplicitAutograd)
     return None
+
+
+def _python_kernel(node: Node) -> Callable[..., Any] | None:
+    """What torch.library was given for all devices: the function of custom_op or triton_op, a composite kernel."""
+    definition = OPDEFS.get(node.op)
+    if definition is not None:
+        return definition._init_fn
+    overload = overload_of(node.op, node.origin.overload)
+    composite = torch._C.DispatchKey.CompositeExplicitAutograd
+    if node.op.startswith(OWN) or not isinstance(overload, torch._ops.OpOverload):
+        return None
+    found = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), str(composite).partition(".")[2])
+    return _kernel(overload, composite) if found else None
 
 
 def _kernel(overload: Any, key: Any) -> Callable[..., Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+import keyword
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from ir.graph import Node, Value
-from ir.importer.bodies import BODIES, KERNELS
-from ir.importer.schema import packet_of
+from ir.importer.bodies import BODIES, KERNELS, writes_of
+from ir.importer.schema import overload_of, packet_of
 from ir.registry import registry
 
 Fn = Callable[..., Any]
@@ -57,6 +58,8 @@ class CustomOp:
         if owner is not None:
             return owner.register_kernel(device_types, fn)
         return torch.library.register_kernel(self.name, device_types, fn)
+
+    kernel = register_kernel
 
     def register_autograd(self, backward: Fn, *, setup_context: Fn | None = None) -> None:
         """The op's gradient, as torch.library.register_autograd; replaces the one derived from the body."""
@@ -171,9 +174,26 @@ def _derive_autograd(op: CustomOp, fn: Fn) -> None:
             answer[place] = next(by_leaf) if tensor.requires_grad else None
         positional, _ = torch.utils._pytree.tree_unflatten(answer, ctx.spec)
         gradients = tuple(p if _holds_tensor(a) else None for p, a in zip(positional, args, strict=True))
+        gradients = gradients[: _passed(op, args)]
         return gradients if len(gradients) != 1 else gradients[0]
 
     op.register_autograd(backward, setup_context=setup_context)
+
+
+def _passed(op: CustomOp, args: Sequence[Any]) -> int:
+    """How many gradients torch asks for.
+
+    With lists of tensors among the arguments it wants the very structure that the dispatcher passed, which leaves out
+    trailing arguments that have their default value, although it fills them in for `setup_context`.
+    """
+    schema = op._packet.default._schema
+    count = len(args)
+    if not any(isinstance(a, (list, tuple)) and _holds_tensor(a) for a in args):
+        return count
+    formals = [a for a in schema.arguments if not a.kwarg_only]
+    while count and formals[count - 1].has_default_value() and args[count - 1] == formals[count - 1].default_value:
+        count -= 1
+    return count
 
 
 def _holds_tensor(arg: Any) -> bool:
@@ -182,13 +202,21 @@ def _holds_tensor(arg: Any) -> bool:
 
 
 def skeleton(node: Node, target: str) -> str:
-    """The lines that would add this op, with its own arguments."""
-    names = [f"{k}_" if k == "from" else k for k in node.args]
-    signature = ", ".join(names)
-    tensors = ", ".join(k for k, a in node.args.items() if isinstance(a, Value)) or "..."
+    """The lines that would add this op, with its own arguments, and which of the two to write."""
+    overload = overload_of(node.op, node.origin.overload)
+    schema = overload._schema if isinstance(overload, torch._ops.OpOverload) else None
+    keyword_only = {a.name for a in schema.arguments if a.kwarg_only} if schema is not None else set()
+    renamed = {k: f"{k}_" if keyword.iskeyword(k) else k for k in node.args}
+    names = list(renamed.values())
+    body = [n for k, n in renamed.items() if k not in keyword_only]
+    body += ["*", *(renamed[k] for k in renamed if k in keyword_only)] if keyword_only else []
+    tensors = ", ".join(renamed[k] for k, a in node.args.items() if isinstance(a, Value)) or "..."
+    returned = f"  # the new contents of {', '.join(written)} last" if (written := writes_of(node)) else ""
     return (
-        f'@ir.op("{node.op}").body                      # for every target, in torch functions\n'
-        f"def _({signature}): ...\n"
-        f'@ir.op("{node.op}").handler("{target}")       # or natively, for this one\n'
-        f'def _(h, {signature}): return h.emit("...", {tensors})'
+        f"# a body, if torch functions can say it: it serves every target\n"
+        f'@ir.op("{node.overload}").body\n'
+        f"def _({', '.join(body)}): ...\n"
+        f"# else a handler, in the words of {target!r} alone\n"
+        f'@ir.op("{node.overload}").handler("{target}")\n'
+        f'def _({", ".join(["h", *names])}): return h.emit("...", {tensors}){returned}'
     )

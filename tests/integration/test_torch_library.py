@@ -1,0 +1,195 @@
+"""Ops made with torch.library, every way that it offers: captured as nodes, lowered by op or by overload."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.library import Library, impl
+
+import ir
+
+TARGETS = ("onnx", "nnef", "eager")
+X = torch.rand(4, 3)
+ROWS = ({0: "n"},)
+
+foo = Library("foo", "DEF")
+foo.define("add(Tensor self, Tensor other) -> Tensor")
+foo.define("add.scalar(Tensor self, float other, *, float alpha=1.0) -> Tensor")
+foo.define("composite(Tensor x) -> Tensor")
+foo.define("everywhere(Tensor x, float by) -> Tensor")
+
+
+@impl(foo, "add", "CPU")
+def _(self, other):
+    return torch.from_numpy(self.numpy() + other.numpy())
+
+
+@impl(foo, "add.scalar", "CPU")
+def _(self, other, *, alpha=1.0):
+    return torch.from_numpy(self.numpy() + other * alpha)
+
+
+@impl(foo, "add", "CUDA")
+def _(self, other):
+    raise AssertionError("no CUDA tensors in this test")
+
+
+@impl(foo, "add", "Meta")
+def _(self, other):
+    return torch.empty_like(self)
+
+
+@impl(foo, "add.scalar", "Meta")
+def _(self, other, *, alpha=1.0):
+    return torch.empty_like(self)
+
+
+foo.impl("composite", lambda x: torch.ops.foo.add(x, x).sin(), "CompositeImplicitAutograd")
+foo.impl("everywhere", lambda x, by: torch.cos(x) * by, "CompositeExplicitAutograd")
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.ops.foo.add(torch.ops.foo.add(x, x), 2.5, alpha=2.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_bodies():
+    from ir.importer.bodies import BODIES
+
+    before = dict(BODIES)
+    yield
+    BODIES.clear()
+    BODIES.update(before)
+
+
+def test_overloads_are_nodes_of_one_op():
+    graph = ir.capture(Model(), X, dynamic_shapes=ROWS)
+    assert [(n.op, n.overload) for n in graph.nodes] == [("foo::add", "foo::add"), ("foo::add", "foo::add.scalar")]
+    assert graph.nodes[1].args["alpha"] == 2.0 and str(graph.outputs[0].type) == "f32[n, 3]"
+
+
+def test_eager_runs_the_kernels():
+    program = ir.export(Model(), X, target="eager", dynamic_shapes=ROWS, verify=True)
+    program.verify((torch.rand(7, 3),))
+
+
+def test_a_handler_for_all_overloads_and_for_one():
+    def add(h, self, other, alpha=1.0):
+        return h.emit("Add", self, other if h.is_value(other) else other * alpha)
+
+    def scalar(h, self, other, alpha):
+        return h.emit("Sub", self, -other * alpha)
+
+    def unnamed(h, self, other):
+        return h.emit("Sum", self, other)
+
+    def ops(**handlers):
+        named = {k.replace("__", "::").replace("_", "."): f for k, f in handlers.items()}
+        program = ir.export(Model(), X, handlers=named, dynamic_shapes=ROWS, verify=True)
+        return [n.op_type for n in program.artifact.graph]
+
+    assert ops(foo__add=add) == ["Add", "Add"]
+    assert ops(foo__add=add, foo__add_scalar=scalar) == ["Add", "Sub"]
+    assert ops(foo__add=add, foo__add_default=unnamed) == ["Sum", "Add"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_body_for_all_overloads_and_for_one(target):
+    ir.op("foo::add").body(lambda self, other: self + other)
+
+    @ir.op("foo::add.scalar").body
+    def _(self, other, *, alpha):
+        return self + other * alpha
+
+    program = ir.export(Model(), X, target=target, dynamic_shapes=ROWS, verify=True)
+    program.verify((torch.rand(7, 3),))
+
+
+def test_what_is_missing_is_said_with_the_overloads_own_arguments():
+    with pytest.raises(ir.UnsupportedOpsError) as error:
+        ir.export(Model(), X, target="nnef")
+    plain, scalar = error.value.missing
+    assert '@ir.op("foo::add").body\ndef _(self, other): ...' in plain.skeleton
+    assert '@ir.op("foo::add.scalar").body\ndef _(self, other, *, alpha): ...' in scalar.skeleton
+    assert 'def _(h, self, other, alpha): return h.emit("...", self)' in scalar.skeleton
+    assert "in the words of 'nnef' alone" in scalar.skeleton
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_composite_kernels_are_bodies(target):
+    ir.op("foo::add").body(lambda self, other: self + other)
+    fn = lambda x: torch.ops.foo.everywhere(torch.ops.foo.composite(x), 3.0)  # noqa: E731
+    graph = ir.capture(fn, X)
+    assert [n.op for n in graph.nodes] == ["foo::composite", "foo::everywhere"]
+    ir.export(graph, target=target, verify=True)
+
+
+@torch.library.custom_op("foo::scaled", mutates_args=())
+def scaled(x: Tensor, n: int) -> Tensor:
+    return x * n
+
+
+@scaled.register_fake
+def _(x, n):
+    return torch.empty_like(x)
+
+
+@torch.library.triton_op("foo::triton", mutates_args={})
+def triton(x: Tensor, y: Tensor) -> Tensor:
+    return x * 2 + y
+
+
+@torch.library.custom_op("foo::accumulate", mutates_args={"state"})
+def accumulate(state: Tensor, x: Tensor) -> None:
+    state.add_(x)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_function_of_custom_op_and_triton_op_is_a_body(target):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("state", torch.zeros(3))
+
+        def forward(self, x):
+            accumulate(self.state, x.sum(0))
+            return triton(scaled(x, x.shape[0]), x) + self.state
+
+    graph = ir.capture(Model(), X, dynamic_shapes=ROWS)
+    assert [n.op for n in graph.nodes if n.op.startswith("foo")] == ["foo::accumulate", "foo::scaled", "foo::triton"]
+    ir.export(graph, target=target, verify=True)
+
+
+def test_impl_for_an_existing_operator():
+    """A kernel of aten's own operator changes what torch computes, not what the graph says."""
+    library = Library("aten", "IMPL")
+    fn = lambda x: torch.erfc(x)  # noqa: E731
+    called = []
+
+    def kernel(x):
+        called.append(tuple(x.shape))
+        return 1 - torch.erf(x)
+
+    library.impl("erfc", kernel, "CPU", allow_override=True)
+    try:
+        graph = ir.capture(fn, X)
+        assert [n.op for n in graph.nodes] == ["aten::erfc"] and not called
+        for target in TARGETS:
+            ir.export(graph, target=target, verify=True)
+        assert called == [(4, 3)] * len(called) and len(called) >= len(TARGETS)
+    finally:
+        library._destroy()
+
+
+def test_a_meta_kernel_for_an_operator_without_one():
+    fn = lambda x: torch.ops.foo.shapeless(x)  # noqa: E731
+    foo.define("shapeless(Tensor x) -> Tensor")
+    foo.impl("shapeless", lambda x: torch.from_numpy(x.numpy()[::2].copy()), "CPU")
+    with pytest.raises(ir.CaptureError, match="shapeless"):
+        ir.capture(fn, X)
+    foo.impl("shapeless", lambda x: x.new_empty((x.shape[0] + 1) // 2, *x.shape[1:]), "Meta")
+    ir.op("foo::shapeless").body(lambda x: x[::2])
+    for target in TARGETS:
+        ir.export(fn, X, target=target, verify=True)
