@@ -74,7 +74,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """The README's code runs."""
-    install(session, *PACKAGES, extra=("pytest",))
+    install(session, *PACKAGES, extra=("pytest", "onnxscript"))
     session.run("python", "-m", "pytest", "tests/docs", *session.posargs)
 
 

@@ -223,12 +223,14 @@ def _decomposition(node: Node) -> Callable[..., Any] | None:
 
 def _python_kernel(node: Node) -> Callable[..., Any] | None:
     """What torch.library was given for all devices: the function of custom_op or triton_op, a composite kernel."""
+    if node.op.startswith(OWN):  # prims are such definitions, over aten
+        return None
     definition = OPDEFS.get(node.op)
     if definition is not None:
         return definition._init_fn
     overload = overload_of(node.op, node.origin.overload)
     composite = torch._C.DispatchKey.CompositeExplicitAutograd
-    if node.op.startswith(OWN) or not isinstance(overload, torch._ops.OpOverload):
+    if not isinstance(overload, torch._ops.OpOverload):
         return None
     found = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), str(composite).partition(".")[2])
     return _kernel(overload, composite) if found else None
