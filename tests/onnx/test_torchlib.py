@@ -11,6 +11,7 @@ import torch
 import ir
 import onnx_backend
 from onnx_backend import torch_op
+from onnx_backend.legacy import register_custom_op_symbolic, symbolic_helper
 from onnx_backend.registry import REGISTRY, load
 
 onnxscript = pytest.importorskip("onnxscript")
@@ -156,6 +157,15 @@ def test_a_script_is_a_handler_as_it_is(opset, tmp_path):
     assert sorted(f.name for f in model.functions) == ["swish", "twice"]
     assert [n.op_type for n in model.graph.node] == ["swish", "swish", "Add", "twice"]
     assert {a.name: a.f for a in model.graph.node[0].attribute} == {"beta": 2.0}
+
+
+def test_a_symbolic_function_may_call_a_script():
+    def symbolic(g, x, beta):
+        return g.onnxscript_op(swish, x, beta_f=symbolic_helper._parse_arg(beta, "f"))
+
+    register_custom_op_symbolic("torchlib::swish", symbolic, 9)
+    program = ir.export(lambda x: torch.ops.torchlib.swish(x, 2.0), (X,), verify=True)
+    assert ops(program) == ["swish"]
 
 
 def test_handlers_of_one_call():

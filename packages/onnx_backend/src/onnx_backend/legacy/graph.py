@@ -79,6 +79,14 @@ class GraphContext:
 
     insertConstant = constant
 
+    def onnxscript_op(self, onnx_fn: Any, *raw_args: Any, outputs: int = 1, **kwargs: Any) -> Any:
+        """A call of a compiled onnxscript function, which is added to the model; attributes as for `op`."""
+        from onnx_backend.torchlib_trace import scripted  # imports onnxscript
+
+        attributes = dict(_attribute(k, v, plain=True) for k, v in kwargs.items() if v is not None)
+        made = scripted(self.helper, onnx_fn, [self.operand(a) for a in raw_args], attributes)
+        return tuple(map(Value, made)) if outputs > 1 else Value(made[0])
+
     def at(self, operator: str, *args: Any, **kwargs: Any) -> Any:
         """An ATen node: refused, no runtime of ONNX knows those."""
         self.helper.refuse(f"its symbolic function writes the ATen node {operator!r}, which no runtime of ONNX knows")
