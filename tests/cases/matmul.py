@@ -157,5 +157,6 @@ CASES = family(
     row("einsum_complex", lambda x, y: torch.einsum("bi,ij->bj", x, y), c64("B", 3), c64(3, 4)),
     row("conv_complex", lambda x, w: torch.nn.functional.conv1d(x, w, padding=1), c64("B", 2, 9), c64(3, 2, 3)),
     row("addmm_complex", lambda x, y, z: torch.addmm(z, x, y, alpha=2, beta=0.5), c64("B", 3), c64(3, 4), c64(4)),
+    row("solve_complex", lambda x, y: torch.linalg.solve(x @ x.mH + 3 * torch.eye(3), y), c64(2, 3, 3), c64(2, 3)),
     row("inv_complex", lambda x: torch.linalg.inv(x @ x.mH + 3 * torch.eye(3)), c64("B", 3, 3)),
 )

@@ -34,7 +34,10 @@ LIMITS: dict[str, str] = {
         SPECIAL,
         "elementwise/gcd reduce/mode reduce/histc",
     ),
-    **_all(ALGEBRA, "matmul/det matmul/inv matmul/inv_complex matmul/solve matmul/cholesky matmul/svdvals"),
+    **_all(
+        ALGEBRA,
+        "matmul/det matmul/inv matmul/inv_complex matmul/solve matmul/solve_complex matmul/cholesky matmul/svdvals",
+    ),
     **_all(LOOP, "control/while_until_large control/while_given_steps"),
     "index/embedding_max_norm": "it writes to the weight of the embedding",
     "shape/view_dtype": "tract cannot read the bits of a tensor as another type",

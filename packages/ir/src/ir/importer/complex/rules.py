@@ -268,6 +268,12 @@ def vdot(self: Pair, other: Pair) -> Pair:
     return bilinear(torch.dot, self.conj(), other)
 
 
+@rule("addbmm")
+def addbmm(self: Any, batch1: Any, batch2: Any, beta: Any = 1, alpha: Any = 1) -> Pair:
+    product = bilinear(lambda a, b: torch.bmm(a, b).sum(0), first(batch1, batch2), batch2)
+    return product * alpha + times(self, beta)
+
+
 # -- linear systems: a complex matrix as the real [[re, -im], [im, re]] ------------------------------------------------
 
 
@@ -286,3 +292,35 @@ def inv_ex(A: Pair, check_errors: bool = False) -> tuple[Pair, Tensor]:
 @rule("linalg_inv", "inverse")
 def inv(A: Any = None, self: Any = None) -> Pair:
     return inv_ex(self if A is None else A)[0]
+
+
+@rule("linalg_solve", "linalg_solve_ex")
+def solve(A: Pair, B: Pair, left: bool = True, check_errors: bool | None = None) -> Any:
+    if not left:  # X A = B is A^T X^T = B^T
+        x = solve(A.map(lambda t: t.mT), B.map(lambda t: t.mT))
+        return _with_info(x.map(lambda t: t.mT), A, check_errors)
+    vector = B.re.dim() == 1 or (B.re.dim() == A.re.dim() - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
+    right = B.map(lambda t: t.unsqueeze(-1)) if vector else B
+    made = torch.linalg.solve(block(A), torch.cat([right.re, right.im], -2))
+    x = Pair(*made.chunk(2, -2)).map(lambda t: t.squeeze(-1) if vector else t)
+    return _with_info(x, A, check_errors)
+
+
+def _with_info(x: Pair, A: Pair, check_errors: bool | None) -> Any:
+    """The second result of the ex form, which says that nothing failed; a singular matrix gives inf or nan."""
+    return x if check_errors is None else (x, torch.zeros(A.shape[:-2], dtype=torch.int32))
+
+
+# -- random numbers: the variance is shared by the parts ---------------------------------------------------------------
+
+
+@rule("randn_like")
+def randn_like(self: Pair, **layout: Any) -> Pair:
+    return Pair(torch.randn_like(self.re), torch.randn_like(self.im)) * math.sqrt(0.5)
+
+
+def _normal(shape: Any, mean: Any, std: Any, **layout: Any) -> Pair:
+    return Pair(torch.randn(shape), torch.randn(shape)) * (std * math.sqrt(0.5)) + mean
+
+
+RULES["prims::normal"] = _normal
