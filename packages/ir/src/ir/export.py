@@ -52,6 +52,7 @@ class Exported:
         place = Path(path)
         with staged(place) as temporary:
             self.target.write(self.artifact, temporary)
+        self.target.settle(place)
         self.path = place
         self.__dict__.pop("runner", None)
         return place
@@ -150,6 +151,7 @@ def export(
             close = getattr(runner, "close", None)
             if close is not None:
                 close()
+    chosen.settle(Path(path))
     program.path = Path(path)
     return program
 

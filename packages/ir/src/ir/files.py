@@ -8,13 +8,17 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
+
+_LOCK = ".lock"
 
 
 @contextlib.contextmanager
 def staged(path: Path) -> Iterator[Path]:
     """A path to write to; when the block ends without an error, what lies there moves to `path`, side files first.
 
-    An older file or directory at `path` stays untouched until then, and for good if the block raises.
+    An older file or directory at `path` stays untouched until then, and for good if the block raises. A process that
+    is killed leaves a directory `.<name>.<random>.partial` behind; the next call takes it away.
 
     Raises:
         FileNotFoundError: the directory of `path` does not exist.
@@ -23,14 +27,43 @@ def staged(path: Path) -> Iterator[Path]:
     parent = path.parent
     if not parent.is_dir():
         raise FileNotFoundError(f"{parent}: no such directory")
-    staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=parent))
+    _sweep(path)
+    staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=parent))
+    lock = (staging / _LOCK).open("w")
+    _lock(lock)
     try:
         yield staging / path.name
-        entries = sorted(staging.iterdir(), key=lambda e: e.name == path.name)
+        entries = sorted((e for e in staging.iterdir() if e.name != _LOCK), key=lambda e: e.name == path.name)
         for entry in entries:
             _move(entry, parent / entry.name, staging)
     finally:
+        lock.close()
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _lock(file: IO[str]) -> bool:
+    """Take the lock of a staging directory, which ends with the process; False if another process has it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: what a killed process leaves is left alone
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _sweep(path: Path) -> None:
+    """Take away what killed processes left beside `path`."""
+    for stale in path.parent.glob(f".{_escaped(path.name)}.*.partial"):
+        with contextlib.suppress(OSError), (stale / _LOCK).open() as file:
+            if _lock(file):
+                shutil.rmtree(stale, ignore_errors=True)
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 
 def _move(source: Path, place: Path, staging: Path) -> None:

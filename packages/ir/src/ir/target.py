@@ -58,6 +58,9 @@ class Target(abc.ABC):
     def write(self, artifact: Any, path: Path) -> None:
         """Write the artifact; `path` lies in a fresh directory whose files are moved to their place afterwards."""
 
+    def settle(self, path: Path) -> None:  # noqa: B027
+        """Called when the artifact stands at `path`: take away side files of the one that it replaced."""
+
     @abc.abstractmethod
     def runner(self, artifact: Any, graph: Graph, path: Path | None = None) -> Runner:
         """Load the artifact into its runtime, from the file at `path` where there is one."""

@@ -17,6 +17,7 @@ from onnx_backend.dtypes import TO_ONNX
 from onnx_backend.finish import make_model
 from onnx_backend.graphs import Graphs
 from onnx_backend.value import OnnxValue as OnnxValue
+from onnx_backend.writer import INSIDE
 
 
 class OnnxHelper(Graphs):
@@ -64,11 +65,14 @@ class OnnxHelper(Graphs):
     ) -> OnnxValue | None:
         """A weight that is made from the model's own when it is written, and shared by all that ask for the same.
 
-        None where one of the sources is computed at run time; `make` gets their content as arrays. The element type
-        is that of the first source unless given; `stored` is one that the file has and the IR has not, as int4.
+        None where one of the sources is computed at run time, or is to stay as it lies in a file; `make` gets their
+        content as arrays. The element type is that of the first source unless given; `stored` is one that the file has
+        and the IR has not, as int4.
         """
         held: list[Any] = [s.value.const_value for s in sources]
         if any(t is None for t in held):
+            return None
+        if self.target.keeps_weights and dtype is stored is None and any(t.nbytes >= INSIDE for t in held):
             return None
         key = (what, *(id(t) for t in held))
         if key not in self._derived:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import onnx.defs
 import onnx_ir
@@ -14,7 +14,7 @@ from ir.graph import Graph
 from ir.passes.collapse_casts import collapse_casts
 from ir.passes.collapse_views import collapse_views
 from ir.passes.fold_batch_norm import fold_batch_norm
-from ir.passes.fold_constants import fold_constants
+from ir.passes.fold_constants import fold_constants, fold_small_constants
 from ir.passes.fuse_rms_norm import fuse_rms_norm
 from ir.passes.merge_common import merge_common
 from ir.passes.outline import outline
@@ -24,8 +24,8 @@ from ir.target import Pass, Target
 from onnx_backend.helper import OnnxHelper
 from onnx_backend.passes.unsigned_activations import unsigned_activations
 from onnx_backend.registry import load
-from onnx_backend.torchlib import table_handlers
-from onnx_backend.writer import write_embedded
+from onnx_backend.safetensors import find
+from onnx_backend.writer import write_data, write_model
 
 LOWEST_OPSET = 13
 LIMIT = 2**31 - 2**20  # what a protobuf message may hold, less room for the graph itself
@@ -39,14 +39,13 @@ class Onnx(Target):
 
     Args:
         opset: the opset to write, 13 to the newest that the installed onnx knows.
-        external_data: weights in a file `<name>.data` beside the model: True, False, or None for "past 2 GB".
+        external_data: weights in a file `<name>.data` beside the model: True, False, or None for "past 2 GB";
+            "reference" points to those that lie in .safetensors files in the model's folder and copies none of them.
         functions: keep nn.Modules as model-local functions, one for each class and signature; or the names of the
             classes to keep.
         metadata: note at each node where it comes from (namespace, source line, torch's overload), and the type of
             each value in between.
         custom_opsets: the version to import of each domain beside the standard one, {"custom": 2}; 1 by default.
-        custom_translation_table: as torch.onnx.export's: operators (torch.ops.ns.op.default) and the onnxscript
-            function of each, or a list of them; before everything else, as `handlers` are.
 
     Raises:
         ValueError: the opset is out of range.
@@ -59,25 +58,24 @@ class Onnx(Target):
         self,
         opset: int = 20,
         *,
-        external_data: bool | None = None,
+        external_data: bool | Literal["reference"] | None = None,
         functions: bool | Collection[str] = False,
         metadata: bool = False,
         custom_opsets: Mapping[str, int] | None = None,
-        custom_translation_table: Mapping[Any, Any] | None = None,
     ) -> None:
         newest = onnx.defs.onnx_opset_version()
         if not LOWEST_OPSET <= opset <= newest:
             raise ValueError(f"opset {opset}: {LOWEST_OPSET} to {newest} can be written")
         self.opset = opset
         self.external_data = external_data
+        self._data = ""  # the name of the data file written last
         self.functions = functions
         self.metadata = metadata
         self.custom_opsets = dict(custom_opsets or {})
-        self._table = table_handlers(custom_translation_table or {})
 
     @property
     def registry(self) -> Registry:
-        return load().with_handlers(self._table)
+        return load()
 
     @property
     def version(self) -> int:
@@ -87,8 +85,15 @@ class Onnx(Target):
     def passes(self) -> Sequence[Pass]:
         # onnxruntime merges equal nodes of different modules itself, once it has put the functions in place
         last = self._outline if self.functions else merge_common
-        first = (fold_batch_norm, fuse_rms_norm, promote, fold_constants, collapse_casts, collapse_views)
-        return (*first, unsigned_activations, last)
+        rest = (collapse_casts, collapse_views, unsigned_activations, last)
+        if self.keeps_weights:
+            return (fuse_rms_norm, promote, fold_small_constants, *rest)
+        return (fold_batch_norm, fuse_rms_norm, promote, fold_constants, *rest)
+
+    @property
+    def keeps_weights(self) -> bool:
+        """True if weights are to be written as the model has them, none computed from others."""
+        return self.external_data == "reference"
 
     def _outline(self, graph: Graph) -> Graph:
         return outline(graph, None if self.functions is True else self.functions or ())
@@ -97,21 +102,42 @@ class Onnx(Target):
         return OnnxHelper(self, graph)
 
     def write(self, artifact: onnx_ir.Model, path: Path) -> None:
-        """Write the model; its weights go into `<name>.data` where they do not fit or where asked for."""
-        external = self.external_data if self.external_data is not None else weight_bytes(artifact) > LIMIT
-        if external:
-            onnx_ir.save(artifact, path, external_data=f"{path.name}.data")
-        else:
-            write_embedded(artifact, path)
+        """Write the model; its weights go into `<name>.data` where they do not fit or where asked for.
+
+        Raises:
+            ExportError: external_data="reference", and nothing lies there or is no file of its own.
+            OSError: the disk refused.
+        """
+        tensors = [v.const_value for v in artifact.graph.initializers.values()]
+        folder = path.parent.parent  # where the staged files go
+        self._data = ""
+        places = find(tensors, folder) if self.external_data == "reference" else {}
+        rest = [t for t in tensors if t.name not in places]
+        if self.external_data is True or (sum(t.nbytes for t in rest) > LIMIT and self.external_data is not False):
+            self._data = data_name(folder, path.name)
+            places |= write_data(rest, path.parent / self._data)
+        write_model(artifact, path, places)
+
+    def settle(self, path: Path) -> None:
+        """Take away the data file of the model that stood here before, now that nothing refers to it."""
+        names = {f"{path.name}.data", f"{path.name}.1.data"}
+        if self._data in names:
+            for name in names - {self._data}:
+                path.with_name(name).unlink(missing_ok=True)
 
     def runner(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None = None) -> OnnxProgram:
-        return OnnxProgram(artifact, path)
+        refers = path is not None and self.external_data == "reference"
+        staged = refers and path is not None and not any(path.parent.glob("*.safetensors"))
+        return OnnxProgram(artifact, path, path.parent.parent if staged and path is not None else None)
 
 
 class OnnxProgram:
-    """A model in onnxruntime on the CPU: torch tensors in and out."""
+    """A model in onnxruntime on the CPU: torch tensors in and out.
 
-    def __init__(self, artifact: onnx_ir.Model, path: Path | None) -> None:
+    `folder` is where the files that it refers to lie, if not beside it.
+    """
+
+    def __init__(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None = None) -> None:
         import onnxruntime as ort
 
         options = ort.SessionOptions()
@@ -119,7 +145,10 @@ class OnnxProgram:
         for key, value in EXACT.items():
             options.add_session_config_entry(key, value)
         try:
-            source = str(path) if path is not None else _bytes(artifact)
+            source: Any = str(path) if path is not None else _bytes(artifact)
+            if path is not None and folder is not None:
+                source = path.read_bytes()
+                options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
             self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:
             raise RuntimeFailure(f"onnxruntime does not load the model: {error}") from error
@@ -156,6 +185,12 @@ def _tensor(value: Any) -> Any:
     if value.element_type() == onnx_ir.DataType.BFLOAT16:
         return torch.utils.dlpack.from_dlpack(value.to_dlpack()).clone()
     return torch.from_numpy(value.numpy().copy() if value.numpy().ndim else value.numpy())
+
+
+def data_name(folder: Path, model: str) -> str:
+    """The name of a new data file: not that of the older model's, which stays whole until its own file is replaced."""
+    first, second = f"{model}.data", f"{model}.1.data"
+    return second if (folder / first).exists() else first
 
 
 def weight_bytes(model: onnx_ir.Model) -> int:

@@ -18,6 +18,15 @@ _UNSET = ("aten::empty", "aten::new_empty", "aten::empty_like", "aten::empty_str
 
 def fold_constants(graph: Graph) -> Graph:
     """Nodes that read weights alone, or nothing, and draw no random numbers, give way to weights."""
+    return _folded(graph, replace_weights=True)
+
+
+def fold_small_constants(graph: Graph) -> Graph:
+    """As fold_constants, for what is small alone: every large weight stays as the model has it."""
+    return _folded(graph, replace_weights=False)
+
+
+def _folded(graph: Graph, replace_weights: bool) -> Graph:
     if graph.context is None or graph.random:
         return graph
     constant: dict[Value, Node] = {}
@@ -29,6 +38,7 @@ def fold_constants(graph: Graph) -> Graph:
     inside = set(constant.values())
     results = set(graph.results.values())
     freed = {v for v in graph.weights if v not in results and inside.issuperset(graph.uses.get(v, ()))}
+    freed = freed if replace_weights else set()
     weights: dict[Value, Weight] = dict(graph.weights)
     for value, node in constant.items():
         needed = _upstream(node, constant)

@@ -1,0 +1,161 @@
+"""Weights beside the model: data files, and references to .safetensors files that are there already."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+import ir
+
+X = torch.randn(2, 5, 32)
+
+
+class Tied(nn.Module):
+    """A matrix used twice, a convolution with its norm, linear layers with and without bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 32, bias=False)
+        self.second.weight = self.first.weight
+        self.conv, self.norm = nn.Conv1d(32, 64, 3, padding=1), nn.BatchNorm1d(64)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(self.second(self.first(x)).mT)))
+
+
+def save(model, path):
+    """A .safetensors file, written from the format's description."""
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, t in model.state_dict().items():
+        if name.startswith("second"):
+            continue  # safetensors keeps tied weights once
+        kind = {torch.float32: "F32", torch.int64: "I64", torch.bfloat16: "BF16"}[t.dtype]
+        raw = bytes(t.contiguous().flatten().view(torch.uint8).tolist()) if t.numel() else b""
+        header[name] = {"dtype": kind, "shape": list(t.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return header, text, data
+
+
+def references(path):
+    model = onnx.load(path, load_external_data=False)
+    found = {i.name: {e.key: e.value for e in i.external_data} for i in model.graph.initializer if i.external_data}
+    return {name: (e["location"], int(e["offset"]), int(e["length"])) for name, e in found.items()}
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return Tied().eval()
+
+
+def exported(model, folder, **options):
+    options = {"external_data": "reference", "dynamic_shapes": ({0: "batch"},), **options}
+    return ir.export(model, (X,), target="onnx", path=folder / "m.onnx", verify=True, **options)
+
+
+def test_references_point_into_the_file_and_copy_nothing(model, tmp_path):
+    _, text, _ = save(model, tmp_path / "model.safetensors")
+    program = exported(model, tmp_path)
+    program.verify((torch.randn(7, 5, 32),))
+    found = references(program.path)
+    assert {*found} - {"first.weight", "second.weight"} == {"conv.weight"}  # of at least a kilobyte, the tied one once
+    assert len(found) == 2
+    assert all(place[0] == "model.safetensors" and place[1] >= 8 + len(text) for place in found.values())
+    assert program.path.stat().st_size < 8000 and sorted(os.listdir(tmp_path)) == ["m.onnx", "model.safetensors"]
+    onnx.checker.check_model(str(program.path))
+    session = onnxruntime.InferenceSession(str(program.path))
+    expected = model(X).detach().numpy()
+    assert abs(session.run(None, {session.get_inputs()[0].name: X.numpy()})[0] - expected).max() < 1e-5
+
+
+def test_what_is_not_in_the_file_goes_into_the_model(model, tmp_path):
+    save(model, tmp_path / "model.safetensors")
+    with torch.no_grad():
+        model.conv.weight[0, 0, 0] += 1  # same name, same shape, other bytes
+    assert len(references(exported(model, tmp_path).path)) == 1
+
+
+def test_a_tensor_is_found_under_another_name_in_another_file(model, tmp_path):
+    save(nn.ModuleDict({"x": nn.Linear(3, 3)}), tmp_path / "a.safetensors")
+    save(nn.ModuleDict({"wrapped": model}), tmp_path / "b.safetensors")
+    assert {p[0] for p in references(exported(model, tmp_path).path).values()} == {"b.safetensors"}
+
+
+def test_bfloat16_and_functions(model, tmp_path):
+    save(model.bfloat16(), tmp_path / "model.safetensors")
+    path = tmp_path / "m.onnx"
+    ir.export(model, (X.bfloat16(),), target="onnx", path=path, external_data="reference", functions=True, verify=True)
+    assert len(references(path)) == 2
+
+
+@pytest.mark.parametrize("kind", ["symbolic", "hard"])
+def test_links_are_refused_before_anything_is_written(model, tmp_path, kind):
+    elsewhere = tmp_path / "cache"
+    elsewhere.mkdir()
+    save(model, elsewhere / "blob")
+    link = os.symlink if kind == "symbolic" else os.link
+    link(elsewhere / "blob", tmp_path / "model.safetensors")
+    with pytest.raises(ir.ExportError, match=f"(?s){kind} link.*cp -L"):
+        exported(model, tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["cache", "model.safetensors"]
+    shutil.copyfile(elsewhere / "blob", tmp_path / "copy")
+    os.replace(tmp_path / "copy", tmp_path / "model.safetensors")
+    assert len(references(exported(model, tmp_path).path)) == 2
+
+
+def test_no_file_there_is_an_error_that_says_so(model, tmp_path):
+    with pytest.raises(ir.ExportError, match="no such file there"):
+        exported(model, tmp_path)
+
+
+LIES = {
+    "a header longer than the file": lambda h, t, d: struct.pack("<Q", 1 << 40) + t + d,
+    "a header longer than the limit": lambda h, t, d: struct.pack("<Q", 2**64 - 1) + t + d,
+    "nothing": lambda h, t, d: b"",
+    "no JSON": lambda h, t, d: struct.pack("<Q", 4) + b"{{{{" + d,
+    "too deep": lambda h, t, d: struct.pack("<Q", 200000) + b"[" * 200000 + d,
+    "a list": lambda h, t, d: struct.pack("<Q", 2) + b"[]" + d,
+    "a tensor past the end": lambda h, t, d: altered(h, d, data_offsets=[len(d), len(d) + 4096]),
+    "a tensor over another": lambda h, t, d: altered(h, d, data_offsets=[0, 4096]),
+    "backwards": lambda h, t, d: altered(h, d, data_offsets=[4096, 0]),
+    "before the beginning": lambda h, t, d: altered(h, d, data_offsets=[-4096, 0]),
+    "another shape": lambda h, t, d: altered(h, d, shape=[32, 33]),
+    "a negative shape": lambda h, t, d: altered(h, d, shape=[-32, -32]),
+    "a shape of fractions": lambda h, t, d: altered(h, d, shape=[32.0, 32]),
+    "a name twice": lambda h, t, d: struct.pack("<Q", 15) + b'{"a":{},"a":{}}' + d,
+}
+
+
+def altered(header, data, **changes):
+    text = json.dumps(header | {"zzz": header["first.weight"] | changes}).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_header_that_lies_is_refused(model, tmp_path, lie):
+    content = LIES[lie](*save(model, tmp_path / "model.safetensors"))
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(ir.ExportError, match=r"no sound \.safetensors file"):
+        exported(model, tmp_path)
+    assert os.listdir(tmp_path) == ["model.safetensors"]
+
+
+def test_a_data_file_beside_the_model(model, tmp_path):
+    program = exported(model, tmp_path, external_data=True)
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data"]
+    found = references(program.path).values()
+    assert len(found) == 2 and all(offset % 4096 == 0 for _, offset, _ in found)
+    exported(model, tmp_path, external_data=True).verify((torch.randn(3, 5, 32),))
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.1.data"]  # the older pair was whole until the end
+    exported(model, tmp_path, external_data=True).verify((torch.randn(3, 5, 32),))
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data"]
