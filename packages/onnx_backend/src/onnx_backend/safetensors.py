@@ -112,10 +112,10 @@ def find(tensors: Iterable[Any], folder: Path) -> dict[str, Place]:
             content = _bytes(tensor)
             key = tensor.dtype, tuple(int(d) for d in tensor.shape), content[:_SAMPLE].tobytes()
             named = sorted(index.get(key, ()), key=lambda e: not tensor.name.endswith(e.name))
-            entry = next((e for e in named if open_files.equal(e, content)), None)
-            if entry is not None:
-                _refuse_links(entry.file)
-                places[tensor.name] = Place(entry.file.name, entry.offset, entry.length)
+            same = next((e for e in named if open_files.equal(e, content)), None)
+            if same is not None:
+                _refuse_links(same.file)
+                places[tensor.name] = Place(same.file.name, same.offset, same.length)
     if not places:
         seen = f"{len(files)} such files there" if files else "no such file there"
         raise ExportError(

@@ -108,7 +108,7 @@ class Onnx(Target):
             ExportError: external_data="reference", and nothing lies there or is no file of its own.
             OSError: the disk refused.
         """
-        tensors = [v.const_value for v in artifact.graph.initializers.values()]
+        tensors: list[Any] = [v.const_value for v in artifact.graph.initializers.values()]
         folder = path.parent.parent  # where the staged files go
         self._data = ""
         places = find(tensors, folder) if self.external_data == "reference" else {}
