@@ -65,13 +65,20 @@ def against_torch_onnx(model: Model, folder: Path, *, rounds: int = 2, seconds: 
         result["export"].append(min(first, best(lambda: theirs(program), rounds - 1)))
         result["save"].append(result["export"][1] + best(lambda: peer.save(paths[1]), rounds))
     except Exception as error:
-        return result | {"peer_error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+        return result | {"peer_error": _cause(error)}
     result["nodes"].append(count(peer.model))
     result["bytes"].append(size(paths[1]))
     try:
         return result | {"latency": latency(paths, model, seconds)}
     except Exception as error:  # a file that onnxruntime does not take
-        return result | {"peer_error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+        return result | {"peer_error": _cause(error)}
+
+
+def _cause(error: BaseException) -> str:
+    """The first error of a chain in a line; torch.onnx's own on top of it only say where to report it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def count(model: Any) -> int:
