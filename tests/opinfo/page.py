@@ -28,7 +28,8 @@ def write(sweep: Sweep, results: Results, seconds: float) -> None:
         "",
         "torch's `op_db`, one case an entry; what a case is and when it passes stands in tests/opinfo (compare.py).",
         f"Written by `python -m tests.opinfo --target {sweep.target} --write` and its options, all of them by",
-        "`nox -s opinfo`. Excluded entries have nothing to compare with, fixed ones no dimension that may vary.",
+        "`nox -s opinfo`. Excluded entries have nothing to compare with, fixed ones no dimension that torch.export",
+        "lets vary; a dynamic sweep takes the first sample that has a first dimension above 1, and runs two sizes.",
         "",
     ]
     place.write_text("\n".join(head) + "\n" + "\n".join(f"{text.strip()}\n" for text in sections.values()))

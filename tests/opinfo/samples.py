@@ -58,12 +58,16 @@ def database() -> list[Any]:
 
 
 def samples_of(op: Any, dtype: torch.dtype, which: str = "first") -> list[Sample]:
-    """The first sample of the entry, the largest of the first few, or all of those."""
+    """The first sample of the entry, the largest of the first few, all of those, or ("varying") the first of them
+    that has a first dimension which may vary: torch.export fixes sizes of 0 and 1. The first if none has.
+    """
     torch.manual_seed(0)
     samples = (Sample(op.op, s) for s in op.sample_inputs("cpu", dtype, requires_grad=False))
     if which == "first":
         return list(islice(samples, 1))
     found = list(islice(samples, CONSIDERED))
+    if which == "varying":
+        return [s for s in found if any(t.dim() and t.shape[0] > 1 for t in s.inputs())][:1] or found[:1]
     return [max(found, key=lambda s: s.elements)] if which == "largest" and found else found
 
 

@@ -49,7 +49,8 @@ def outcome(name: str, op: Any, sweep: Sweep) -> tuple[str, str]:
     if dtype is None or dtype not in op.supported_dtypes("cpu"):
         return "excluded", f"no {sweep.dtype or 'dtype'} on the CPU"
     try:
-        found = s.samples_of(op, dtype, sweep.samples)
+        varying = sweep.dynamic and sweep.samples == "first"
+        found = s.samples_of(op, dtype, "varying" if varying else sweep.samples)
     except Exception as error:
         return "excluded", f"its samples: {type(error).__name__}"
     ends = [_sample_outcome(name, sample, sweep) for sample in found]
