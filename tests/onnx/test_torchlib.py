@@ -276,6 +276,15 @@ def test_two_functions_for_one_op():
     ir.export(Abs(), (X,), verify=True)  # real operands take the real function
 
 
+def test_a_complex_variant_serves_complex_operands():
+    torch_op("aten::abs", trace_only=True)(lambda self: op.Abs(self))
+    torch_op("aten::abs", trace_only=True, complex=True)(lambda self: op.ReduceL2(self, [-1], keepdims=0))
+    z = torch.randn(3, 4, dtype=torch.complex64)
+    assert ops(ir.export(Abs(), (z,), verify=True)) == ["ReduceL2"]
+    both = ir.export(lambda z: z.abs() + z.real.abs(), (z,), dynamic_shapes=({0: "n"},), verify=True)
+    assert {"ReduceL2", "Abs"} <= set(ops(both))
+
+
 def test_a_complex_variant_leaves_real_operands_to_the_next_handler():
     torch_op("aten::abs", trace_only=True, complex=True)(lambda self: op.ReduceL2(self, [-1], keepdims=0))
     assert ops(ir.export(Abs(), (X,), verify=True)) == ["Abs"]

@@ -301,6 +301,7 @@ def prepared(graph: Graph, target: Target, registry: Registry, context: Context 
 
 
 def takes_packed(node: Node, target: Target, registry: Registry) -> bool:
-    """True for a custom op with a handler: it gets complex operands with a trailing dimension of 2."""
-    own = node.op.startswith(("aten::", "prims::", "higher_order::"))
-    return not own and registry.lookup(node.op, node.overload, target.version) is not None
+    """True if the handler gets complex operands with a trailing dimension of 2: of a custom op, or if it says so."""
+    found = registry.lookup(node.op, node.overload, target.version)
+    own = node.op.startswith(("aten::", "prims::", "ir::", "higher_order::"))
+    return found is not None and (not own or getattr(found.fn, "takes_packed", False))

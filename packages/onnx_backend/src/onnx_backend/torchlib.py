@@ -140,13 +140,12 @@ class Functions:
         from onnx_backend.torchlib_trace import call  # imports onnxscript
 
         node: Node = h.node
-        packed = getattr(node, "packed", False) or any(v.type.dtype.is_complex for v in node.inputs)
-        functions = self.complex if packed else self.real
+        functions = self.complex if node.packed else self.real
         if not functions:
             following = _next(h, self)
             if following is not None:
                 return following(h, **arguments)
-            return h.refuse(f"its TorchLib function is for {'real' if packed else 'complex'} operands only")
+            return h.refuse(f"its TorchLib function is for {'real' if node.packed else 'complex'} operands only")
         refusals = []
         for fn in functions:
             fn = fn if type(fn).__module__.startswith("onnxscript") else compiled(fn, True)

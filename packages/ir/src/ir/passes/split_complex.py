@@ -88,7 +88,7 @@ def split_complex(graph: Graph, context: Context | None, handled: Callable[[Node
 
     Args:
         context: gives rules and decompositions.
-        handled: True for custom ops whose handler takes packed operands.
+        handled: True for ops whose handler takes packed operands.
 
     Raises:
         RefusedError: complex32, which no target computes in.
@@ -229,7 +229,7 @@ class Splitter:
             env[value] = self.pack(source) if value.type.rank else source
             if value.type.dtype.is_complex:
                 env[value] = Split(value, packed=source)
-        elif not node.op.startswith(("aten::", "prims::", "ir::")) and self.handled(node):
+        elif self.handled(node):
             self._packed(node, env, via, alone=True)
         elif node.op == "ir::scalar":
             number = complex(node.args["value"])
