@@ -81,7 +81,7 @@ def ops(graph):
 def test_apply_is_one_node_and_both_inputs_are_read():
     graph = ir.check(ir.capture(lambda a, b: double(a, b), (X, X), dynamic_shapes=ROWS))  # one tensor given twice
     (node,) = graph.nodes
-    assert node.op == "autograd_function::Double"
+    assert node.op.startswith("autograd_function::Double")
     assert (node.args["a"], node.args["b"]) == graph.inputs and graph.inputs[0] is not graph.inputs[1]
     assert str(node.outputs[0].type) == "f32[n, 3]"
     assert [n.op for n in graph.context.body(node).graph.nodes] == ["aten::mul", "aten::add"]
@@ -147,7 +147,7 @@ def test_a_forward_that_writes_to_its_argument():
 
     graph = ir.check(ir.capture(Model(), (X, X)))
     node = graph.nodes[1]
-    assert node.op == "autograd_function::InPlace" and len(node.outputs) == 2
+    assert node.op.startswith("autograd_function::InPlace") and len(node.outputs) == 2
     assert graph.nodes[2].args["other"] is node.outputs[1]  # the model reads the new content
     args = torch.rand(4, 3), torch.rand(4, 3)
     (reference,) = graph.context.reference(graph, args, {})

@@ -186,7 +186,7 @@ def test_helpers_and_arguments_left_out():
 
 def test_other_targets_take_the_body_and_the_symbolic_serves_onnx_alone():
     graph = ir.capture(lambda x: Gelu.apply(x), (torch.randn(3, 4),))
-    assert [n.op for n in graph.nodes] == ["autograd_function::Gelu"]
+    assert [n.op.startswith("autograd_function::Gelu") for n in graph.nodes] == [True]
     assert [n.op for n in graph.context.body(graph.nodes[0]).graph.nodes] == [
         "aten::gelu",
         "aten::unsqueeze",
