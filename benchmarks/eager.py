@@ -239,7 +239,7 @@ def table(
         cells += [f"{r.seconds[o]:.1f}" if o in r.seconds else "-" for o in beside]
         lines.append(f"| {' | '.join([*cells, f'{r.error:.1g}'])} |")
     means = [f"| **{geometric_mean([r.ratios[o] for r in measured if o in r.ratios]):.2f}**" for o in others]
-    lines.append(f"| geometric mean | | {' | '.join(means)} | " + "| " * (3 + len(beside)))
+    lines.append(f"| geometric mean | | {' | '.join(means)} " + "| " * (4 + len(beside)))
     return "\n".join(lines)
 
 
