@@ -122,7 +122,7 @@ _DECLARED = [
     ("matmul", "=", "i32 f16 f32 f64", "matmul(x, y; transposeA, transposeB)"),
     ("given", "=", "i32 f16 f32 f64", "linear(x, filter, bias)"),
     ("given", "=", "i32 i64 f16 f32 f64", "tract_core_einsum(x; expr, acc)"),  # i64 only of one operand
-    ("given", "=", f"i8 {_FLOATS}",
+    ("given", "=", "i8 f32 f64",  # in halves tract adds up in halves, torch in f32
      "conv(x, filter, bias; border, padding, stride, dilation, groups) "
      "deconv(x, filter, bias; border, padding, stride, dilation, output_shape, groups)"),
     ("given", "=", f"i8 u8 i32 i64 {_FLOATS}",

@@ -98,7 +98,7 @@ def _saved(h, mean, var, eps):
     if types[0].shape == (0,):
         return [h.constant(np.zeros((0,), numpy_dtype(t.dtype))) for t in types]
     inverse = h.emit("rsqrt", h.emit("add", var, float(eps)))
-    return [h.reshape(v, t.shape) for v, t in zip((mean, inverse), types, strict=True)]
+    return [h.cast(h.reshape(v, t.shape), t.dtype) for v, t in zip((mean, inverse), types, strict=True)]
 
 
 @op("aten::_native_batch_norm_legit_functional")
@@ -117,8 +117,8 @@ def batch_norm_functional(h, input, weight, bias, running_mean, running_var, tra
     flat = [h.squeeze(v, axes) for v in (mean, inverse, unbiased)]
     new = [h.emit("add", h.emit("mul", h.cast(old, x.type.dtype), 1.0 - momentum), h.emit("mul", seen, float(momentum)))
            for old, seen in ((running_mean, flat[0]), (running_var, flat[2]))]  # fmt: skip
-    return [h.cast(y, input.type.dtype), flat[0], flat[1],
-            *(h.cast(n, o.type.dtype) for n, o in zip(new, (running_mean, running_var), strict=True))]  # fmt: skip
+    made = [y, flat[0], flat[1], *new]
+    return [h.cast(v, t.dtype) for v, t in zip(made, h.results, strict=False)]
 
 
 @op("aten::instance_norm")

@@ -181,7 +181,11 @@ def logsumexp(h, self, dim, keepdim=False):
 
 @op("aten::linalg_vector_norm")
 def vector_norm(h, self, ord=2, dim=None, keepdim=False, dtype=None):
-    x = h.emit("abs", h.cast(self, h.out.dtype))
+    return h.cast(_vector_norm(h, h.floating(h.cast(self, h.out.dtype)), ord, dim, keepdim), h.out.dtype)
+
+
+def _vector_norm(h, x, ord, dim, keepdim):
+    x = h.emit("abs", x)
     if math.isinf(ord):
         return _extreme(h, "max" if ord > 0 else "min", x, dim, keepdim)
     if ord == 0:
