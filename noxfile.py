@@ -10,6 +10,7 @@ nox.options.sessions = ["lint", "ir", "onnx", "nnef", "eager", "integration", "d
 nox.options.reuse_existing_virtualenvs = True
 
 PACKAGES = ("ir", "onnx_backend", "nnef_backend", "eager_backend")
+EXTRAS = ("vision_ops",)  # installed only when wanted
 TESTS = ("pytest", "pytest-xdist")
 MODELS = ("torchvision", "timm", "transformers")
 
@@ -67,7 +68,7 @@ def lint(session: nox.Session) -> None:
     install(session, *PACKAGES, extra=("ruff", "mypy"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", "packages", "tests", "examples", "benchmarks", "noxfile.py")
-    for package in PACKAGES:
+    for package in (*PACKAGES, *EXTRAS):
         session.run("mypy", f"packages/{package}/src/{package}")
 
 
@@ -83,11 +84,19 @@ def wheels(session: nox.Session) -> None:
     """Wheels of all packages into dist/, installed from there into an environment of their own and tried."""
     dist = Path("dist")
     shutil.rmtree(dist, ignore_errors=True)
-    for package in PACKAGES:
+    for package in (*PACKAGES, *EXTRAS):
         session.run("python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(dist), f"./packages/{package}")
     session.install("-c", "constraints.txt", "torch", "numpy")
     session.install("-c", "constraints.txt", "--find-links", str(dist), "ir==1.0.0", "onnx_backend==1.0.0")
     session.run("python", "-I", "tests/wheels_smoke.py")  # -I: tests/ir must not stand before ir
+
+
+@nox.session
+def vision(session: nox.Session) -> None:
+    """vision_ops against torchvision's compiled kernels: 5 GB of wheels, for the CPU's do not load them."""
+    session.install("-c", "constraints.txt", "torch===2.13.0", "torchvision===0.28.0", "numpy")
+    install(session, *PACKAGES, *EXTRAS, extra=TESTS)
+    run_tests(session, "tests/vision")
 
 
 @nox.session

@@ -169,6 +169,7 @@ CASES = family(
     row("nonzero", lambda x: x.nonzero(), f32(value=SPARSE)),
     row("nonzero_dynamic", lambda x: (x > 0).nonzero(), f32("B", "S")),
     row("nonzero_tuple", lambda x: x.nonzero(as_tuple=True), f32(value=SPARSE)),
+    row("where_positions_1d", lambda x: torch.where(x > 0), f32("B")),
     row("where_positions", lambda x: torch.where(x > 0), f32("B", 3)),
     row("argwhere", lambda x: torch.argwhere(x > 0), f32("B", 3)),
     row("unique", lambda x: torch.unique(x), i64("B", 3)),

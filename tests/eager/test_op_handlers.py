@@ -139,5 +139,5 @@ def test_what_is_no_handler():
     with pytest.raises(TypeError, match="compile"):
         op_handlers.register(types.SimpleNamespace(ops=lambda: []))
     op_handlers.register(types.SimpleNamespace(ops=lambda: ["op_handlers::minmax"], compile=lambda *a: None))
-    with pytest.raises(ir.RefusedError, match="cannot be called"):
+    with pytest.raises(ir.ExportError, match="cannot be called"):
         exported(Net())

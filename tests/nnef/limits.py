@@ -22,8 +22,8 @@ LIMITS: dict[str, str] = {
     **_all(
         DATA,
         "reduce/bincount index/index_mask index/index_mask_rows index/index_mask_sum index/masked_select index/nonzero "
-        "index/nonzero_dynamic index/nonzero_tuple index/where_positions index/argwhere index/unique "
-        "index/unique_counts index/unique_consecutive",
+        "index/nonzero_dynamic index/nonzero_tuple index/where_positions index/where_positions_1d index/argwhere "
+        "index/unique index/unique_counts index/unique_consecutive",
     ),
     **_all(
         CHANCE,

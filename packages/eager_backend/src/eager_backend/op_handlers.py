@@ -25,6 +25,7 @@ import torch
 from eager_backend.registry import REGISTRY
 from eager_backend.steps import Slot
 from ir.dims import Expr
+from ir.errors import ExportError
 from ir.graph import Graph, Node, Value
 from ir.registry import layer
 
@@ -135,13 +136,15 @@ class _Adapter:
         node: Node = h.node
         operands: dict[str, Any] = {}
         inputs = tuple(Input(name, _described(h, arg, operands)) for name, arg in node.args.items())
-        initial = {n: h.weights[s.name] for n, s in operands.items() if isinstance(s, Slot) and s.name in h.weights}
+        weights = h.constants.weights
+        initial = {n: weights[s.name] for n, s in operands.items() if isinstance(s, Slot) and s.name in weights}
         origin = node.origin
         metadata = {"overload": node.overload, "module": origin.module, "file": origin.file, "line": origin.line}
         described = OpNode(node.op, inputs, tuple(v.name for v in node.outputs), metadata)
         closure = self.handler.compile(described, initial, h.target.device)
         if not callable(closure):
-            h.refuse(f"compile() of {self.handler!r} returned {closure!r}, which cannot be called")
+            what = f"compile() of {self.handler!r} returned {closure!r} for {node.op}, which cannot be called"
+            raise ExportError(f"{what}\n  at {origin}")
         return h.emit(_step(closure, tuple(operands), node.returns == "one"), *operands.values())
 
 

@@ -48,12 +48,15 @@ def rows(namespace: Any, names: str) -> None:
 def fallback(name: str) -> HandlerFn | None:
     """torch's own kernel of any op that torch.library knows; None for a custom op with a body, which is a closure.
 
-    An op whose Python kernel can be traced is a closure as well.
+    An op whose Python kernel can be traced is a closure as well. A body that somebody gave to another's op is for the
+    targets that have no kernel of it; here it serves where the op has none at all.
     """
     op, _, overload = name.partition(".")
-    if name in BODIES or op in BODIES or op.startswith(("ir::", "higher_order::")):
+    if op.startswith(("ir::", "higher_order::")):
         return None
     target = overload_of(op, overload)
+    if (name in BODIES or op in BODIES) and (op in KERNELS or not _has_kernel(target)):
+        return None
     # OpOverload.__call__ only forwards to `_op`; calling that saves a Python frame
     kernel: BuiltinFunctionType | None = getattr(target, "_op", None)
     if kernel is None:
@@ -62,6 +65,12 @@ def fallback(name: str) -> HandlerFn | None:
         return _closure_or(_writer(Kernel(name, _on_copies(target))))
     own = plain(Kernel(name, kernel))
     return _closure_or(lambda h, arguments: own(h, **arguments)) if op in KERNELS else own
+
+
+def _has_kernel(target: Any) -> bool:
+    """True if torch can run the op on some device."""
+    keys = ("CPU", "CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+    return target is not None and any(torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), k) for k in keys)
 
 
 def _closure_or(kernel: Callable[[Any, dict[str, Any]], Any]) -> HandlerFn:

@@ -17,10 +17,10 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from ir import plugins
-from ir.errors import ExportError, MismatchError
+from ir.errors import CaptureError, ExportError, MismatchError
 from ir.export import export
 from ir.importer.bodies import BODIES, KERNELS
-from ir.importer.capture import Capture
+from ir.importer.capture import Capture, capture
 from ir.importer.custom_ops import CustomOp
 from ir.importer.schema import packet_of
 from ir.target import Target
@@ -273,18 +273,34 @@ def _dynamic(
     inputs = [_tensors(s) for _, s in group]
     # torch.export takes a size of 0 or 1 for a constant: trace where the sizes are largest
     first = max(range(len(group)), key=lambda i: sum(t.numel() for t in inputs[i]))
-    shapes = tuple(
-        {a: torch.export.Dim.AUTO for a in range(t.ndim) if len({other[i].shape[a] for other in inputs}) > 1}
-        for i, t in enumerate(inputs[first])
-    )
+    call = _Call(fn, group[first][1])
     try:
-        program = export(_Call(fn, group[first][1]), inputs[first], target=target, dynamic_shapes=(shapes,))
+        try:
+            graph = capture(call, inputs[first], dynamic_shapes=(_dimensions(inputs, first, shared=True),))
+        except CaptureError:  # sizes that agree by chance, or depend on each other
+            graph = capture(call, inputs[first], dynamic_shapes=(_dimensions(inputs, first, shared=False),))
+        program = export(graph, target=target)
     except Exception as error:
         yield Check(title, group[first][0], f"{type(error).__name__}: {error}")
         return
     for (label, _), tensors in zip(group, inputs, strict=True):
         yield _check(title, label, partial(_verify, program, tensors, rtol, atol))
     _close(program)
+
+
+def _dimensions(inputs: Sequence[tuple[torch.Tensor, ...]], first: int, shared: bool) -> Any:
+    """The sizes that differ between samples; those that agree in each sample are one dimension if `shared`."""
+    names: dict[tuple[int, ...], Any] = {}
+    shapes = []
+    for i, tensor in enumerate(inputs[first]):
+        found: dict[int, Any] = {}
+        for axis in range(tensor.ndim):
+            sizes = tuple(other[i].shape[axis] for other in inputs)
+            if len(set(sizes)) > 1:
+                new = torch.export.Dim(f"d{len(names)}", min=min(sizes))
+                found[axis] = names.setdefault(sizes, new) if shared else torch.export.Dim.AUTO
+        shapes.append(found)
+    return tuple(shapes)
 
 
 def _verify(program: Any, tensors: Any, rtol: float | None, atol: float | None) -> float:

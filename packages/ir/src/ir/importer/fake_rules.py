@@ -2,7 +2,8 @@
 
 torch.export keeps `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and `max_pool1d` as one node, but computes its result's shape
 with the composite kernel, step by step. In the `dynamic` block a shape rule answers instead, so time and length may
-stay symbols. The fake_quantize family has no fake kernel at all. Only fake tensors see the rules.
+stay symbols. The fake_quantize family has no fake kernel at all. Only fake tensors see the rules. A size that data
+decides is at least 2 by the default of `create_unbacked_symint`, and the program asserts it; here it may be 0.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 from torch._C import DispatchKey
+from torch._library.fake_impl import FakeImplCtx
 
 from ir import geometry
 
@@ -59,12 +61,15 @@ def _rules() -> dict[Any, Any]:
 def dynamic() -> Iterator[None]:
     """Export inside of this block."""
     saved = {op: dict(op.py_kernels) for op in _rules()}
+    counted = FakeImplCtx.create_unbacked_symint
+    FakeImplCtx.create_unbacked_symint = FakeImplCtx.new_dynamic_size  # type: ignore[method-assign]
     for op, rule in _rules().items():
         op.py_kernels[_KEY] = _only_fake(op, rule)
         op._dispatch_cache.clear()
     try:
         yield
     finally:
+        FakeImplCtx.create_unbacked_symint = counted  # type: ignore[method-assign]
         for op, kernels in saved.items():
             op.py_kernels.clear()
             op.py_kernels.update(kernels)

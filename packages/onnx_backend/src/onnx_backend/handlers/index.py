@@ -192,6 +192,12 @@ def nonzero_numpy(h, self):
     return [h.squeeze(part, [0]) for part in h.split(found, [1] * x.type.rank, 0)]
 
 
+@op("aten::where")
+def where_alone(h, condition):
+    """torch.where(condition): the overloads with values to choose from have a handler of their own."""
+    return nonzero_numpy(h, condition)
+
+
 @op("aten::_unique2", "aten::unique_dim", "aten::_unique")
 def unique(h, self, sorted=True, return_inverse=False, return_counts=False, dim=None):
     axis = None if dim is None else h.axis(dim, self)
