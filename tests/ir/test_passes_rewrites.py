@@ -11,6 +11,7 @@ from ir.dims import symbol
 from ir.passes.collapse_casts import collapse_casts, lossless
 from ir.passes.collapse_views import collapse_views
 from ir.passes.fold_constants import fold_constants
+from ir.passes.free_creations import free_creations
 from ir.passes.merge_common import merge_common
 from ir.types import DType, TensorType
 from tests.ir.interpret import run
@@ -45,6 +46,18 @@ def test_what_depends_on_weights_alone_is_folded():
     ops, made = rewritten(fold_constants, Positions(), torch.randn(2, 3, 3))
     assert ops == ["matmul", "add", "mul"]
     assert {w.type.shape for w in made.weights.values()} == {(3, 4), (1, 3, 1), (200, 200), (3, 3)}
+
+
+def test_a_tensor_made_like_another_does_not_need_it():
+    def fn(x):
+        mask = x.new_zeros(3, 4)
+        mask[1:, 2:] = 7
+        return mask + x, torch.full_like(x, 2.5, dtype=torch.float64), torch.ones_like(x).long(), x.new_full((2,), 3)
+
+    ops, made = rewritten(lambda g: fold_constants(free_creations(g)), fn, X)
+    assert ops == ["add"] and len(made.weights) == 4
+    graph = ir.capture(lambda x: torch.ones_like(x) + 1, (X,), dynamic_shapes=({0: "n"},))
+    assert [n.op for n in free_creations(graph).nodes] == ["aten::ones_like", "aten::add"]
 
 
 def test_a_constant_larger_than_what_it_is_made_of_is_not_folded():

@@ -15,6 +15,7 @@ from ir.passes.collapse_casts import collapse_casts
 from ir.passes.collapse_views import collapse_views
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants, fold_small_constants
+from ir.passes.free_creations import free_creations
 from ir.passes.fuse_rms_norm import fuse_rms_norm
 from ir.passes.merge_common import merge_common
 from ir.passes.outline import outline
@@ -87,8 +88,8 @@ class Onnx(Target):
         last = self._outline if self.functions else merge_common
         rest = (collapse_casts, collapse_views, unsigned_activations, last)
         if self.keeps_weights:
-            return (fuse_rms_norm, promote, fold_small_constants, *rest)
-        return (fold_batch_norm, fuse_rms_norm, promote, fold_constants, *rest)
+            return (fuse_rms_norm, promote, free_creations, fold_small_constants, *rest)
+        return (fold_batch_norm, fuse_rms_norm, promote, free_creations, fold_constants, *rest)
 
     @property
     def keeps_weights(self) -> bool:
