@@ -26,6 +26,7 @@ from onnx_backend.helper import OnnxHelper
 from onnx_backend.passes.unsigned_activations import unsigned_activations
 from onnx_backend.registry import load
 from onnx_backend.safetensors import find
+from onnx_backend.torchlib import table_handlers
 from onnx_backend.writer import write_data, write_model
 
 LOWEST_OPSET = 13
@@ -47,6 +48,8 @@ class Onnx(Target):
         metadata: note at each node where it comes from (namespace, source line, torch's overload), and the type of
             each value in between.
         custom_opsets: the version to import of each domain beside the standard one, {"custom": 2}; 1 by default.
+        custom_translation_table: as torch.onnx.export's: operators (torch.ops.ns.op.default) and the onnxscript
+            function of each, or a list of them; before everything else, as `handlers` are.
 
     Raises:
         ValueError: the opset is out of range.
@@ -63,6 +66,7 @@ class Onnx(Target):
         functions: bool | Collection[str] = False,
         metadata: bool = False,
         custom_opsets: Mapping[str, int] | None = None,
+        custom_translation_table: Mapping[Any, Any] | None = None,
     ) -> None:
         newest = onnx.defs.onnx_opset_version()
         if not LOWEST_OPSET <= opset <= newest:
@@ -73,10 +77,11 @@ class Onnx(Target):
         self.functions = functions
         self.metadata = metadata
         self.custom_opsets = dict(custom_opsets or {})
+        self._table = table_handlers(custom_translation_table or {})
 
     @property
     def registry(self) -> Registry:
-        return load()
+        return load().with_handlers(self._table)
 
     @property
     def version(self) -> int:
