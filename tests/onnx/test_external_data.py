@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import ir
+from onnx_backend.data_files import locations
 
 X = torch.randn(2, 5, 32)
 
@@ -159,3 +160,65 @@ def test_a_data_file_beside_the_model(model, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.1.data"]  # the older pair was whole until the end
     exported(model, tmp_path, external_data=True).verify((torch.randn(3, 5, 32),))
     assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data"]
+
+
+def test_only_data_files_of_the_replaced_model_are_taken_away(model, tmp_path):
+    (tmp_path / "m.onnx.data").write_bytes(b"somebody else's")
+    (tmp_path / "m.onnx.1.data").symlink_to(tmp_path / "nowhere")  # a name that is taken, too
+    exported(model, tmp_path, external_data=True)
+    assert {place[0] for place in references(tmp_path / "m.onnx").values()} == {"m.onnx.2.data"}
+    exported(model, tmp_path, external_data=True).verify()
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.1.data", "m.onnx.3.data", "m.onnx.data"]
+    assert (tmp_path / "m.onnx.data").read_bytes() == b"somebody else's"
+    exported(model, tmp_path, external_data=False)  # nothing refers to the last one any more
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.1.data", "m.onnx.data"]
+
+
+def test_files_of_other_names_stay_though_the_replaced_model_refers_to_them(model, tmp_path):
+    save(model, tmp_path / "model.safetensors")
+    exported(model, tmp_path)
+    exported(model, tmp_path, external_data=True)
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data", "model.safetensors"]
+
+
+BROKEN = {
+    "empty": lambda raw: b"",
+    "cut": lambda raw: raw[: len(raw) // 2],
+    "text": lambda raw: b"no model, a note",
+    "a length past the end": lambda raw: b"\x3a\xff\xff\xff\x7f" + raw,
+    "a number without end": lambda raw: b"\xff" * 40,
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_nothing_goes_where_the_replaced_model_cannot_be_read(model, tmp_path, kind):
+    path = exported(model, tmp_path, external_data=True).path
+    path.write_bytes(BROKEN[kind](path.read_bytes()))
+    exported(model, tmp_path, external_data=True)
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.1.data", "m.onnx.data"]
+
+
+def test_a_link_to_a_model_keeps_what_is_behind_it(model, tmp_path):
+    exported(model, tmp_path, external_data=True)
+    os.rename(tmp_path / "m.onnx", tmp_path / "kept.onnx")
+    os.symlink("kept.onnx", tmp_path / "m.onnx")
+    exported(model, tmp_path, external_data=True)
+    assert sorted(os.listdir(tmp_path)) == ["kept.onnx", "m.onnx", "m.onnx.1.data", "m.onnx.data"]
+    assert {place[0] for place in references(tmp_path / "kept.onnx").values()} == {"m.onnx.data"}
+
+
+def test_places_are_read_as_onnx_reads_them(model, tmp_path):
+    save(nn.ModuleDict({"first": model.first}), tmp_path / "model.safetensors")
+    for kind in (True, False, "reference"):
+        path = exported(model, tmp_path, external_data=kind).path
+        assert locations(path) == {place[0] for place in references(path).values()}
+
+
+def test_what_is_left_over_beside_references_lies_in_a_data_file(model, tmp_path, monkeypatch):
+    """Verified while the data file is staged elsewhere than the .safetensors file."""
+    save(nn.ModuleDict({"first": model.first}), tmp_path / "model.safetensors")
+    monkeypatch.setattr("onnx_backend.target.LIMIT", 2000)
+    program = exported(model, tmp_path)
+    program.verify((torch.randn(7, 5, 32),))
+    assert {place[0] for place in references(program.path).values()} == {"model.safetensors", "m.onnx.data"}
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data", "model.safetensors"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +24,7 @@ from ir.passes.outline import outline
 from ir.passes.promote import promote
 from ir.registry import Registry
 from ir.target import Pass, Target
+from onnx_backend.data_files import locations, new_name, own
 from onnx_backend.helper import OnnxHelper
 from onnx_backend.passes.unsigned_activations import unsigned_activations
 from onnx_backend.registry import load
@@ -74,6 +77,7 @@ class Onnx(Target):
         self.opset = opset
         self.external_data = external_data
         self._data = ""  # the name of the data file written last
+        self._replaced: set[str] = set()  # those of the model in whose place the last one was written
         self.functions = functions
         self.metadata = metadata
         self.custom_opsets = dict(custom_opsets or {})
@@ -116,20 +120,19 @@ class Onnx(Target):
         """
         tensors: list[Any] = [v.const_value for v in artifact.graph.initializers.values()]
         folder = path.parent.parent  # where the staged files go
-        self._data = ""
+        self._data, self._replaced = "", own(folder / path.name)
         places = find(tensors, folder) if self.external_data == "reference" else {}
         rest = [t for t in tensors if t.name not in places]
         if self.external_data is True or (sum(t.nbytes for t in rest) > LIMIT and self.external_data is not False):
-            self._data = data_name(folder, path.name)
+            self._data = new_name(folder, path.name)
             places |= write_data(rest, path.parent / self._data)
         write_model(artifact, path, places)
 
     def settle(self, path: Path) -> None:
         """Take away the data file of the model that stood here before, now that nothing refers to it."""
-        names = {f"{path.name}.data", f"{path.name}.1.data"}
-        if self._data in names:
-            for name in names - {self._data}:
-                path.with_name(name).unlink(missing_ok=True)
+        for name in self._replaced - {self._data}:
+            path.with_name(name).unlink(missing_ok=True)
+        self._replaced = set()
 
     def runner(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None = None) -> OnnxProgram:
         refers = path is not None and self.external_data == "reference"
@@ -140,7 +143,7 @@ class Onnx(Target):
 class OnnxProgram:
     """A model in onnxruntime on the CPU: torch tensors in and out.
 
-    `folder` is where the files that it refers to lie, if not beside it.
+    `folder` is where files that it refers to lie, if not beside it.
     """
 
     def __init__(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None = None) -> None:
@@ -152,10 +155,11 @@ class OnnxProgram:
             options.add_session_config_entry(key, value)
         try:
             source: Any = str(path) if path is not None else _bytes(artifact)
-            if path is not None and folder is not None:
-                source = path.read_bytes()
-                options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
-            self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            with contextlib.ExitStack() as held:
+                if path is not None and folder is not None:
+                    source = path.read_bytes()
+                    _lend(options, held, {name: _either(path.parent, folder, name) for name in locations(path)})
+                self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:
             raise RuntimeFailure(f"onnxruntime does not load the model: {error}") from error
         self.inputs = [i.name for i in self.session.get_inputs()]
@@ -185,18 +189,25 @@ class OnnxProgram:
         return [_tensor(r) for r in results]
 
 
+def _either(first: Path, second: Path, name: str) -> Path:
+    return first / name if (first / name).exists() else second / name
+
+
+def _lend(options: Any, held: contextlib.ExitStack, files: Mapping[str, Path]) -> None:
+    """Give a session the files that a model refers to; onnxruntime itself looks for all of them in one folder."""
+    maps = []
+    for place in files.values():
+        with place.open("rb") as file:
+            maps.append(held.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+    options.add_external_initializers_from_files_in_memory(list(files), maps, [len(m) for m in maps])
+
+
 def _tensor(value: Any) -> Any:
     import torch
 
     if value.element_type() == onnx_ir.DataType.BFLOAT16:
         return torch.utils.dlpack.from_dlpack(value.to_dlpack()).clone()
     return torch.from_numpy(value.numpy().copy() if value.numpy().ndim else value.numpy())
-
-
-def data_name(folder: Path, model: str) -> str:
-    """The name of a new data file: not that of the older model's, which stays whole until its own file is replaced."""
-    first, second = f"{model}.data", f"{model}.1.data"
-    return second if (folder / first).exists() else first
 
 
 def weight_bytes(model: onnx_ir.Model) -> int:

@@ -1,0 +1,108 @@
+"""The files beside a model that hold its weights: which it refers to, what a new one is called, which may go.
+
+The places are read off the file's bytes without its weights, so an embedded model of 2 GB costs some seeks. Format: the
+protocol buffers' wire format (https://protobuf.dev/programming-guides/encoding), field numbers of onnx.proto.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+
+_SIZES = {1: 8, 5: 4}  # bytes of the wire types of fixed length
+
+
+def locations(model: Path) -> set[str]:
+    """The files that the graph's initializers lie in, as the model names them, relative to its folder.
+
+    Raises:
+        ValueError: the file is no model.
+        OSError: it cannot be read.
+    """
+    graph, initializer, external, key, value = (
+        message.DESCRIPTOR.fields_by_name[field].number
+        for message, field in (
+            (onnx.ModelProto, "graph"),
+            (onnx.GraphProto, "initializer"),
+            (onnx.TensorProto, "external_data"),
+            (onnx.StringStringEntryProto, "key"),
+            (onnx.StringStringEntryProto, "value"),
+        )
+    )
+    found = set()
+    with model.open("rb") as file:
+        places = [(0, model.stat().st_size)]
+        for field in (graph, initializer, external):
+            places = [place for start, end in places for place in _fields(file, start, end, field)]
+        for start, end in places:
+            pair = [next(_fields(file, start, end, part), (start, start)) for part in (key, value)]
+            texts = [_read(file, first, last).decode() for first, last in pair]
+            if texts[0] == "location":
+                found.add(texts[1])
+    return found
+
+
+def _fields(file: BinaryIO, start: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
+    """Where the contents of the fields of that number begin and end, in the message between two places."""
+    while start < end:
+        tag, start = _varint(file, start)
+        if tag & 7 == 0:
+            _, start = _varint(file, start)
+            continue
+        if tag & 7 == 2:
+            length, start = _varint(file, start)
+        elif tag & 7 in _SIZES:
+            length = _SIZES[tag & 7]
+        else:
+            raise ValueError(f"wire type {tag & 7}")
+        if tag >> 3 == 0 or start + length > end:
+            raise ValueError("a field that does not fit its message")
+        if tag >> 3 == wanted:
+            yield start, start + length
+        start += length
+    if start > end:
+        raise ValueError("a number that does not fit its message")
+
+
+def _read(file: BinaryIO, start: int, end: int) -> bytes:
+    file.seek(start)
+    return file.read(end - start)
+
+
+def _varint(file: BinaryIO, start: int) -> tuple[int, int]:
+    """The number that begins at a place, and where it ends."""
+    number = 0
+    for i, byte in enumerate(_read(file, start, start + 10)):
+        number |= (byte & 127) << (7 * i)
+        if byte < 128:
+            return number, start + i + 1
+    raise ValueError("a number that does not end")
+
+
+def new_name(folder: Path, model: str) -> str:
+    """A name for the data file of a model that no file has: the older model's stays whole until it is replaced."""
+    names = itertools.chain([f"{model}.data"], (f"{model}.{i}.data" for i in itertools.count(1)))
+    return next(name for name in names if not _exists(folder / name))
+
+
+def _exists(path: Path) -> bool:
+    return path.exists() or path.is_symlink()
+
+
+def own(model: Path) -> set[str]:
+    """The data files that go with a model once it is replaced: those that it refers to and that bear its name.
+
+    None of a model that cannot be read, or that is a link: the file behind that stays.
+    """
+    if model.is_symlink() or not model.is_file():
+        return set()
+    try:
+        found = locations(model)
+    except (ValueError, OSError):
+        return set()
+    return {name for name in found if re.fullmatch(rf"{re.escape(model.name)}(\.\d+)?\.data", name)}
