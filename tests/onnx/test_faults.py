@@ -93,9 +93,20 @@ def test_killed_between_the_two_files_of_a_pair(tmp_path):
     after = files(tmp_path)
     assert after.keys() - before.keys() == {"m.onnx.1.data"} and {n: after[n] for n in before} == before
     program.verify()
+    (tmp_path / "m.onnx.2.data").write_bytes(b"somebody else's")
     again = ir.export(model(1), (X,), target="onnx", path=tmp_path / "m.onnx", external_data=True, verify=True)
-    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.1.data"]
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.1.data", "m.onnx.2.data"]
     again.verify()
+
+
+def test_a_file_that_took_the_place_of_a_killed_process_s_is_left_alone(tmp_path):
+    ir.export(model(0), (X,), target="onnx", path=tmp_path / "m.onnx", external_data=True)
+    kill(child(tmp_path, BETWEEN, external_data=True))
+    (tmp_path / "other").write_bytes(b"somebody else's")  # made while the orphan is there, so it is another file
+    os.replace(tmp_path / "other", tmp_path / "m.onnx.1.data")
+    ir.export(model(1), (X,), target="onnx", path=tmp_path / "m.onnx", external_data=True, verify=True)
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.1.data", "m.onnx.2.data"]
+    assert (tmp_path / "m.onnx.1.data").read_bytes() == b"somebody else's"
 
 
 def kill(process):

@@ -18,7 +18,8 @@ def staged(path: Path) -> Iterator[Path]:
     """A path to write to; when the block ends without an error, what lies there moves to `path`, side files first.
 
     An older file or directory at `path` stays untouched until then, and for good if the block raises. A process that
-    is killed leaves a directory `.<name>.<random>.partial` behind; the next call takes it away.
+    is killed leaves a directory `.<name>.<random>.partial` behind; the next call takes it away, and with it the side
+    files that had their places already when what they belong to had not.
 
     Raises:
         FileNotFoundError: the directory of `path` does not exist.
@@ -34,6 +35,8 @@ def staged(path: Path) -> Iterator[Path]:
     try:
         yield staging / path.name
         entries = sorted((e for e in staging.iterdir() if e.name != _LOCK), key=lambda e: e.name == path.name)
+        lock.writelines(f"{e.stat().st_ino} {e.name}\n" for e in entries if e.name != path.name and e.is_file())
+        lock.flush()
         for entry in entries:
             _move(entry, parent / entry.name, staging)
     finally:
@@ -59,7 +62,18 @@ def _sweep(path: Path) -> None:
     for stale in path.parent.glob(f".{_escaped(path.name)}.*.partial"):
         with contextlib.suppress(OSError), (stale / _LOCK).open() as file:
             if _lock(file):
+                if (stale / path.name).exists():
+                    _take_back(file, path.parent)
                 shutil.rmtree(stale, ignore_errors=True)
+
+
+def _take_back(sides: IO[str], folder: Path) -> None:
+    """Remove those of a killed process's side files that are in the folder: the same file, not one of the same name."""
+    for line in sides:
+        inode, _, name = line.rstrip("\n").partition(" ")
+        with contextlib.suppress(OSError):
+            if "/" not in name and str((folder / name).lstat().st_ino) == inode:
+                (folder / name).unlink()
 
 
 def _escaped(name: str) -> str:
