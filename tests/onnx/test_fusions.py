@@ -74,3 +74,19 @@ def test_attention(opset, count, tmp_path):
 def test_group_norm_is_not_taken_apart(tmp_path):
     ops = ran(nn.GroupNorm(2, 8), (2, 8, 4, 4), 23, tmp_path)
     assert ops["InstanceNormalization"] == 1 and not {"ReduceMean", "Cast", "Sqrt"} & ops.keys()
+
+
+@pytest.mark.parametrize("opset", [13, 20])
+@pytest.mark.parametrize(
+    "model", [nn.LayerNorm(8), nn.LayerNorm(8, elementwise_affine=False), nn.LayerNorm(8).double(), nn.RMSNorm(8)]
+)
+def test_norms_of_an_empty_batch(model, opset):
+    """onnxruntime's own Reduce kernels lose the shape of an empty tensor where axes count from the end."""
+    dtype = torch.float64 if "float64" in str([p.dtype for p in model.parameters()]) else torch.float32
+    program = ir.export(model, (torch.randn(3, 5, 8, dtype=dtype),), dynamic_shapes=({0: "n"},), opset=opset)
+    assert program(torch.zeros(0, 5, 8, dtype=dtype)).shape == (0, 5, 8)
+    x = torch.zeros(0, 5, 8, dtype=dtype)
+    means = ir.export(
+        lambda x: (x.sum(-1), x.amax(2, keepdim=True)), (x.new_ones(3, 5, 8),), dynamic_shapes=({0: "n"},)
+    )
+    assert [tuple(r.shape) for r in means(x)] == [(0, 5), (0, 5, 1)]

@@ -114,14 +114,17 @@ class Verbs(Sizes):
 
     # -- verbs of several opsets -----------------------------------------------------------------------------------
 
-    def reduce(self, op: str, x: OnnxValue, axes: Sequence[int] | None = None, keepdims: bool = False) -> OnnxValue:
+    def reduce(
+        self, op: str, x: OnnxValue, axes: Sequence[int] | None = None, keepdims: bool = False, from_end: bool = False
+    ) -> OnnxValue:
         """A Reduce op; axes (None for all) are not negative. They are an attribute or an input, by op and opset.
 
-        The last axes are written from the end: so onnxruntime's fusions know them where it has lost the rank.
+        With `from_end` the last axes are written from the end: so onnxruntime's fusions know them where it has lost the
+        rank. Only for what it does fuse, since its own kernels (1.31) give an empty tensor a wrong shape then.
         """
         axes = list(range(x.type.rank)) if axes is None else list(axes)
         shape = [1 if i in axes else s for i, s in enumerate(x.type.shape) if keepdims or i not in axes]
-        if sorted(axes) == list(range(x.type.rank - len(axes), x.type.rank)):
+        if from_end and sorted(axes) == list(range(x.type.rank - len(axes), x.type.rank)):
             axes = [a - x.type.rank for a in axes]
         schema = op_schema(op, self.opset)
         assert schema is not None

@@ -138,9 +138,10 @@ def _layer_norm(h, x, shape, weight, bias, eps, statistics=False):
 def _layer_norm_by_hand(h, x, shape, weight, bias, eps):
     """The form that onnxruntime fuses."""
     axes = list(range(x.type.rank - len(shape), x.type.rank))
-    mean = h.reduce("ReduceMean", x, axes, keepdims=True)
+    fused = weight is not None and bias is not None and x.type.dtype is DType.float32 and len(h.results) == 1
+    mean = h.reduce("ReduceMean", x, axes, keepdims=True, from_end=fused)
     apart = h.emit("Sub", x, mean)
-    var = h.reduce("ReduceMean", _square(h, apart), axes, keepdims=True)
+    var = h.reduce("ReduceMean", _square(h, apart), axes, keepdims=True, from_end=fused)
     deviation = h.emit("Sqrt", h.emit("Add", var, eps))
     y = h.emit("Div", apart, deviation)
     y = h.emit("Mul", y, weight) if weight is not None else y
@@ -162,7 +163,7 @@ def rms_norm(h, input, normalized_shape, weight=None, eps=None):
         return h.emit("RMSNormalization", input, weight, axis=-len(normalized_shape), epsilon=eps)
     x = h.cast(input, DType.float32) if input.type.dtype.bits < 32 else input
     axes = list(range(x.type.rank - len(normalized_shape), x.type.rank))
-    mean = h.reduce("ReduceMean", _square(h, x), axes, keepdims=True)
+    mean = h.reduce("ReduceMean", _square(h, x), axes, keepdims=True, from_end=weight is not None and x is input)
     y = h.cast(h.emit("Div", x, h.emit("Sqrt", h.emit("Add", mean, eps))), input.type.dtype)
     return y if weight is None else h.emit("Mul", y, weight)
 
