@@ -5,8 +5,9 @@ A derived tensor keeps its recipe, so that it can be made again when weights are
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,12 @@ class Recipe:
         inner = ", ".join(a.name if isinstance(a, Slot) else str(a) for a in (*self.args, *self.kwargs.values()))
         return f"{getattr(self.fn, '__name__', self.fn)}({inner})"
 
-    def make(self, known: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    @property
+    def reads(self) -> set[str]:
+        """The constants that it needs."""
+        return {s.name for s in leaves((*self.args, *self.kwargs.values()))}
+
+    def make(self, known: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         """The derived tensors by name, from the tensors of other constants."""
 
         def tensor(arg: Any) -> Any:
@@ -52,6 +58,8 @@ class Constants:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self.globals = source.globals  # what the compiled functions read
+        self.model_names: dict[str, str] = {}  # the model's name of a weight -> the source's
         self.weights: dict[str, Tensor] = {}  # the model's own, and constants of its code
         self.derived: dict[str, Tensor] = {}
         self.recipes: list[Recipe] = []
@@ -75,7 +83,7 @@ class Constants:
 
     def tensor(self, slot: Slot) -> Tensor:
         """The tensor of a constant."""
-        found: Tensor = self.source.globals[slot.name]
+        found: Tensor = self.globals[slot.name]
         return found
 
     def is_frozen(self, slot: Any) -> bool:
@@ -92,20 +100,34 @@ class Constants:
         """The constants that a call returns; a sequence of them unless `single`."""
         names = tuple(self.source.names.take(w) for w in wishes)
         recipe = Recipe(names, single, fn, tuple(args), kwargs)
-        made = dict(recipe.make(self.source.globals))
+        made = dict(recipe.make(self.globals))
         self.recipes.append(recipe)
         self.derived |= made
-        self.source.globals |= made
+        self.globals |= made
         return [Slot(n, TensorType(DTYPES[t.dtype], tuple(t.shape))) for n, t in made.items()]
 
-    def refresh(self) -> None:
-        """Make the derived constants again, after weights were given other contents."""
-        known = dict(self.weights)
+    def replaced(self, changes: Mapping[str, Tensor]) -> Constants:
+        """Constants with these weights in the place of others of the same names; all that is not touched is shared.
+
+        What derives from a changed weight is made again. These constants, and programs that use them, stay as they are.
+        """
+        stale = set(changes)
         for recipe in self.recipes:
-            for name, tensor in recipe.make(known):
-                known[name] = tensor
-                if name in self.derived:
-                    self.derived[name] = self.source.globals[name] = tensor
+            if not stale.isdisjoint(recipe.reads):
+                stale.update(recipe.names)
+        known = {n: t for n, t in (*self.weights.items(), *self.derived.items()) if n not in stale} | dict(changes)
+        needed, plan = stale.intersection(self.derived), []
+        for recipe in reversed(self.recipes):
+            if not needed.isdisjoint(recipe.names):
+                plan.append(recipe)
+                needed.update(recipe.reads.difference(known))
+        for recipe in reversed(plan):
+            known |= dict(recipe.make(known))
+        other = copy.copy(self)
+        other.weights = {n: known[n] for n in self.weights}
+        other.derived = {n: known[n] for n in self.derived}
+        other.globals = {**self.globals, **other.derived, **changes}
+        return other
 
     def keep(self, used: set[str]) -> None:
         """Let go of derived tensors that no step reads, and of recipes that lead to none."""
@@ -115,8 +137,8 @@ class Constants:
         for recipe in reversed(self.recipes):
             if needed.intersection(recipe.names):
                 recipes.append(recipe)
-                needed.update(s.name for s in leaves((*recipe.args, *recipe.kwargs.values())))
+                needed.update(recipe.reads)
             for name in recipe.names:
                 if name not in used:
-                    self.source.globals.pop(name, None)
+                    self.globals.pop(name, None)
         self.recipes = recipes[::-1]

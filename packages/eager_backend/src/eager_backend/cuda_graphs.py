@@ -49,6 +49,7 @@ class CapturedProgram:
         self.device = device
         self._pool = torch.cuda.graph_pool_handle()
         self._recordings: dict[Key, _Recording] = {}
+        self._run = program.run  # the recordings' own: it keeps the tensors alive that they read
         self._lock = threading.Lock()
         self._done = torch.cuda.Event()
 
@@ -58,6 +59,8 @@ class CapturedProgram:
         with self._lock, torch.cuda.device(self.device), torch.inference_mode(False), torch.no_grad():
             stream = torch.cuda.current_stream()
             stream.wait_event(self._done)  # of the last call, which may have been on another stream
+            if self._run is not self.program.run:  # other weights were loaded
+                self._recordings, self._run = {}, self.program.run
             recording = self._recordings.get(key)
             if recording is None:
                 recording = self._recordings[key] = self._record(inputs)

@@ -15,6 +15,7 @@ from eager_backend.autotune import example
 from eager_backend.bind import arguments_of, flat, returns_tensors
 from eager_backend.constants import Constants
 from eager_backend.passes import PASSES
+from eager_backend.plan import Plan
 from eager_backend.program import Program
 from eager_backend.source import Source
 from eager_backend.steps import Block, Formula, Function, Names, Number, Slot, Step, map_leaves
@@ -173,6 +174,7 @@ class EagerHelper(OpHelper[Slot]):
             self._by_weight[id(tensor)] = slot
             if weight.name in self.graph.updates:
                 self.constants.written.add(slot)
+        self.constants.model_names[weight.name] = self._by_weight[id(tensor)].name
         return self._by_weight[id(tensor)]
 
     def local(self, wish: str, type: TensorType) -> Slot:
@@ -229,7 +231,15 @@ class EagerHelper(OpHelper[Slot]):
         entry = self._compile(self.block)
         run = self.source.compile(entry)
         self.constants.keep(self.source.used)
-        return Program(self.graph, run, self.source.text, self.constants, self.target.device)
+        self.source.settle()
+        exact = not self.target.chosen and self.target.dtype is None
+        plan = Plan(self.graph, self.source, self.block, self._values(), self.target.device, exact)
+        return Program(plan, run, self.constants)
+
+    def _values(self) -> dict[Slot, Value]:
+        """The graph's values by the slots that hold them."""
+        made = {v: self.driver.env[v] for n in self.graph.nodes for v in n.outputs}
+        return {s: v for v, s in reversed(made.items()) if isinstance(s, Slot) and s.home is self.block}
 
     def _compile(self, block: Block) -> str:
         for name in self.target.chosen:

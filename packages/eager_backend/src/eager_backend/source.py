@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import linecache
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import count
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType
 from typing import Any
 
 import torch
@@ -109,13 +109,34 @@ class Source:
         """Add a block as a function and return its name."""
         lines = [f"def {block.name}({', '.join(block.parameters)}):"]
         for step, dead in zip(block.steps, _last_uses(block), strict=True):
-            line = f"    {_targets(step)}{self.expression(step)}"
-            lines.append(line + _comment(step))
-            if dead:
-                lines.append(f"    del {', '.join(dead)}")
+            lines += [self.line(step), *_deletion(dead)]
         lines.append(f"    return {self.literal(tuple(block.results))}")
         self.texts.append("\n".join(lines))
         return block.name
+
+    def watched(self, block: Block) -> CodeType:
+        """A block as a function that takes a hook before its parameters: `hook(place, made)` behind each step.
+
+        The step's operands are freed before the hook is called: that is part of its time.
+        """
+        name, hook = self.names.take(f"{block.name}_watched"), self.names.take("hook")
+        lines = [f"def {name}({', '.join((hook, *block.parameters))}):"]
+        for place, (step, dead) in enumerate(zip(block.steps, _last_uses(block), strict=True)):
+            made = tuple(o.name for o in step.outputs)
+            lines += [self.line(step), *_deletion(n for n in dead if n not in made)]
+            lines += [f"    {hook}({place}, {self.literal(step.outputs)})", *_deletion(n for n in dead if n in made)]
+        lines.append(f"    return {self.literal(tuple(block.results))}")
+        return _loaded("\n".join(lines), {}, name).__code__
+
+    def line(self, step: Step) -> str:
+        """A step as a line."""
+        return f"    {_targets(step)}{self.expression(step)}{_comment(step)}"
+
+    def called(self, step: Step) -> str:
+        """What a step calls, by its name in the source; "size" for arithmetic on sizes."""
+        if isinstance(step.fn, Formula):
+            return "size"
+        return _method(step) or ("[]" if step.fn is torch.Tensor.__getitem__ else self.literal(step.fn))
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -123,15 +144,42 @@ class Source:
     def text(self) -> str:
         return "\n\n\n".join(self.texts) + "\n"
 
-    def compile(self, entry: str) -> Callable[..., Any]:
-        """The function `entry`; tracebacks show the generated lines for as long as it lives."""
-        text, filename = self.text, f"<eager program {next(_SERIAL)}>"
-        exec(compile(text, filename, "exec"), self.globals)
-        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-        run: Callable[..., Any] = self.globals[entry]
+    def compile(self, entry: str) -> FunctionType:
+        """The function `entry`."""
+        run = _loaded(self.text, self.globals, entry)
         self.used = set().union(*(f.__code__.co_names for f in self.globals.values() if isinstance(f, FunctionType)))
-        weakref.finalize(run, linecache.cache.pop, filename, None)
         return run
+
+    def settle(self) -> None:
+        """Let go of tensors: from here on a program's constants hold them, and may hold others."""
+        self.globals = {}
+        self._keep = [v for v in self._keep if not isinstance(v, torch.Tensor)]
+        self._bound = {id(v): self._bound[id(v)] for v in self._keep}
+
+
+def _loaded(text: str, namespace: dict[str, Any], entry: str) -> FunctionType:
+    """The function `entry` of this text, whose lines are known to tracebacks for as long as its code lives."""
+    filename = f"<eager program {next(_SERIAL)}>"
+    exec(compile(text, filename, "exec"), namespace)
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    run: FunctionType = namespace[entry]
+    weakref.finalize(run.__code__, linecache.cache.pop, filename, None)
+    return run
+
+
+def rebound(run: FunctionType, namespace: dict[str, Any]) -> FunctionType:
+    """A compiled function over the objects of `namespace`, which takes in the functions beside it as well."""
+    file = run.__code__.co_filename
+    for name, fn in namespace.items():
+        if isinstance(fn, FunctionType) and fn.__code__.co_filename == file:
+            namespace[name] = FunctionType(fn.__code__, namespace, name)
+    moved: FunctionType = namespace[run.__name__]
+    return moved
+
+
+def _deletion(names: Iterable[str]) -> list[str]:
+    listed = ", ".join(names)
+    return [f"    del {listed}"] if listed else []
 
 
 def _method(step: Step) -> str | None:

@@ -1,0 +1,101 @@
+"""A program's state as the module has it: names, tensors, and new ones taken in with torch's own checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from eager_backend.constants import Constants
+from ir.errors import ExportError
+from ir.graph import Graph
+
+
+class Keys(NamedTuple):
+    """What `load_state_dict` did not find, and did not know; as torch.nn.Module's returns them."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+def places(graph: Graph, constants: Constants) -> dict[str, str | None]:
+    """For each name of the module's state_dict the name of its tensor in the source; None where nothing reads it."""
+    program = getattr(graph.context, "program", None)
+    if program is None:
+        return dict(constants.model_names)
+    read = {_memory(w.tensor): constants.model_names[w.name] for w in graph.weights.values()}
+    # a tied weight has several names, of which the graph may read one
+    return {n: constants.model_names.get(n, read.get(_memory(t))) for n, t in program.state_dict.items()}
+
+
+def _memory(tensor: Tensor) -> Any:
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return id(tensor)
+    try:
+        return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+    except RuntimeError:  # a subclass without memory of its own
+        return id(tensor)
+
+
+def unread(graph: Graph, named: Mapping[str, str | None]) -> dict[str, Tensor]:
+    """The module's tensors that no step reads; they are kept, so that a state goes in and comes out whole."""
+    program = getattr(graph.context, "program", None)
+    return {} if program is None else {n: program.state_dict[n].detach() for n, place in named.items() if place is None}
+
+
+def compare_keys(name: str, current: Mapping[str, Tensor], given: Mapping[str, Any], strict: bool) -> Keys:
+    """The keys that differ, as torch.nn.Module.load_state_dict reports them.
+
+    Raises:
+        RuntimeError: a shape differs, or `strict` and there are such keys; nothing was loaded then.
+    """
+    keys = Keys([n for n in current if n not in given], [n for n in given if n not in current])
+    errors: list[str] = []
+    for what, listed in (("Missing", keys.missing_keys), ("Unexpected", keys.unexpected_keys)) if strict else ():
+        if listed:
+            quoted = ", ".join(f'"{n}"' for n in listed)
+            errors.append(f"{what} key(s) in state_dict: {quoted}. ")
+    errors += _wrong_tensors({n: (t, given[n]) for n, t in current.items() if n in given})
+    if errors:
+        lines = "\n\t".join(errors)
+        raise RuntimeError(f"Error(s) in loading state_dict for {name}:\n\t{lines}")
+    return keys
+
+
+def _wrong_tensors(pairs: Mapping[str, tuple[Tensor, Any]]) -> Iterator[str]:
+    for name, (own, new) in pairs.items():
+        if not isinstance(new, Tensor):
+            wanted = "expected torch.Tensor or Tensor-like object from checkpoint"
+            yield f'While copying the parameter named "{name}", {wanted} but received {type(new)}'
+        elif new.shape != own.shape:
+            yield (
+                f"size mismatch for {name}: copying a param with shape {new.shape} from checkpoint, "
+                f"the shape in current model is {own.shape}."
+            )
+
+
+def taken(new: Tensor, old: Tensor, assign: bool) -> Tensor:
+    """A tensor in the place of another: on its device, in its element type and with its strides.
+
+    A copy, unless `assign` and it is so already.
+    """
+    with torch.inference_mode(False), torch.no_grad():
+        fits = new.device == old.device and new.dtype == old.dtype and new.stride() == old.stride()
+        made = new.detach() if assign and fits else torch.empty_like(old).copy_(new)
+        # kernels of matmul are chosen by this flag, in inference as well
+        return made.requires_grad_(old.requires_grad)
+
+
+def opened_subclasses(named: Mapping[str, str | None], constants: Constants) -> None:
+    """Refuse names whose tensors the graph reads in parts.
+
+    Raises:
+        ExportError: a weight is of a tensor subclass (torchao's), which torch.export has opened.
+    """
+    parts = {n.rpartition(".")[0] for n in constants.model_names if n not in named}
+    opened = [n for n, place in named.items() if place is None and n in parts]
+    if opened:
+        what = f"{opened[0]} is a tensor of several parts (a quantised weight), which this program reads one by one"
+        raise ExportError(f"{what}: export the model again for new weights")

@@ -1,0 +1,29 @@
+"""A call that is watched: a hook sees the results of every step. The ordinary program pays nothing for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from eager_backend.program import Program
+
+Hook = Callable[[int, tuple[Any, ...]], None]
+
+
+def watched(program: Program, hook: Hook) -> Program:
+    """A clone whose calls tell the hook of each step: its place in `plan.block.steps`, and what it made."""
+    clone = program.clone()
+    main = FunctionType(program.plan.watched, clone.constants.globals)
+    clone.run = partial(main, hook)  # type: ignore[assignment]
+    return clone
+
+
+def private(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The inputs, copied where the model writes to them."""
+    names = (v.name for v in program.graph.inputs)
+    return [t.clone() if n in program.graph.updates else t for n, t in zip(names, inputs, strict=True)]
