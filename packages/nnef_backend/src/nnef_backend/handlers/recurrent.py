@@ -5,6 +5,8 @@ The input's share of the gates is one product for all steps; only the state's sh
 
 from __future__ import annotations
 
+import math
+
 from ir.types import DType
 from nnef_backend.handlers.elementwise import _tanh
 from nnef_backend.registry import REGISTRY
@@ -32,11 +34,34 @@ def _gates(h, x, count):
 def _lstm_step(h, x, states, w_hh, b_hh, w_hr=None):
     before, cell = states
     gates = h.emit("add", x, _product(h, before, w_hh, b_hh))
+    if _is_fused(h, gates):
+        after, cell = _fused_lstm_step(h, gates, cell)
+        return [after if w_hr is None else _product(h, after, w_hr), cell]
     i, f, _, o = _gates(h, _sigmoid(h, gates), 4)
     new = _tanh(h, _gates(h, gates, 4)[2])
     cell = h.emit("add", h.emit("mul", f, cell), h.emit("mul", i, new))
     after = h.emit("mul", o, _tanh(h, cell))
     return [after if w_hr is None else _product(h, after, w_hr), cell]
+
+
+def _is_fused(h, x):
+    """True for networks whose step is tract's own kernel; a cell alone would reorder its weights in vain."""
+    return h.node.op == "aten::lstm" and x.type.dtype is DType.float32 and h.has("tract_core_lstm_epilogue")
+
+
+def _fused_lstm_step(h, gates, cell):
+    """All after the products in one kernel; it drops NaN, which therefore goes into the cell, and from there on."""
+    i, o, f, g = _gates(h, h.is_nan(gates), 4)
+    unknown = h.emit("or", h.emit("or", i, o), h.emit("or", f, g))
+    cell, size = h.emit("select", unknown, math.nan, cell), cell.type.shape[1]
+    after, new = h.emit("tract_core_lstm_epilogue", gates, cell, hidden=size, outputs=2, shape=[cell.type.shape] * 2)
+    return h.emit("select", h.is_nan(new), new, after), new
+
+
+def _in_fused_order(h, v):
+    """The gates of a weight or a bias, of which torch has i, f, g, o, as i, o, f, g."""
+    size = v.type.shape[0] // 4
+    return h.concat([h.slice(v, 0, k * size, (k + 1) * size) for k in (0, 3, 1, 2)], 0)
 
 
 def _gru_step(h, x, states, w_hh, b_hh):
@@ -76,7 +101,7 @@ def network(h, input, hx, params, has_biases, num_layers, dropout, train, bidire
         outs = []
         for direction in range(directions):
             k = layer * directions + direction
-            weights = _weights(params[k * each : (k + 1) * each], has_biases)
+            weights = _weights(h, params[k * each : (k + 1) * each], has_biases)
             states = [h.squeeze(h.slice(s, 0, k, k + 1), [0]) for s in starts]
             last, out = _run(h, kind, x, states, weights, direction == 1)
             outs.append(out)
@@ -87,11 +112,13 @@ def network(h, input, hx, params, has_biases, num_layers, dropout, train, bidire
     return [output, *(h.concat(end, 0) for end in ends)]
 
 
-def _weights(params, has_biases):
+def _weights(h, params, has_biases):
     """(w_ih, b_ih), (w_hh, b_hh) and the projection, where there is one, by name."""
     w_ih, w_hh, *rest = params
     b_ih, b_hh = rest[:2] if has_biases else (None, None)
     projection = rest[2:] if has_biases else rest
+    if _is_fused(h, w_hh):
+        w_ih, b_ih, w_hh, b_hh = (v if v is None else _in_fused_order(h, v) for v in (w_ih, b_ih, w_hh, b_hh))
     return (w_ih, b_ih), {"w_hh": w_hh, "b_hh": b_hh, **({"w_hr": projection[0]} if projection else {})}
 
 
