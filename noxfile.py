@@ -116,6 +116,17 @@ def opinfo(session: nox.Session) -> None:
 
 @nox.session
 def benchmarks(session: nox.Session) -> None:
-    """Export time, run time and memory beside the peers', into benchmarks/README.md (minutes)."""
+    """Export time, run time and memory beside the peers', into benchmarks/ (minutes); -- nnef: beside torch-to-nnef."""
     install(session, *PACKAGES, extra=(*MODELS, "onnxscript"))
-    session.run("python", "-m", "benchmarks", *session.posargs)
+    if session.posargs[:1] != ["nnef"]:
+        session.run("python", "-m", "benchmarks", *session.posargs)
+        return
+    peer = Path(session.create_tmp(), "torch_to_nnef").resolve()
+    pip = [str(peer / "bin" / "pip"), "install", "-q", "-c", "constraints.txt"]
+    if not peer.exists():
+        session.run("python", "-m", "venv", str(peer))
+    session.run(*pip, "torch", "numpy", external=True)  # first, as in `install`
+    session.run(*pip, "torch_to_nnef==0.24.12", "tract", "timm", "transformers", external=True)
+    session.run(*pip, "--no-deps", "torchvision", external=True)
+    session.run("python", "-m", "benchmarks.nnef", "--peer", str(peer / "bin" / "python"), "--write",
+                *session.posargs[1:])  # fmt: skip

@@ -14,7 +14,8 @@ PAGE = """# Benchmarks
 
 Ratios of ours to the peer's in one process and one run; the seconds mean little on another machine. Measured with
 torch {torch} on {machine}, {threads} threads. Run them again with `nox -s benchmarks` (all) or
-`python -m benchmarks.export`, `python -m benchmarks.eager`.
+`python -m benchmarks.export`, `python -m benchmarks.eager`. Export to NNEF beside torch-to-nnef:
+[nnef.md](nnef.md), `nox -s benchmarks -- nnef`.
 
 ## Export to ONNX
 
