@@ -25,7 +25,8 @@ from typing import Any, Union
 import numpy as np
 
 from ir.dims import Dim
-from ir.helper import numpy_dtype
+from ir.errors import RefusedError
+from ir.helper import numpy_dtype, refusal_text
 from ir.types import DType, TensorType
 from nnef_backend.helper import NnefHelper
 from nnef_backend.library import add_fragments
@@ -151,11 +152,18 @@ def _run(fn: ExtraHandler, h: NnefHelper, arguments: Mapping[str, Any]) -> list[
             h.fragment(name)
     unknown = sorted(helper.called - h.fragments.keys())
     if unknown:
-        h.refuse(f"its handler writes {unknown[0]}, which is no operation, and returns no fragment of that name")
+        raise _mistake(
+            h, f"its handler writes {unknown[0]}, which is no operation, and returns no fragment of that name"
+        )
     missing = [o.name for o in outputs if o.name not in names]
     if missing:
-        h.refuse(f"its handler made no tensor for the output {missing[0]}")
+        raise _mistake(h, f"its handler made no tensor for the output {missing[0]}")
     return [names[o.name].value for o in outputs]
+
+
+def _mistake(h: NnefHelper, reason: str) -> RefusedError:
+    """For what a handler got wrong no decomposition makes up."""
+    return RefusedError(refusal_text(h.target.name, h.node, reason))
 
 
 def _inputs(h: NnefHelper, name: str, arg: Any, names: dict[str, Tensor]) -> list[TensorNode | ConstantNode]:
