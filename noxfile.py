@@ -108,10 +108,11 @@ def models(session: nox.Session) -> None:
 
 @nox.session
 def opinfo(session: nox.Session) -> None:
-    """torch's operator database: every sweep on ONNX, the first on NNEF, into docs/ (minutes)."""
-    install(session, *PACKAGES, extra=("expecttest",))
+    """torch's operator database: every sweep on ONNX, the first on NNEF, bits on eager; into docs/ (minutes)."""
+    install(session, *PACKAGES, extra=("expecttest", "pytest"))
     for arguments in (["--target", "onnx", "--all"], ["--target", "nnef"]):
         session.run("python", "-m", "tests.opinfo", *arguments, "--write", *session.posargs, success_codes=[0, 1])
+    session.run("python", "-m", "tests.eager.opinfo_page", success_codes=[0, 1])
 
 
 @nox.session

@@ -77,7 +77,7 @@ class Profile:
             "",
             *_table("op", self.kinds, lambda r: r.call),
             "",
-            *_table("node", slowest[:_SHOWN], lambda r: " ".join(filter(None, (r.op, r.call, r.place)))),
+            *_table("node", slowest[:_SHOWN], lambda r: f"{r.op} {r.call} {r.place.rpartition('/')[2]}".strip()),
             *([f"and {more} more"] if more > 0 else []),
         ]
         return "\n".join(parts)
@@ -186,8 +186,8 @@ def _traffic(program: Program, inputs: Sequence[Tensor]) -> list[int]:
         step = block.steps[place]
         results = {o: _extent(t) for o, t in zip(step.outputs, made, strict=True) if isinstance(o, Slot)}
         read = [of(s) for s in step.reads() if isinstance(s, Slot)]
-        is_view = bool(results) and {memory for memory, _ in results.values()} <= {memory for memory, _ in read}
-        if is_view and not source.called(step).endswith("_"):
+        is_view = {memory for memory, _ in results.values()} <= {memory for memory, _ in read}
+        if is_view and not source.called(step).endswith("_"):  # or a size
             found.append(0)
         else:
             found.append(sum(size for _, size in (*read, *results.values())))
