@@ -67,6 +67,14 @@ def test_mutated_buffers_are_in_the_state() -> None:
     assert_same(program(MATRIX), model(MATRIX))
 
 
+def test_verify_leaves_the_buffers_alone() -> None:
+    program, model = ir.export(Counter(), (MATRIX,), target="eager", verify=True), Counter()
+    for _ in range(2):
+        assert_same(program(MATRIX), model(MATRIX))
+        program.verify()
+    assert_same(program.artifact.state_dict()["total"], model.total)
+
+
 # -- new weights -------------------------------------------------------------------------------------------------------
 
 

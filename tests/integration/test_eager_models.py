@@ -31,10 +31,12 @@ def check(name: str) -> None:
         for a, e in zip(pytree.tree_leaves(actual), pytree.tree_leaves(expected), strict=True):
             torch.testing.assert_close(a, e, rtol=0, atol=0, equal_nan=True)
         default.verify(args, kwargs)
-    for program in (exact, default):
-        layers = program.artifact.check(*graph.structure.flatten(args, kwargs))
-        assert layers.ok, layers
-        assert len(layers.rows) >= len(program.artifact.plan.values) * 0.9
+    inputs = graph.structure.flatten(args, kwargs)
+    layers = exact.artifact.check(*inputs)
+    assert layers.ok, layers
+    assert layers.skipped <= len(graph.nodes) // 10
+    fused = default.artifact.check(*inputs)
+    assert fused.rows and fused.ok, fused
 
 
 @pytest.mark.parametrize("name", FIRST[:3])

@@ -71,7 +71,16 @@ class Program:
 
     def clone(self) -> Program:
         """Another program over the same code and the same weights, with buffers of its own where the model writes."""
-        own = {s.name: state.taken(self.weights[s.name], self.weights[s.name], False) for s in self.constants.written}
+        return self._with_buffers({s.name: self.weights[s.name] for s in self.constants.written})
+
+    def stateless(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """A call that finds the model's buffers as they were captured, and leaves the program's as they are."""
+        names, held = self.constants.model_names, self.graph.weights.values()
+        captured = {names[w.name]: w.tensor for w in held if w.name in self.graph.updates}
+        return self._with_buffers(captured)(*inputs)
+
+    def _with_buffers(self, buffers: Mapping[str, Tensor]) -> Program:
+        own = {n: state.taken(t, self.weights[n], False) for n, t in buffers.items()}
         constants = self.constants.replaced(own)
         other = Program(self.plan, rebound(self.run, constants.globals), constants)
         other._unread = None if self._unread is None else dict(self._unread)
