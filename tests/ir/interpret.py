@@ -31,6 +31,8 @@ def run(graph: Graph, *inputs: torch.Tensor) -> list[torch.Tensor]:
             results = run(node.args["graph"], *args["operands"])
         elif node.op == "ir::scalar":
             results = torch.tensor(args["value"], dtype=args["dtype"])
+        elif node.op.startswith("ir::"):
+            results = run(graph.context.body(node).graph, *(env[v] for v in node.inputs))
         else:
             overload = overload_of(node.op, node.origin.overload)
             positional = [args.pop(a.name) for a in overload._schema.arguments if not a.kwarg_only]

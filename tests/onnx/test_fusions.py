@@ -12,6 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import ir
+from onnx_backend.kernels import HIGHEST
+from tests.ir.test_fuse_rotary import captured as rotary
+from tests.zoo import get
 
 
 class Written(nn.Module):
@@ -90,3 +93,29 @@ def test_norms_of_an_empty_batch(model, opset):
         lambda x: (x.sum(-1), x.amax(2, keepdim=True)), (x.new_ones(3, 5, 8),), dynamic_shapes=({0: "n"},)
     )
     assert [tuple(r.shape) for r in means(x)] == [(0, 5), (0, 5, 1)]
+
+
+@pytest.mark.parametrize("opset", [20, 23, HIGHEST])
+def test_rotary_embedding(opset, tmp_path):
+    model = get("llama", small=True)
+    args, kwargs = model.inputs(model.sizes)
+    program = ir.export(
+        model.build(), args, kwargs, target="onnx", path=tmp_path / "m.onnx", opset=opset,
+        dynamic_shapes=model.dynamic_shapes,
+    )  # fmt: skip
+    ops = collections.Counter(n.op_type for n in onnx.load(program.path).graph.node)
+    assert ops["RotaryEmbedding"] == (4 if opset >= 23 else 0) and ops["Neg"] == (0 if opset >= 23 else 4)
+    for sizes in (model.sizes, *model.other_sizes):
+        program.verify(*model.inputs(sizes))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("form", ["half", "partial", "interleaved", "partial_interleaved"])
+def test_forms_of_rotary_embedding(form, batch, dtype, tmp_path):
+    graph, _ = rotary(form, dtype, batch)
+    program = ir.export(graph, target="onnx", path=tmp_path / "m.onnx", opset=23)
+    assert [n.op_type for n in onnx.load(program.path).graph.node].count("RotaryEmbedding") == 1
+    width = 12 if form.startswith("partial") else 8
+    for b, s in ((2, 5), (1, 1), (3, 7)):
+        program.verify((torch.randn(b, 3, s, width).to(dtype), torch.randn(1 if batch == 1 else b, s, 4)))

@@ -23,7 +23,7 @@ SAME = frozenset({
     "Softmax", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "ThresholdedRelu", "Trilu", "Dropout", "LRN",
     "InstanceNormalization", "GroupNormalization", "BatchNormalization", "EyeLike", "RandomNormalLike",
     "RandomUniformLike", "Bernoulli", "MeanVarianceNormalization", "QuantizeLinear", "DequantizeLinear",
-    "RMSNormalization", "ReverseSequence", "Swish",
+    "RMSNormalization", "ReverseSequence", "RotaryEmbedding", "Swish",
 })  # fmt: skip
 
 

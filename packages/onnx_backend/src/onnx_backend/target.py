@@ -19,6 +19,7 @@ from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants, fold_small_constants
 from ir.passes.free_creations import free_creations
 from ir.passes.fuse_rms_norm import fuse_rms_norm
+from ir.passes.fuse_rotary import fuse_rotary
 from ir.passes.merge_common import merge_common
 from ir.passes.outline import outline
 from ir.passes.promote import promote
@@ -29,6 +30,7 @@ from onnx_backend.helper import OnnxHelper
 from onnx_backend.passes.unsigned_activations import unsigned_activations
 from onnx_backend.registry import load
 from onnx_backend.safetensors import find
+from onnx_backend.schema import op_schema
 from onnx_backend.torchlib import table_handlers
 from onnx_backend.writer import write_data, write_model
 
@@ -96,9 +98,11 @@ class Onnx(Target):
         # onnxruntime merges equal nodes of different modules itself, once it has put the functions in place
         last = self._outline if self.functions else merge_common
         rest = (collapse_casts, collapse_views, unsigned_activations, last)
+        # below the opset that has RotaryEmbedding the written-out form stays as the model has it
+        fused = (fuse_rms_norm, fuse_rotary) if op_schema("RotaryEmbedding", self.opset) else (fuse_rms_norm,)
         if self.keeps_weights:
-            return (fuse_rms_norm, promote, free_creations, fold_small_constants, *rest)
-        return (fold_batch_norm, fuse_rms_norm, promote, free_creations, fold_constants, *rest)
+            return (*fused, promote, free_creations, fold_small_constants, *rest)
+        return (fold_batch_norm, *fused, promote, free_creations, fold_constants, *rest)
 
     @property
     def keeps_weights(self) -> bool:

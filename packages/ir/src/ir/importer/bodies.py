@@ -33,6 +33,18 @@ OWN = ("aten::", "prims::", "quantized_decomposed::")
 KERNELS: dict[str, Callable[..., Any]] = {}  # op name -> its kernel in Python, a body where it can be traced
 
 
+def _rotary_embedding(input: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
+    """See ir.passes.fuse_rotary."""
+    front, rest = input[..., : 2 * cos.shape[-1]], input[..., 2 * cos.shape[-1] :]
+    a, b = (front[..., ::2], front[..., 1::2]) if interleaved else front.chunk(2, -1)
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    turned = (a * cos - b * sin, b * cos + a * sin)
+    return torch.cat([torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1), rest], -1)
+
+
+CORE: dict[str, Callable[..., Any]] = {"ir::rotary_embedding": _rotary_embedding}  # what passes of the core make
+
+
 class Bodies:
     """The bodies of one capture's nodes."""
 
@@ -44,7 +56,7 @@ class Bodies:
 
     def body(self, node: Node) -> Body | None:
         """The node's body: the one its owner gave, else torch's decomposition, else None."""
-        if "::" not in node.op or node.op.startswith(("ir::", "higher_order::")):
+        if "::" not in node.op or (node.op.startswith(("ir::", "higher_order::")) and node.op not in CORE):
             return None
         key = node.overload, tuple((k, map_arg(a, _signature)) for k, a in node.args.items())
         if key not in self._cache:
@@ -72,7 +84,7 @@ class Bodies:
     def _make(self, node: Node) -> Body | None:
         given = BODIES.get(node.overload) or BODIES.get(node.op)
         own = given or KERNELS.get(node.op) or _python_kernel(node)
-        fn = own or _decomposition(node)
+        fn = own or CORE.get(node.op) or _decomposition(node)
         if fn is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Attention: one operator, as ONNX's Attention from opset 23 on, in products and softmax below."""
+"""Attention: one operator, as ONNX's Attention from opset 23 on, in products and softmax below; rotary embeddings."""
 
 from __future__ import annotations
 
@@ -32,6 +32,21 @@ def flash(h, query, key, value, dropout_p=0.0, is_causal=False, attn_mask=None, 
     if h.wanted(1):
         h.refuse("the logarithm of the sums is read")
     return sdpa(h, query, key, value, attn_mask, dropout_p, is_causal, scale), None
+
+
+@op("ir::rotary_embedding")
+def rotary_embedding(h, input, cos, sin, interleaved):
+    batch, _, length, width = input.type.shape
+    half = cos.type.shape[-1]
+    # onnxruntime 1.31 takes no batch of one for all
+    cos, sin = (
+        h.shared(("rotary table", id(t.value), batch), lambda t=t: h.expand(t, (batch, length, half)))
+        for t in (cos, sin)
+    )
+    return h.emit(
+        "RotaryEmbedding", input, cos, sin, interleaved=int(interleaved) or None,
+        rotary_embedding_dim=2 * half if 2 * half != width else None,
+    )  # fmt: skip
 
 
 # -- opset 23 ----------------------------------------------------------------------------------------------------------

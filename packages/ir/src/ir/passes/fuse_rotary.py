@@ -1,0 +1,212 @@
+"""`x * cos + rotated(x) * sin`, as language models write rotary embeddings out, -> one `ir::rotary_embedding`.
+
+Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", section 3.2. The node turns pairs of
+elements of `input` [B, H, S, D] by angles of which `cos` and `sin` [B or 1, S, W/2] are given; the last D - W elements
+pass. A pair is (i, i + W/2), or (2i, 2i + 1) where `interleaved`. Models compute every cosine twice, once for either
+element of a pair; the node takes it once, which is right only where both are the same value by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ir.dims import Dim
+from ir.graph import Graph, Node, Value
+from ir.passes.collapse_casts import CASTS
+from ir.passes.rewire import rewired
+from ir.types import DType
+
+# what keeps the two halves of its operands apart: element by element, or an axis put in before the last
+_POINTWISE = frozenset({"aten::cos", "aten::sin", "aten::mul", "aten::div", "aten::neg", "aten::unsqueeze", *CASTS})
+_DTYPES = (DType.float32, DType.float16, DType.bfloat16)
+
+
+def fuse_rotary(graph: Graph) -> Graph:
+    """Each such sum becomes one node, what passes beside it included; half of the angles' table goes."""
+    search = _Search(graph)
+    changed: dict[Node, Node] = {}
+    for node in graph.nodes:
+        found = search.rotation(node)
+        if found is not None:
+            x, cos, sin, interleaved = found
+            whole, last = search.partial(node, x)
+            args = {"input": whole, "cos": cos, "sin": sin, "interleaved": interleaved}
+            changed[last] = Node("ir::rotary_embedding", args, last.outputs, replace(last.origin, overload=""))
+    if not changed:
+        return graph
+    nodes = tuple(n for node in graph.nodes for n in (node, *search.made.get(node, ())))
+    gone = search.inner.union(*search.made.values())
+    return rewired(graph.replace(nodes=nodes), {}, changed, lambda n: n in gone)
+
+
+@dataclass
+class _Search:
+    """What has been recognised: nodes that are no longer needed, and those made, by the node that they follow."""
+
+    graph: Graph
+    inner: set[Node] = field(default_factory=set)
+    made: dict[Node, list[Node]] = field(default_factory=dict)
+    _halves: dict[tuple[Value, bool], Value | None] = field(default_factory=dict)
+
+    def rotation(self, node: Node) -> tuple[Value, Value, Value, bool] | None:
+        """What a sum turns, cosines, sines, and how elements pair; None for any other node."""
+        if node.op != "aten::add" or node.args["alpha"] != 1:
+            return None
+        for plain, turned in _both(node):
+            p, q = self._of(plain, "aten::mul"), self._of(turned, "aten::mul")
+            for rotated, sin in _both(q) if p and q else ():
+                source = self._rotated(rotated)
+                for x, cos in _both(p) if p and source else ():
+                    if source is None or x is not source[0] or x.type != node.outputs[0].type:
+                        continue
+                    tables = [self._table(t, x, source[1]) for t in (cos, sin)]
+                    if tables[0] is not None and tables[1] is not None:
+                        self.inner |= {node, p, q, *source[2]}  # type: ignore[arg-type]
+                        return x, tables[0], tables[1], source[1]
+        return None
+
+    def partial(self, node: Node, x: Value) -> tuple[Value, Node]:
+        """The whole tensor, and the node that puts it together, where `x` is the front of one whose rest passes."""
+        users = self.graph.uses.get(node.outputs[0], ())
+        front = self._of(x, "aten::slice")
+        if front is None or len(users) != 1 or node.outputs[0] in self.graph.results.values():
+            return x, node
+        join, parts = users[0], users[0].args.get("tensors", ())
+        rest = self._of(parts[-1], "aten::slice") if join.op == "aten::cat" and len(parts) == 2 else None
+        if rest is None or parts[0] is not node.outputs[0] or not _last(join.args["dim"], 4):
+            return x, node
+        whole, width = front.args["self"], x.type.shape[-1]
+        fits = rest.args["self"] is whole and _cut(front, 0, 1) and _cut(rest, width, 1)
+        if not fits or whole.type != join.outputs[0].type:
+            return x, node
+        self.inner |= {node, front, rest}
+        return whole, join
+
+    def _rotated(self, value: Any) -> tuple[Value, bool, list[Node]] | None:
+        """What a value is the quarter turn of, whether neighbours pair, and the nodes between."""
+        flat = self._of(value, *_FLAT)
+        join = self._of(value, "aten::cat") or self._of(flat and flat.args.get("self"), "aten::stack")
+        if join is None or len(join.args["tensors"]) != 2:
+            return None
+        second, first = join.args["tensors"]
+        neg = self._of(second, "aten::neg")
+        a, b = self._of(first, *_PARTS), self._of(neg and neg.args["self"], *_PARTS)
+        if not (neg and a and b) or a.args["self"] is not b.args["self"]:
+            return None
+        x: Value = a.args["self"]
+        width, rank = x.type.shape[-1], x.type.rank
+        if rank != 4 or x.type.dtype not in _DTYPES or not isinstance(width, int) or width % 2 or value.type != x.type:
+            return None
+        nodes = [join, neg, a, b]
+        if flat is None:
+            halves = _is_half(a, first, 0, width) and _is_half(b, neg.args["self"], 1, width)
+            return (x, False, nodes) if halves and _last(join.args["dim"], rank) else None
+        pairs = _cut(a, 0, 2) and _cut(b, 1, 2) and _last(join.args["dim"], rank + 1)
+        return (x, True, [flat, *nodes]) if pairs else None
+
+    def _table(self, value: Any, x: Value, interleaved: bool) -> Value | None:
+        """Cosines or sines [B or 1, S, W/2] of those [B or 1, 1, S, W] that `x` is multiplied by."""
+        if not isinstance(value, Value) or value.type.dtype is not x.type.dtype or value.type.rank != 4:
+            return None
+        batch, heads, length, width = value.type.shape
+        if heads != 1 or batch not in (1, x.type.shape[0]) or (length, width) != x.type.shape[2:]:
+            return None
+        half = self._half(value, interleaved)
+        return None if half is None else self._squeezed(value, half)
+
+    def _half(self, value: Value, interleaved: bool) -> Value | None:
+        """Every second of a table's columns, made without the others; None unless they are equal two by two."""
+        key = value, interleaved
+        if key not in self._halves:
+            self._halves[key] = self._made_half(value, interleaved)
+        return self._halves[key]
+
+    def _made_half(self, value: Value, interleaved: bool) -> Value | None:
+        node = self.graph.producer.get(value)
+        if node is None:
+            return None
+        if node.op in ("aten::cat", "aten::repeat_interleave"):
+            twice = _repeats(node) if interleaved else _doubles(node)
+            if twice is not None:
+                self.inner.add(node)
+            return twice
+        width = value.type.shape[-1]
+        first = node.args.get("self")
+        if node.op not in _POINTWISE or (node.op == "aten::unsqueeze" and _last(node.args["dim"], value.type.rank)):
+            return None
+        args = dict(node.args)
+        for name, arg in args.items():
+            if isinstance(arg, Value) and arg.type.shape[-1:] == (width,):
+                args[name] = self._half(arg, interleaved)
+                if args[name] is None:
+                    return None
+            elif isinstance(arg, Value) and arg.type.shape[-1:] not in ((), (1,)):
+                return None
+        if args["self"] is first:
+            return None  # the width comes from elsewhere
+        half = Value(f"{value.name}_half", value.type.with_shape((*value.type.shape[:-1], width // 2)))  # type: ignore[operator]
+        self.inner.add(node)
+        self.made.setdefault(node, []).append(replace(node, args=args, outputs=(half,)))
+        return half
+
+    def _squeezed(self, table: Value, half: Value) -> Value:
+        """The half of a table without the axis of the heads."""
+        node = self.graph.producer[table]
+        for made in self.made.setdefault(node, []):
+            if made.op == "aten::squeeze" and made.args["self"] is half:
+                return made.outputs[0]
+        batch, _, length, width = half.type.shape
+        flat = Value(f"{half.name}_table", half.type.with_shape((batch, length, width)))
+        origin = replace(node.origin, overload="dim")
+        self.made[node].append(Node("aten::squeeze", {"self": half, "dim": 1}, (flat,), origin))
+        return flat
+
+    def _of(self, value: Any, *ops: str) -> Node | None:
+        """The node that makes a value, if it is of these ops."""
+        node = self.graph.producer.get(value) if isinstance(value, Value) else None
+        return node if node is not None and node.op in ops else None
+
+
+_FLAT = ("aten::flatten", "aten::reshape", "aten::view", "aten::_unsafe_view")  # from [..., W/2, 2] to x's own shape
+_PARTS = ("aten::slice", "aten::chunk", "aten::split")
+
+
+def _both(node: Node) -> Iterator[tuple[Any, Any]]:
+    a, b = node.args["self"], node.args["other"]
+    yield from ((a, b), (b, a))
+
+
+def _last(dim: int, rank: int) -> bool:
+    return dim in (-1, rank - 1)
+
+
+def _cut(node: Node, start: Dim, step: int) -> bool:
+    """True for what a slice of the last axis takes from `start` on, whatever its end."""
+    args = node.args
+    given = node.op == "aten::slice" and _last(args["dim"], args["self"].type.rank)
+    return given and (args["start"] or 0, args["step"]) == (start, step)
+
+
+def _is_half(node: Node, value: Value, which: int, width: int) -> bool:
+    """True if a value is the first or the second half of the last axis."""
+    if value.type.shape[-1] != width // 2:
+        return False
+    if node.op == "aten::slice":
+        return _cut(node, which * (width // 2), 1)
+    return _last(node.args["dim"], value.type.rank) and len(node.outputs) == 2 and node.outputs[which] is value
+
+
+def _doubles(node: Node) -> Value | None:
+    """What a concatenation along the last axis holds twice."""
+    given = node.args.get("tensors", ())
+    twice = len(given) == 2 and given[0] is given[1] and _last(node.args["dim"], given[0].type.rank)
+    return given[0] if twice else None
+
+
+def _repeats(node: Node) -> Value | None:
+    """What a repetition holds every element of the last axis twice of."""
+    given = node.args.get("self")
+    twice = node.op == "aten::repeat_interleave" and node.args.get("repeats") == 2 and node.args["dim"] is not None
+    return given if isinstance(given, Value) and twice and _last(node.args["dim"], given.type.rank) else None
