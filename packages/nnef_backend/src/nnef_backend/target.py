@@ -15,6 +15,7 @@ from ir.errors import RefusedError, RuntimeFailure
 from ir.graph import Graph, Value, Weight
 from ir.helper import numpy_dtype
 from ir.passes.fold_batch_norm import fold_batch_norm
+from ir.passes.fold_constants import fold_constants
 from ir.passes.promote import promote
 from ir.registry import Registry
 from ir.target import Pass, Runner, Target
@@ -132,7 +133,8 @@ class Tract(Target):
     @property
     def passes(self) -> Sequence[Pass]:
         first = (bfloat16_as_float32,) if self.bfloat16 else ()
-        return (*first, fold_batch_norm, promote)
+        # tract itself leaves products of large constants, such as normed weights, to the run
+        return (*first, fold_batch_norm, promote, fold_constants)
 
     def helper(self, graph: Graph) -> NnefHelper:
         return NnefHelper(self, graph)
