@@ -81,6 +81,26 @@ def running_sum_backwards(x: Tensor) -> Any:
     return scan(lambda total, x: (total + x, total + x), torch.zeros(3), x, dim=0, reverse=True)
 
 
+def scan_over_constant(x: Tensor) -> Any:
+    return scan(lambda state, step: (state * 0.5 + x * step, state * step), torch.zeros(4), torch.arange(5), dim=0)
+
+
+def scan_constant_beside(x: Tensor) -> Any:
+    def step(state: Tensor, inputs: list[Tensor]) -> Any:
+        x, weight = inputs
+        return state + x * weight, state.sin()
+
+    return scan(step, torch.zeros(3), [x, torch.tensor([3.0, 5.0, 1.0, 7.0])], dim=0)
+
+
+def scan_constant_reverse(x: Tensor) -> Any:
+    def step(state: Tensor, inputs: list[Tensor]) -> Any:
+        x, weight = inputs
+        return state * weight + x, state * 2
+
+    return scan(step, torch.zeros(3), [x, torch.arange(12.0).reshape(4, 3)], dim=0, reverse=True)
+
+
 def scan_other_axis(x: Tensor) -> Any:
     return scan(lambda state, x: (state * 0.5 + x, state.sin()), torch.zeros(3, 4), x, dim=1)
 
@@ -183,6 +203,9 @@ CASES = family(
     row("scan", running_sum, f32("S", 3)),
     row("scan_static", running_sum, f32(4, 3)),
     row("scan_reverse", running_sum_backwards, f32("S", 3)),
+    row("scan_over_constant", scan_over_constant, f32(4)),
+    row("scan_constant_beside", scan_constant_beside, f32(4, 3)),
+    row("scan_constant_reverse", scan_constant_reverse, f32(4, 3)),
     row("scan_other_axis", scan_other_axis, f32(3, "S", 4)),
     row("scan_tree", scan_tree, f32("S", 3), f32("S", 3)),
     mod("scan_cell", ScanCell, f32("S", "B", 3)),

@@ -51,6 +51,38 @@ def test_torch_compile_and_opcheck():
     torch.library.opcheck(torch.ops.tests.minmax.default, (torch.randn(2, 3), [0]))
 
 
+@ir.custom_op("tests::smooth")
+def smooth(x: Tensor, weight: Tensor) -> Tensor:
+    return torch.nn.functional.conv2d(x, weight)
+
+
+def test_which_kernel_torch_would_choose_is_no_limit_of_a_body():
+    """The fake of a convolution asks if NNPACK would take it, from a batch of 16 on."""
+    inputs = torch.randn(5, 1, 8, 8), torch.randn(1, 1, 3, 3)
+    graph = ir.capture(lambda x, w: smooth(x, w), inputs, dynamic_shapes=({0: "n"}, None))
+    assert graph.context.body(graph.nodes[0]).graph.nodes[-1].op == "aten::conv2d"
+
+
+@ir.custom_op("tests::decay")
+def decay(x: Tensor, rates: Tensor) -> Tensor:
+    def step(state, x):
+        state = state * rates + x
+        return state, state.clone()
+
+    return torch._higher_order_ops.scan(step, torch.zeros_like(x[0]), x, dim=0)[1]
+
+
+def test_a_loop_in_a_body_may_have_sizes_among_its_operands():
+    """dynamo hands the loop its sizes once it has seen several of them."""
+    for size in (3, 4, 5):
+        decay(torch.randn(size, size), torch.randn(size))
+    graph = ir.capture(lambda x, r: decay(x, r), (torch.randn(6, 3), torch.randn(3)))
+    (loop,) = (n for n in graph.context.body(graph.nodes[0]).graph.nodes if n.op == "higher_order::scan")
+    operands = [*loop.args["init"], *loop.args["xs"], *loop.args["additional_inputs"]]
+    assert len(operands) == len(loop.args["combine_graph"].inputs)
+    assert all(isinstance(o, ir.Value) for o in operands)
+
+
 def test_it_is_one_node_with_a_named_body():
     graph = ir.capture(lambda x: swish(x, 2.0), (torch.randn(4, 3),), dynamic_shapes=({0: "n"},))
     (node,) = graph.nodes

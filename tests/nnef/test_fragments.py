@@ -156,3 +156,24 @@ def test_names_of_operations_and_what_the_target_lacks():
         ir.export(torch.erf, (X,), target=Khronos(fragments=[erf]), handlers={"aten::erf": swish})
     with pytest.raises(ir.RefusedError, match="there is no fragment 'nowhere'"):
         ir.export(torch.abs, (X,), target="nnef", handlers={"aten::abs": lambda h, self: h.apply("nowhere", self)})
+
+
+@ir.custom_op("tests_fragments::discounted")
+def discounted(x: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
+    def step(state, inputs):
+        state = state * inputs[1] + inputs[0]
+        return state, state.clone()
+
+    return torch._higher_order_ops.scan(step, torch.zeros_like(x[0]), [x, rates], dim=0)[1]
+
+
+def test_a_constant_reaches_a_loop_through_a_call():
+    """tract reads a constant that it scans wrongly; whether a fragment's operand is one is known at the call."""
+    rates = torch.tensor([0.5, 2.0, 3.0])
+
+    def model(x, y):
+        return discounted(x, rates) + discounted(x, y) + discounted(rates.clone() * 2, rates) + discounted(y, x)
+
+    program = ir.export(model, (torch.randn(3), torch.randn(3)), target="nnef", verify=True)
+    scans = [o for f in program.artifact.fragments for o in f.operations if o.name == "tract_core_scan"]
+    assert sorted(len(o.attributes["scan"]) for o in scans) == [1, 1, 2]

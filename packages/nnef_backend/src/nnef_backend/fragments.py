@@ -35,7 +35,7 @@ class Scoped(Verbs):
         self.fragments: dict[str, Fragment | Definition] = {}
         self.extensions: set[str] = set()
         self.symbols = {s: doc.identifier(s) for s in graph.symbols}
-        self._bodies: dict[Graph, tuple[str, list[NnefValue]]] = {}
+        self._bodies: dict[tuple[Graph, tuple[bool, ...]], tuple[str, list[NnefValue]]] = {}
         self._numbers = itertools.count()
         reserved = {doc.identifier(n) for n in (*(v.name for v in graph.inputs), *graph.results)}
         self.scopes = [Scope(names=reserved | set(self.symbols.values()))]
@@ -149,13 +149,20 @@ class Scoped(Verbs):
         if not self.target.tract:  # nnef-tools infers no shapes for fragments of one's own
             return self.inline(body.graph, inputs)
         assert body.name is not None
-        if body.graph not in self._bodies:
+        fixed = tuple(x.fixed for x in inputs)  # tract expands the call, and sees then what is constant
+
+        def inlined(formals: list[NnefValue]) -> Sequence[NnefValue]:
+            for formal, constant in zip(formals, fixed, strict=True):
+                formal.fixed = constant
+            return self.inline(body.graph, formals)
+
+        if (body.graph, fixed) not in self._bodies:
             name = str(body.name).replace("::", "_")
-            formals = [(v.name, v.type) for v in body.graph.inputs]
-            made = self.define(name, formals, lambda xs: self.inline(body.graph, xs))
-            self._bodies[body.graph] = made[0], [outer for outer, _ in made[2]]
-        name, captured = self._bodies[body.graph]
-        results = [NnefValue(self.unique(f"{self.node.name}_{name}"), v.type) for v in body.graph.outputs]
+            made = self.define(name, [(v.name, v.type) for v in body.graph.inputs], inlined)
+            self._bodies[body.graph, fixed] = made[0], [outer for outer, _ in made[2]]
+        name, captured = self._bodies[body.graph, fixed]
+        outputs = [(f"{self.node.name}_{name}", v.type) for v in body.graph.outputs]
+        results = [NnefValue(self.unique(n), t, fixed=all(x.fixed for x in (*inputs, *captured))) for n, t in outputs]
         arguments = tuple(self.reachable(x) for x in (*inputs, *captured))
         self.scope.add(Step(results, name, arguments, {}))
         return results

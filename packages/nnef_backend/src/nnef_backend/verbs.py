@@ -257,6 +257,8 @@ class Verbs(OpHelper["NnefValue"]):
         The slices keep the axis, with size 1. Returns the last states and the stacks, whose order is that of `xs` also
         where the loop runs backwards.
         """
+        if any(x.fixed for x in xs):
+            return self._scan_constants(name, xs, states, body, reverse)
         length, step = xs[0].type.shape[0], -1 if reverse else 1
         if length == 0:
             self.refuse("tract gives no states for a loop over nothing")
@@ -289,3 +291,41 @@ class Verbs(OpHelper["NnefValue"]):
         )
         made = made if isinstance(made, list) else [made]
         return made[:count], made[count:]
+
+    def _scan_constants(
+        self,
+        name: str,
+        xs: Sequence[NnefValue],
+        states: Sequence[NnefValue],
+        body: Callable[[list[NnefValue], list[NnefValue]], tuple[Sequence[NnefValue], Sequence[NnefValue]]],
+        reverse: bool,
+    ) -> tuple[list[NnefValue], list[NnefValue]]:
+        """The loop where some of `xs` are constants, read at a place that a state more counts.
+
+        tract puts a constant that it scans into the body as a whole, so that each step would read its first slice.
+        """
+        length, step = xs[0].type.shape[0], -1 if reverse else 1
+        moving = [x for x in xs if not x.fixed]
+        scanned = moving or [self._zeros_at_run_time(length)]
+
+        def counted(slices: list[NnefValue], formals: list[NnefValue]) -> Any:
+            place = formals[-1]
+            given = iter(slices)
+            after, outs = body([self.take(x, place, 0) if x.fixed else next(given) for x in xs], formals[:-1])
+            following = self.emit("add", place, self.tensor(step, DType.int64))
+            return [*after, following if moving else self.emit("add", following, slices[0])], outs
+
+        start = self.expand(self.tensor(length - 1 if reverse else 0, DType.int64), [1])
+        last, stacks = self.scan(name, scanned, [*states, start], counted, reverse=reverse)
+        return last[:-1], stacks
+
+    def _zeros_at_run_time(self, length: Dim) -> NnefValue:
+        """[length] zeros of i64 that tract does not fold, for it has no loop over constants alone."""
+        inputs = [x for x in self.inputs if 0 not in x.type.shape]
+        if not inputs:
+            self.refuse("tract has no loop over constants in a model without inputs")
+        one = inputs[0]
+        while one.type.rank:
+            one = self.take(one, self.const(0, DType.int64), 0)
+        number = self.cast(one, DType.float32)
+        return self.expand(self.cast(self.emit("lt", number, number), DType.int64), [length])

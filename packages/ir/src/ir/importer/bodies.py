@@ -136,10 +136,11 @@ class Bodies:
                 result = [*(result if _has_results(node) else ()), *(kwargs[n] for n in written)]
             return [r for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor)]
 
-        traced = _traced(call, fakes)
-        writes = bool(writers(traced.graph))
-        if writes and not supported(traced):
-            traced = _traced(torch.func.functionalize(call, remove="mutations"), fakes)
+        with scratch.tracing():
+            traced = _traced(call, fakes)
+            writes = bool(writers(traced.graph))
+            if writes and not supported(traced):
+                traced = _traced(torch.func.functionalize(call, remove="mutations"), fakes)
         scratch.check()
         importer = Importer(scratch.symbols, traced)
         if writes:

@@ -29,6 +29,7 @@ HIGHER_ORDER: dict[str, tuple[str, ...]] = {
     "associative_scan": ("combine_graph", "xs", "additional_inputs"),
     "map_impl": ("graph", "xs", "pos_args"),
 }
+CAPTURED = ("operands", "additional_inputs", "pos_args")  # what sub-graphs read from outside, after all else
 # Those that only wrap a sub-graph: (index of the graph, index of its first operand).
 WRAPPERS: dict[str, tuple[int, int]] = {
     "wrap_with_set_grad_enabled": (1, 2),
@@ -317,12 +318,14 @@ class Importer:
             return self._inline(self._arg(node.args[graph_at]), node.args[first:])
         if name not in HIGHER_ORDER:
             raise CaptureError(f"the higher-order operator {name} has no form in the IR\n  at {_origin(node, '')}")
-        args = {}
-        for key, arg in zip(HIGHER_ORDER[name], node.args, strict=False):
-            if isinstance(arg, FxNode) and isinstance(self._arg(arg), torch.fx.GraphModule):
-                args[key] = self.subgraph(self._arg(arg), str(arg.target))
-            else:
-                args[key] = self._arg(arg)
+        args = {key: self._arg(arg) for key, arg in zip(HIGHER_ORDER[name], node.args, strict=False)}
+        captured = next((k for k in reversed(args) if k in CAPTURED), "")
+        operands = args.get(captured, ())
+        for key, arg in zip(args, node.args, strict=False):
+            if isinstance(arg, FxNode) and isinstance(args[key], torch.fx.GraphModule):
+                args[key] = self.subgraph(args[key], str(arg.target), operands)
+            elif key == captured:
+                args[key] = tuple(o for o in operands if isinstance(o, Value))
         outputs: list[Value] = []
         result = self._results(node.name, node.meta["val"], outputs)
         self.nodes.append(Node(f"higher_order::{name}", args, tuple(outputs), _origin(node, ""), "list"))
@@ -340,19 +343,22 @@ class Importer:
         self.owner = outer
         return result
 
-    def subgraph(self, module: torch.fx.GraphModule, name: str) -> Graph:
-        """The graph of a branch or loop body; what is no tensor among its inputs must be a size known outside."""
+    def subgraph(self, module: torch.fx.GraphModule, name: str, captured: Sequence[Any] = ()) -> Graph:
+        """The graph of a branch or loop body; `captured` are its last operands, those of them that are no tensors
+        (sizes, which dynamo makes operands where it has met several) stand in the graph as what they are outside."""
         inner = Importer(self.symbols, module)
         if writers(module.graph):
             inner.remember()
         inputs = []
-        for p in (n for n in module.graph.nodes if n.op == "placeholder"):
+        placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+        outside = [None] * (len(placeholders) - len(captured)) + list(captured)
+        for p, operand in zip(placeholders, outside, strict=True):
             fake = p.meta.get("val")
             if isinstance(fake, torch.Tensor):
                 inner.env[p] = inner.value(p.name, fake)
                 inputs.append(inner.env[p])
             else:
-                inner.env[p] = self.symbols.convert(fake)
+                inner.env[p] = self.symbols.convert(fake) if operand is None else operand
         results = inner.run(module.graph)
         outputs = inner.tensors(results if isinstance(results, tuple) else (results,), f"{name}_out")
         if inner.memory is not None and any(n.op == "placeholder" for n in inner.memory.writes):

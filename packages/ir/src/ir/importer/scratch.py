@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -63,6 +64,24 @@ class Scratch:
             symbol = self._env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
             made = self._env.create_symintnode(symbol, hint=hint, source=source)
         self.symbols.adopt(name, made)
+
+    @contextlib.contextmanager
+    def tracing(self) -> Iterator[None]:
+        """Trace inside of this block: that a convolution's kernel depends on its sizes is noted nowhere.
+
+        The fake convolution asks which kernel would run (NNPACK's from a batch of 16 on) for its memory format alone.
+        """
+        select = torch._C._select_conv_backend
+
+        def unnoted(*args: Any, **kwargs: Any) -> Any:
+            with self._env.suppress_guards():
+                return select(*args, **kwargs)
+
+        torch._C._select_conv_backend = unnoted
+        try:
+            yield
+        finally:
+            torch._C._select_conv_backend = select
 
     def check(self) -> None:
         """That the trace holds for other sizes as well.
