@@ -51,6 +51,7 @@ def _numpy(tensor):
     return tensor.double().numpy() if tensor.is_floating_point() else tensor.numpy()
 
 
+@pytest.mark.slow  # torch.library.opcheck compiles each op several times
 def test_the_op_by_itself_is_sound():
     for name in NAMES:
         check_op(gallery.op(name), gallery.samples(name)[:1], targets=[])
