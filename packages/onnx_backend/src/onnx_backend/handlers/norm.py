@@ -181,8 +181,8 @@ def native_group_norm(h, input, weight, bias, N, C, HxW, group, eps):
     y, mean, rstd = _layer_norm_by_hand(h, grouped, [C // group * HxW], None, None, eps)
     y = h.reshape(y, input.type.shape)
     spread = list(range(1, input.type.rank - 1))
-    y = h.emit("Mul", y, h.unsqueeze(weight, spread)) if weight is not None else y
-    y = h.emit("Add", y, h.unsqueeze(bias, spread)) if bias is not None else y
+    y = h.emit("Mul", y, _by_channel(h, weight, spread)) if weight is not None else y
+    y = h.emit("Add", y, _by_channel(h, bias, spread)) if bias is not None else y
     return y, h.squeeze(mean, [2]), None if rstd is None else h.squeeze(rstd, [2])
 
 
@@ -195,8 +195,14 @@ def _group_norm(h, x, groups, weight, bias, eps):
     grouped = h.reshape(x, [x.type.shape[0], groups, product(x.type.shape[1:]) // groups])
     y = _shaped_like(h, _instance_norm(h, grouped, ones, zeros, eps), x)
     spread = list(range(1, x.type.rank - 1))
-    y = h.emit("Mul", y, h.unsqueeze(weight, spread)) if weight is not None else y
-    return h.emit("Add", y, h.unsqueeze(bias, spread)) if bias is not None else y
+    y = h.emit("Mul", y, _by_channel(h, weight, spread)) if weight is not None else y
+    return h.emit("Add", y, _by_channel(h, bias, spread)) if bias is not None else y
+
+
+def _by_channel(h, vector, spread):
+    """A vector over channels beside the axes `spread` that come after: a weight of that shape where it is one."""
+    shape = (*vector.type.shape, *[1] * len(spread))
+    return h.derived(("by channel", shape), [vector], lambda v: v.reshape(shape), shape) or h.unsqueeze(vector, spread)
 
 
 def _shaped_like(h, y, x):
