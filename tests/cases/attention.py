@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import bf16, boolean, f16, f32, family, i64, inf, mod, row
+from .base import bf16, boolean, f16, f32, family, i64, inf, mod, nan, row
 
 sdpa = F.scaled_dot_product_attention
 Q, KV = f32("B", 2, "S", 4), f32("B", 2, "T", 4)
@@ -142,4 +142,22 @@ CASES = family(
         lambda: nn.TransformerDecoderLayer(8, 2, 16, batch_first=True),
         *(f32("B", "S", 8), f32("B", "T", 8)),
     ),
+    # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one
+    row(
+        "odd_sdpa",
+        lambda q, k, v: sdpa(q, k, v),
+        f32("B", 2, 3, 4),
+        f32("B", 2, 3, 4),
+        f32(1, 1, 3, 4, value=[[[[0.0], [nan], [inf]]]]),
+    ),
+    row(
+        "odd_sdpa_hidden",
+        lambda q, v: sdpa(q, q, v, is_causal=True),
+        f32(1, 2, 3, 4),
+        f32(1, 2, 3, 4, value=[[[[0.0], [-0.0], [1.0]]]]),
+    ),
+    row("empty_sdpa", lambda q, k: (sdpa(q, k, k), sdpa(q, k, k, is_causal=True)), f32(0, 2, 3, 4), f32(0, 2, 5, 4)),
+    row("empty_queries", lambda q, k: sdpa(q, k, k), f32(2, 2, 0, 4), f32(2, 2, 5, 4)),
+    row("size_one_heads", lambda q, k, v: sdpa(q, k, v), f32("B", 1, "S", 1), f32("B", 1, "T", 1), f32("B", 1, "T", 1)),
+    row("size_one_mask", lambda q, k, m: sdpa(q, k, k, m), Q, KV, boolean(1, 1, value=True)),
 )

@@ -141,6 +141,57 @@ def each_row_captures(x: Tensor, y: Tensor) -> Tensor:
     return map_rows(lambda row: row @ y, x)
 
 
+def while_with_cond(x: Tensor) -> Any:
+    def body(i: Tensor, x: Tensor) -> Any:
+        return i + 1, torch.cond(x.sum() > 0, lambda x: x * 0.5 - 1, lambda x: x + 2.0, (x,))
+
+    return while_loop(lambda i, x: i < 5, body, (torch.tensor(0), x.clone()))
+
+
+def scan_with_cond(x: Tensor) -> Any:
+    def step(total: Tensor, x: Tensor) -> Any:
+        y = torch.cond(total.sum() > 0, lambda t, x: t - x, lambda t, x: t + 2 * x, (total, x))
+        return y, y.sin()
+
+    return scan(step, torch.zeros(3), x, dim=0)
+
+
+def cond_with_while(x: Tensor) -> Tensor:
+    def doubled(x: Tensor) -> Tensor:
+        return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), x.clone()))[1]
+
+    return torch.cond(x.sum() > 0, doubled, lambda x: x - 1, (x,))
+
+
+def map_in_map(x: Tensor, y: Tensor) -> Tensor:
+    return map_rows(lambda row, y: map_rows(lambda e, y: e * y.sum() + 1, row, y), x, y)
+
+
+def while_with_scan(x: Tensor) -> Any:
+    def body(i: Tensor, total: Tensor) -> Any:
+        last, _ = scan(lambda t, x: (t * 0.5 + x, t + x), total, x, dim=0)
+        return i + 1, last
+
+    return while_loop(lambda i, t: i < 3, body, (torch.tensor(0), torch.zeros(3)))
+
+
+def while_in_while(x: Tensor) -> Any:
+    def body(i: Tensor, x: Tensor) -> Any:
+        _, y = while_loop(lambda j, y: j < 2, lambda j, y: (j + 1, y * 1.1 + j), (torch.tensor(0), x.clone()))
+        return i + 1, y - 1
+
+    return while_loop(lambda i, x: i < 3, body, (torch.tensor(0), x.clone()))
+
+
+def while_on_size(x: Tensor) -> Any:
+    steps = x.shape[0]
+    return while_loop(lambda i, x: i < steps, lambda i, x: (i + 1, x + i / steps), (torch.tensor(0), x.clone()))
+
+
+def cond_with_size(x: Tensor) -> Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x.reshape(-1) / x.shape[0], lambda x: x.reshape(-1) * x.shape[0], (x,))
+
+
 def unrolled(x: Tensor) -> Tensor:
     for i in range(4):
         x = x * 0.5 + i if i % 2 else x.sin()
@@ -212,6 +263,14 @@ CASES = family(
     row("associative_scan", cumulative_product, f32(5, 3)),  # torch unrolls it: log2 of the length is fixed
     row("map", each_row, MATRIX, f32(3)),
     row("map_captures", each_row_captures, MATRIX, f32(3, 2)),
+    row("while_with_cond", while_with_cond, MATRIX),
+    row("scan_with_cond", scan_with_cond, f32("S", 3)),
+    row("cond_with_while", cond_with_while, f32("B", 3, positive=True)),
+    row("map_in_map", map_in_map, f32("B", 3, 4), f32(4)),
+    row("while_with_scan", while_with_scan, f32("S", 3)),
+    row("while_in_while", while_in_while, MATRIX),
+    row("while_on_size", while_on_size, MATRIX),
+    row("cond_with_size", cond_with_size, MATRIX),
     row("loop_unrolled", unrolled, MATRIX),
     row("branch_on_rank", branch_on_rank, MATRIX),
     row("asserts", asserts, MATRIX),

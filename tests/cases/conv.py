@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import nn
 
-from .base import bf16, f16, f32, f64, family, mod, row
+from .base import bf16, f16, f32, f64, family, inf, mod, nan, row
 
 IMAGE = f32("B", 4, "H", "W")
 SOUND = f32("B", 4, "T")
@@ -77,4 +77,16 @@ CASES = family(
         lambda: nn.Sequential(nn.Conv2d(4, 4, 3, 1, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU(inplace=True)),
         IMAGE,
     ),
+    # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one
+    row(
+        "odd_conv1d",
+        lambda x, w: F.conv1d(x, w, padding=1),
+        f32(value=[[[1.0, nan, 0.0, 2.0, -0.0, inf, 1.0]]]),
+        f32(2, 1, 3),
+    ),
+    row("empty_conv2d", lambda x, w, b: F.conv2d(x, w, b, padding=1), f32(0, 4, 5, 6), f32(6, 4, 3, 3), f32(6)),
+    row("empty_conv_transpose1d", lambda x, w: F.conv_transpose1d(x, w, stride=2), f32(0, 4, 5), f32(4, 6, 3)),
+    row("size_one_image", lambda x, w: F.conv2d(x, w, padding=1), f32("B", 4, 1, 1), f32(6, 4, 3, 3)),
+    row("size_one_batch", lambda x, w: F.conv1d(x, w), f32(1, 4, "T"), f32(6, 4, 1)),
+    row("size_one_depthwise", lambda x, w: F.conv2d(x, w), f32("B", 1, "H", "W"), f32(1, 1, 2, 2)),
 )

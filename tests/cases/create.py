@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import boolean, f16, f32, family, i32, i64, mod, row
+from .base import boolean, f16, f32, family, i32, i64, inf, mod, nan, row
 
 SEQUENCE = f32("B", "S", 3)
 
@@ -125,4 +125,22 @@ CASES = family(
     row("bernoulli", lambda x: torch.bernoulli(x.sigmoid()), SEQUENCE, random=True),
     row("normal", lambda x: torch.empty_like(x).normal_(2.0, 0.5), SEQUENCE, random=True),
     row("multinomial", lambda x: torch.multinomial(x.softmax(-1), 2), f32("B", 5), random=True),
+    # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one
+    row(
+        "odd_filled",
+        lambda x: (torch.full((2,), nan) + x[0, 0, 0], torch.full_like(x, -inf), 1 / x.new_full((2,), -0.0)),
+        SEQUENCE,
+    ),
+    row(
+        "empty_made",
+        lambda x: (torch.zeros(0, 3) + x[0, 0], torch.arange(0) + 1, x.new_ones(2, 0), torch.eye(0)),
+        SEQUENCE,
+    ),
+    row("empty_like_empty", lambda x: (torch.zeros_like(x), torch.full_like(x, 2), x.new_zeros(3)), f32(0, 3)),
+    row(
+        "scalar_made",
+        lambda x: (torch.zeros(()) + x, torch.ones_like(x), torch.full((), 3.0) * x, torch.tensor(2.0) * x),
+        f32(),
+    ),
+    row("size_one_made", lambda x: (torch.arange(1) + x, torch.eye(1) * x, torch.linspace(0, 1, 1) + x), f32("B", 1)),
 )

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import boolean, f16, f32, family, i32, i64, mod, row
+from .base import boolean, f16, f32, family, i32, i64, inf, mod, nan, row
 
 TABLE = f32(5, 3)
 PLACES = i64("B", low=0, high=5)
@@ -52,6 +52,8 @@ def assign_input(x: Tensor) -> Tensor:
     x[0] = 5.0
     return x + 1
 
+
+ODD = [nan, inf, -inf, -0.0, 0.0, 1.0]
 
 CASES = family(
     __name__,
@@ -193,4 +195,35 @@ CASES = family(
     row("isin", lambda x: torch.isin(x, torch.tensor([0, 2, 4])), i64("B", 3, low=0, high=6)),
     row("isin_invert", lambda x, y: torch.isin(x, y, invert=True), i64("B", 3), i64("N")),
     row("gather_f16", lambda x, i: x.gather(1, i), f16("B", 5), i64("B", 3, low=0, high=5)),
+    # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one
+    row(
+        "odd_chosen",
+        lambda x, i: (1 / x[i], 1 / x.take(i), x.masked_fill(x.isnan(), 0.0)),
+        f32(value=ODD),
+        i64(value=[3, 0, 4]),
+    ),
+    row(
+        "odd_scattered",
+        lambda x, i, v: (x.scatter(0, i, v), x.index_add(0, i, v)),
+        f32(6),
+        i64(value=[3, 0, 4]),
+        f32(value=[nan, inf, -0.0]),
+    ),
+    row(
+        "odd_scatter_extremes",
+        lambda x, i, v: (x.scatter_reduce(0, i, v, "amax"), x.scatter_reduce(0, i, v, "amin")),
+        *(f32(6), i64(value=[3, 0, 3]), f32(value=[nan, inf, 1.0])),
+    ),
+    row(
+        "odd_searchsorted",
+        lambda s, x: (torch.searchsorted(s, x), torch.bucketize(x, s, right=True)),
+        *(f32(value=[-inf, -1.0, 0.0, inf]), f32(value=ODD)),
+    ),
+    row("empty_indices", lambda x, i: (x[i], x.index_select(0, i), F.embedding(i, x)), TABLE, i64(0)),
+    row("empty_gathered", lambda x, i: (x.gather(0, i), torch.take_along_dim(x, i, 0)), TABLE, i64(0, 3)),
+    row("empty_scattered", lambda x, i, v: (x.scatter(0, i, v), x.scatter_add(0, i, v)), TABLE, i64(0, 3), f32(0, 3)),
+    row("empty_added", lambda x, i, v: (x.index_add(0, i, v), x.index_copy(0, i, v)), TABLE, i64(0), f32(0, 3)),
+    row("empty_rows", lambda x, m: (x.masked_fill(m, 1.0), x[:, 0], x.gather(1, m.long())), f32(0, 3), boolean(0, 3)),
+    row("scalar_index", lambda x, i: (x[i], x.index_select(0, i.reshape(1)), F.embedding(i, x)), TABLE, i64(value=3)),
+    row("size_one_table", lambda x, i: (x[i], x.gather(0, i[:, None])), f32(1, 1), i64(value=[0, 0])),
 )

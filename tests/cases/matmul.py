@@ -6,7 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .base import bf16, c64, f16, f32, f64, family, i32, i64, mod, row
+from .base import bf16, c64, f16, f32, f64, family, i32, i64, inf, mod, nan, row
+
+ODD_ROWS = [[1.0, nan, 0.0], [-0.0, 2.0, inf], [-inf, 0.0, 1.0]]
 
 CASES = family(
     __name__,
@@ -159,4 +161,29 @@ CASES = family(
     row("addmm_complex", lambda x, y, z: torch.addmm(z, x, y, alpha=2, beta=0.5), c64("B", 3), c64(3, 4), c64(4)),
     row("solve_complex", lambda x, y: torch.linalg.solve(x @ x.mH + 3 * torch.eye(3), y), c64(2, 3, 3), c64(2, 3)),
     row("inv_complex", lambda x: torch.linalg.inv(x @ x.mH + 3 * torch.eye(3)), c64("B", 3, 3)),
+    # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one
+    row("odd_matmul", lambda x, y: (x @ y, F.linear(y, x)), f32(value=ODD_ROWS), f32(3, 3)),
+    row(
+        "odd_addmm",
+        lambda c, x, y: (torch.addmm(c, x, y), torch.baddbmm(c, x[None], y[None])),
+        *(f32(value=[[nan, inf, -0.0]]), f32("B", 3), f32(3, 3)),
+    ),
+    row(
+        "odd_addmm_dropped",
+        lambda c, x, y: torch.addmm(c, x, y, beta=0),
+        f32(value=[nan, inf, 1.0]),
+        f32("B", 3),
+        f32(3, 3),
+    ),
+    row("empty_linear", lambda x, w, b: (F.linear(x, w, b), torch.addmm(b, x, w.mT)), f32(0, 3), f32(4, 3), f32(4)),
+    row(
+        "empty_inner_bias",
+        lambda x, y, b: (torch.addmm(b, x, y), torch.bmm(x[None], y[None])),
+        f32(2, 0),
+        f32(0, 3),
+        f32(3),
+    ),
+    row("empty_einsum", lambda x, y: torch.einsum("bij,bjk->bik", x, y), f32(0, 2, 3), f32(0, 3, 4)),
+    row("size_one_batch", lambda x, y: (x @ y, y.mT @ x.mT), f32("B", 1, 3, 4), f32(1, 2, 4, 1)),
+    row("size_one_vectors", lambda x, y: (x @ y, torch.dot(x, y), torch.outer(x, y)), f32(1), f32(1)),
 )

@@ -6,10 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .base import bf16, f16, f32, f64, family, i64, inf, mod, row
+from .base import bf16, f16, f32, f64, family, i64, inf, mod, nan, row
 
 IMAGE = f32("B", 4, "H", "W")
 LOGITS, CLASSES = f32("B", 5), i64("B", low=0, high=5)
+
+ODD_ROWS = [[1.0, nan, 0.0], [-0.0, 2.0, inf], [-inf, 0.0, 1.0], [1.0, 2.0, 4.0]]
 
 CASES = family(
     __name__,
@@ -149,4 +151,18 @@ CASES = family(
         f32("B", 3),
     ),
     row("softmax_f64", lambda x: x.softmax(-1), f64("B", 5)),
+    # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one
+    row("odd_softmax", lambda x: (x.softmax(-1), x.log_softmax(-1), x.softmax(0)), f32(value=ODD_ROWS)),
+    row("odd_layer_norm", lambda x: F.layer_norm(x, (3,)), f32(value=ODD_ROWS)),
+    row("odd_rms_norm", lambda x: F.rms_norm(x, (3,)), f32(value=ODD_ROWS)),
+    mod("odd_batch_norm", lambda: nn.BatchNorm1d(3).eval(), f32(value=ODD_ROWS)),
+    row("odd_normalize", lambda x: F.normalize(x), f32(value=ODD_ROWS)),
+    row("constant_layer_norm", lambda x: (F.layer_norm(x, (4,)), F.rms_norm(x, (4,))), f32("B", 4, value=3.0)),
+    row("empty_norms", lambda x: (F.layer_norm(x, (3,)), x.softmax(-1), F.rms_norm(x, (3,))), f32(0, 3)),
+    mod("empty_batch_norm", lambda: nn.BatchNorm2d(4).eval(), f32(0, 4, 3, 3)),
+    mod("empty_group_norm", lambda: nn.GroupNorm(2, 4), f32(0, 4, 3)),
+    row("size_one_norms", lambda x: (F.layer_norm(x, (1,)), x.softmax(-1), F.rms_norm(x, (1,))), f32("B", 3, 1)),
+    row(
+        "size_one_losses", lambda x, c: (F.cross_entropy(x, c), F.mse_loss(x, x * 2)), f32(1, 5), i64(1, low=0, high=5)
+    ),
 )

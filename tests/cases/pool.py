@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 
-from .base import f16, f32, family, row
+from .base import f16, f32, family, inf, nan, row
 
 IMAGE = f32("B", 3, "H", "W")
 SOUND, FIXED = f32("B", 3, "T"), f32("B", 3, 6)
 VOLUME = f32("B", 2, 5, 6, 7)
+
+ODD_SOUND = [[[1.0, nan, 0.0, 2.0, -0.0, inf, 1.0, -inf]]]
 
 CASES = family(
     __name__,
@@ -78,4 +80,22 @@ CASES = family(
     row("adaptive_max3d", lambda x: F.adaptive_max_pool3d(x, 1), VOLUME),
     row("lp1d", lambda x: F.lp_pool1d(x, 2, 3, stride=2), f32("B", 3, "T", positive=True)),
     row("lp2d", lambda x: F.lp_pool2d(x, 3, 2), f32("B", 3, "H", "W", positive=True)),
+    # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one
+    row("odd_max1d", lambda x: F.max_pool1d(x, 3, 1, padding=1), f32(value=ODD_SOUND)),
+    row("odd_avg1d", lambda x: F.avg_pool1d(x, 3, 1, padding=1), f32(value=ODD_SOUND)),
+    row("odd_adaptive_max1d", lambda x: F.adaptive_max_pool1d(x, 3), f32(value=ODD_SOUND)),
+    row(
+        "odd_adaptive_avg1d", lambda x: (F.adaptive_avg_pool1d(x, 3), F.adaptive_avg_pool1d(x, 1)), f32(value=ODD_SOUND)
+    ),
+    row("minus_inf_max2d", lambda x: F.max_pool2d(x, 2, 1, padding=1), f32(1, 1, 3, 3, value=-inf)),
+    row(
+        "empty_pools", lambda x: (F.max_pool2d(x, 2), F.avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, 1)), f32(0, 3, 4, 6)
+    ),
+    row("adaptive_avg2d_wider", lambda x: F.adaptive_avg_pool2d(x, 7), f32("B", 3, 1, 3)),
+    row("adaptive_max2d_wider", lambda x: F.adaptive_max_pool2d(x, (4, 5)), f32("B", 3, 1, 2)),
+    row(
+        "size_one_image",
+        lambda x: (F.max_pool2d(x, 1), F.avg_pool2d(x, 3, 1, 1), F.adaptive_avg_pool2d(x, 1)),
+        f32("B", 3, 1, 1),
+    ),
 )

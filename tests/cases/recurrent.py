@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .base import f16, f32, family, mod
+from .base import f16, f32, family, inf, mod, nan
 
 FIRST, LATER = f32("B", 5, 4), f32(5, "B", 4)  # where the batch is
 # Time is dynamic in rows of their own: torch.export unrolls it, if only to learn the output's shape.
@@ -64,6 +64,8 @@ class LastStep(nn.Module):
         return self.head(torch.cat((hidden[0], hidden[1]), -1))
 
 
+ODD = [[[1.0, nan, 0.0], [0.0, 1.0, 2.0]], [[inf, 0.0, 1.0], [1.0, -0.0, 2.0]]]
+
 CASES = family(
     __name__,
     mod("lstm", lambda: nn.LSTM(4, 5), LATER),
@@ -118,4 +120,11 @@ CASES = family(
     mod("rnn_cell", lambda: nn.RNNCell(4, 5), f32("B", 4), f32("B", 5)),
     mod("rnn_cell_relu", lambda: nn.RNNCell(4, 5, nonlinearity="relu"), f32("B", 4)),
     mod("unrolled_cell", Unrolled, f32("B", 3, 4)),
+    # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one
+    mod("lstm_odd", lambda: nn.LSTM(3, 5, batch_first=True), f32(value=ODD)),
+    mod("gru_odd", lambda: nn.GRU(3, 5, batch_first=True), f32(value=ODD)),
+    mod("lstm_empty_batch", lambda: nn.LSTM(4, 5, batch_first=True), f32(0, 5, 4)),
+    mod("gru_empty_batch", lambda: nn.GRU(4, 5, batch_first=True), f32(0, 5, 4)),
+    mod("lstm_size_one", lambda: nn.LSTM(1, 1, bidirectional=True), f32("S", 1, 1)),
+    mod("rnn_size_one", lambda: nn.RNN(1, 1, batch_first=True), f32("B", 1, 1)),
 )

@@ -9,6 +9,9 @@ from .base import boolean, c64, f16, f32, f64, family, i32, i64, inf, nan, row, 
 TIES = [[1, 3, 3, 0], [2, 2, 2, 2], [5, 4, 5, 5]]
 WITH_NAN = [[1.0, nan, 3.0], [2.0, 0.0, -1.0]]
 
+ODD_ROWS = [[1.0, nan, inf, -0.0], [-inf, 2.0, inf, 0.0], [-inf, -1.0, 3.0, -0.0]]
+NAN_LAST = [[1.0, nan, -inf, 2.0], [inf, 3.0, -inf, -1.0]]
+
 CASES = family(
     __name__,
     row("sum", lambda x: x.sum(), f32("B", 3)),
@@ -140,4 +143,23 @@ CASES = family(
     row("argsort", lambda x: x.argsort(1), f32("B", 5)),
     row("argsort_descending", lambda x: torch.argsort(x, descending=True), f32("B", "S")),
     row("msort", lambda x: torch.msort(x), f32("S", 3)),
+    # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one
+    row("odd_sums", lambda x: (x.sum(0), x.mean(1), x.prod(0), x.sum()), f32(value=ODD_ROWS)),
+    row("odd_extremes", lambda x: (x.amax(0), x.amin(1), x.max(), x.min(), x.aminmax(dim=0)), f32(value=ODD_ROWS)),
+    row("odd_argmax", lambda x: (x.argmax(0), x.argmin(1), x.max(0), x.min(1)), f32(value=ODD_ROWS)),
+    row("odd_logsumexp", lambda x: (x.logsumexp(0), x.logsumexp(1)), f32(value=ODD_ROWS)),
+    row("odd_var", lambda x: (x.var(0), x.std(1)), f32(value=ODD_ROWS)),
+    row("odd_cumulative", lambda x: (x.cumsum(0), x.cumprod(1), x.logcumsumexp(1)), f32(value=ODD_ROWS)),
+    row("odd_cummax", lambda x: (x.cummax(1), x.cummin(0)), f32(value=ODD_ROWS)),
+    row("odd_sort", lambda x: (x.sort(1), x.sort(0, descending=True)), f32(value=NAN_LAST)),
+    row("odd_topk", lambda x: x.topk(2, dim=1), f32(value=NAN_LAST)),
+    row("odd_median", lambda x: (x.median(1), x.nanmedian(1)), f32(value=NAN_LAST)),
+    row("odd_norm", lambda x: (x.norm(dim=1), torch.linalg.vector_norm(x, 1), x.norm(inf, 0)), f32(value=ODD_ROWS)),
+    row("odd_any_all", lambda x: (x.any(1), x.all(0), x.count_nonzero(0)), f32(value=ODD_ROWS)),
+    row("empty_mean", lambda x: (x.mean(), x.mean(0), x.mean(1), x.logsumexp(0), x.var(0)), f32(0, 3)),
+    row("empty_kept", lambda x: (x.amax(1), x.argmax(1), x.cumsum(0), x.sort(0), x.norm(dim=0)), f32(0, 3)),
+    row("scalar_reduced", lambda x: (x.mean(), x.amax(), x.argmax(), x.prod(), x.logsumexp(0)), f32()),
+    row("scalar_ordered", lambda x: (x.cumsum(0), x.sort(), x.max(0), x.topk(1), x.median()), f32()),
+    row("scalar_std", lambda x: (x.std(correction=0), x.norm(), x.any(), x.count_nonzero()), f32()),
+    row("size_one_axis", lambda x: (x.sum(1), x.var(1), x.softmax(1), x.argmax(1), x.cumsum(1)), f32("B", 1, 3)),
 )

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import boolean, c64, f16, f32, family, i64, mod, row, u8
+from .base import boolean, c64, f16, f32, family, i64, inf, mod, nan, row, u8
 
 IMAGE = f32("B", 4, "H", "W")
 SEQUENCE = f32("B", "S", 6)
@@ -41,6 +41,16 @@ def transpose_in_place(x: Tensor) -> Tensor:
 def joined_in_a_loop(x: Tensor) -> Tensor:
     parts = [x[:, i : i + 2] * (i + 1) for i in range(0, 6, 2)]
     return torch.cat(parts, dim=1)
+
+
+ODD = [nan, inf, -inf, -0.0, 0.0, 1.0]
+
+
+def nearest_pyramid(x: Tensor) -> Tensor:
+    """Features of half the size, brought back to that of their elder, which may be odd."""
+    half = F.max_pool2d(x, 3, 2, 1)
+    quarter = F.max_pool2d(half, 3, 2, 1)
+    return x + F.interpolate(half + F.interpolate(quarter, size=half.shape[-2:]), size=x.shape[-2:])
 
 
 CASES = family(
@@ -287,4 +297,27 @@ CASES = family(
     row("input_returned_beside", lambda x: (x, x + 1), f32("B", 3)),
     row("input_unused", lambda x, y: x + 1, f32("B", 3), f32(4)),
     row("clone_detach", lambda x: x.clone().detach() + 1, f32("B", 3)),
+    # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one
+    row(
+        "odd_pad", lambda x: (F.pad(x, (1, 1), value=float("nan")), F.pad(x, (0, 2), value=float("-inf"))), f32("B", 3)
+    ),
+    row("odd_moved", lambda x: (1 / x.flip(0), 1 / x.reshape(2, 3).mT, 1 / x.repeat(2), 1 / x[::2]), f32(value=ODD)),
+    row("odd_interpolate", lambda x: F.interpolate(x, scale_factor=2), f32(1, 2, 6, value=[[ODD]])),
+    row("odd_triangles", lambda x: (x.tril(), x.triu(1), x.diagonal()), f32(value=[[nan, inf], [-inf, 1.0]])),
+    row("empty_moved", lambda x: (x.mT, x.flip(0), x.reshape(2, 0), x.expand(4, 0, 3), x.repeat(2, 2)), f32(0, 3)),
+    row(
+        "empty_joined",
+        lambda x, y: (torch.cat([x, y]), torch.stack([x, x]), torch.cat([x, x], 1)),
+        f32(0, 3),
+        f32("B", 3),
+    ),
+    row("empty_cut", lambda x: (x[1:1], x[:0].sum(0), x.narrow(0, 2, 0), *x.split([0, 3])), f32(3, 2)),
+    row("empty_pad", lambda x: (F.pad(x, (1, 1, 2, 0), value=2.0), F.pad(x, (0, -3))), f32(0, 3)),
+    row("scalar_moved", lambda x: (x.reshape(1), x[None], x.expand(2, 3), x.permute(()), x.repeat(3)), f32()),
+    row(
+        "scalar_joined", lambda x, y: (torch.stack([x, y]), torch.hstack([x, y]), x.view(1, 1).squeeze()), f32(), f32()
+    ),
+    row("size_one_moved", lambda x: (x.squeeze(), x.expand(-1, 4, 3), x.mT, x.flip(1), x.roll(1, 1)), f32("B", 1, 3)),
+    row("size_one_split", lambda x: (*x.split(1, 1), *x.unbind(1), x.chunk(3, 1)[0]), f32("B", 1, 3)),
+    row("nearest_pyramid", nearest_pyramid, f32("B", 2, "H", "W")),
 )

@@ -28,7 +28,11 @@ class Scope:
     nodes: list[onnx_ir.Node] = field(default_factory=list)
     sizes: dict[Any, OnnxValue] = field(default_factory=dict)
     constants: dict[Any, OnnxValue] = field(default_factory=dict)
+    axes: dict[Expr, tuple[OnnxValue, int]] = field(default_factory=dict)  # values that have an axis of this size
     function: bool = False
+
+
+_BY_BODY = frozenset({"If", "Loop", "Scan"})  # whose results have the types that their bodies tell
 
 
 class Emitter(OpHelper[OnnxValue]):
@@ -112,15 +116,24 @@ class Emitter(OpHelper[OnnxValue]):
             self.node_of(domain, name, values, [_attribute(k, v) for k, v in given.items()], results)
         )
         made = [OnnxValue(r, t) for r, t in zip(results, types, strict=True)]
-        if self.target.metadata:
-            for m in made:
-                m.describe()
         if detour and schema is not None:
             variables = [schema.output(i).variable for i in range(count)]
             for m, v in zip(made, variables, strict=True):
                 m.type = m.type.with_dtype(through.get(v, m.type.dtype))
+        self._note(name, made)
+        if detour and schema is not None:
             made = [self.cast(m, detour.get(v)) for m, v in zip(made, variables, strict=True)]
         return made if count > 1 else made[0]
+
+    def _note(self, op: str, made: list[OnnxValue]) -> None:
+        """Types in the file where metadata is asked for; where a size can be read later that takes work to compute."""
+        if self.target.metadata and op not in _BY_BODY:
+            for m in made:
+                m.describe()
+        if op != "Shape" and made[0].type.shape is not None:
+            for axis, size in enumerate(made[0].type.shape):
+                if isinstance(size, Expr) and size.as_symbol is None:
+                    self.scope.axes.setdefault(size, (made[0], axis))
 
     def use_domain(self, domain: str) -> None:
         """Import a domain beside the standard one, at the version that the target was given for it."""

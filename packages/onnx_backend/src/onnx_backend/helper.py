@@ -87,6 +87,12 @@ class OnnxHelper(Graphs):
             self._derived[key].value.type = onnx_ir.TensorType(kind)
         return self._derived[key]
 
+    def shaped(self, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
+        """A parameter in another shape; a weight is written so."""
+        if x.type.shape == tuple(shape):
+            return x
+        return self.derived(("shaped", tuple(shape)), [x], lambda a: a.reshape(shape), shape) or self.reshape(x, shape)
+
     def _hold(self, tensor: Any, type: TensorType, name: str, key: Any) -> OnnxValue:
         value = onnx_ir.Value(name=self.names.unique(name), type=onnx_ir.TensorType(TO_ONNX[type.dtype]))
         value.shape = onnx_ir.Shape(type.shape)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ir.dims import Expr, quotient
+from ir.dims import Expr, evaluate, quotient
 from ir.helper import numpy_dtype
 from ir.types import DType
 
 Factors = Sequence[float] | None
+LARGEST = 8192  # the sizes up to which the rounding of both was tried
 
 
 def linear(h: Any, x: Any, factors: Factors, align_corners: bool) -> Any:
@@ -34,15 +36,19 @@ def cubic_antialias(h: Any, x: Any, factors: Factors, align_corners: bool) -> An
     return _antialias(h, x, factors, align_corners, _keys, mode="cubic", cubic_coeff_a=-0.5)
 
 
+_NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+
+
 def nearest(h: Any, x: Any, factors: Factors, exact: bool) -> Any:
     """Nearest neighbours: Resize by whole factors, else Gather with the indices that torch computes."""
     old, new = x.type.shape[2:], h.out.shape[2:]
     whole = [quotient(n, o) for o, n in zip(old, new, strict=True)]
     given = factors or whole
     if all(isinstance(w, int) and w == f for w, f in zip(whole, given, strict=True)):
-        return _emit(h, x, whole, {
-            "mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor",
-        })  # fmt: skip
+        return _emit(h, x, whole, _NEAREST)
+    dynamic = any(isinstance(d, Expr) for d in (*old, *new))
+    if dynamic and not (exact or factors) and all(map(_same_places, old, new)):
+        return _emit(h, x, None, _NEAREST)
     copies = len(old) == 2 and not exact  # the kernel for images copies an axis of the same size, whatever the factor
     for i, (o, n) in enumerate(zip(old, new, strict=True)):
         if o != n or not (copies or factors is None or factors[i] == 1):
@@ -63,6 +69,28 @@ def _neighbours(h: Any, old: Any, new: Any, factor: float | None, exact: bool, c
         return h.constant(np.minimum(index, old - 1))
     places = _scaled(h, old, new, factor, half, 0, copies)
     return h.emit("Min", h.cast(h.emit("Floor", places), DType.int64), h.emit("Sub", h.size(old), 1))
+
+
+@functools.lru_cache(maxsize=1024)
+def _same_places(old: Any, new: Any) -> bool:
+    """True if Resize from one size to the other picks torch's neighbours, wherever the sizes are up to LARGEST.
+
+    torch multiplies by old / new, onnxruntime divides by new / old: rounded, these part where a place is whole (49 of
+    2 -> 98). Sizes that hang together, as in a pyramid of features, can be tried; independent ones part somewhere.
+    """
+    symbols = {s for d in (old, new) if isinstance(d, Expr) for s in d.symbols}
+    if old == new or len(symbols) > 1:
+        return bool(old == new)
+    sizes = np.arange(1, LARGEST + 1)
+    try:
+        pairs = [np.broadcast_to(evaluate(d, dict.fromkeys(symbols, sizes)), sizes.shape) for d in (old, new)]
+    except (TypeError, ValueError, KeyError):  # a function that is no arithmetic
+        return False
+    for o, n in np.unique(np.stack(pairs, 1), axis=0).astype(np.float32):
+        places = np.arange(n, dtype=np.float32)
+        if o < 1 or n < 1 or (np.floor(places * (o / n)) != np.floor(places / (n / o))).any():
+            return False
+    return True
 
 
 def _scaled(h: Any, old: Any, new: Any, factor: float | None, before: float, after: float, copies: bool) -> Any:

@@ -20,6 +20,11 @@ _EXPRESSION_OPS = {"add": "Add", "sub": "Sub", "mul": "Mul", "max": "Max", "min"
                    "truediv": "Div"}  # fmt: skip
 
 
+def _cost(dim: Expr) -> int:
+    """How many nodes compute it, besides its symbols."""
+    return d.visit(dim, lambda n: 0, lambda s: 0, lambda fn, args: sum(args) + (3 if fn == "floordiv" else 1))
+
+
 class Sizes(Emitter):
     """Dimensions as int64 tensors."""
 
@@ -33,7 +38,18 @@ class Sizes(Emitter):
         """A dimension as an int64 tensor of shape [1]."""
         if not isinstance(dim, Expr):
             return self.const([dim], DType.int64)
-        return self._cached(dim, lambda: self._expression(dim, DType.int64))
+        return self._cached(dim, lambda: self._read(dim) or self._expression(dim, DType.int64))
+
+    def _read(self, dim: Expr) -> OnnxValue | None:
+        """The size read off a tensor that has it, where that takes fewer nodes than to compute it."""
+        if _cost(dim) <= (1 if self.opset >= 15 else 2):
+            return None
+        for scope in reversed(self.scopes):
+            if dim in scope.axes:
+                return self.size_of(*scope.axes[dim])
+            if scope.function:
+                break
+        return None
 
     def sizes(self, dims: Sequence[Dim]) -> OnnxValue:
         """Dimensions as one int64 tensor of shape [n]."""

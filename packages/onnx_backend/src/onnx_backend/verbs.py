@@ -36,6 +36,8 @@ class Verbs(Sizes):
         shape = tuple(shape)
         if x.type.shape == shape:
             return x
+        if x.array is not None and all(isinstance(s, int) for s in shape):
+            return self.constant(x.array.reshape(shape))
         if 0 in shape:  # where ONNX reads 0 as "copy"; there is nothing to reshape
             return self.full(shape, 0, x.type.dtype)
         dims = _reshape_dims(x.type.shape, shape)
@@ -63,6 +65,8 @@ class Verbs(Sizes):
         shape = list(x.type.shape)
         for a in sorted(axes):
             shape.insert(a, 1)
+        if x.array is not None:
+            return self.constant(x.array.reshape(shape))
         return self.emit("Unsqueeze", x, list(axes), shape=shape)
 
     def squeeze(self, x: OnnxValue, axes: Sequence[int]) -> OnnxValue:
@@ -70,6 +74,8 @@ class Verbs(Sizes):
         if not axes:
             return x
         shape = [s for i, s in enumerate(x.type.shape) if i not in axes]
+        if x.array is not None:
+            return self.constant(x.array.reshape(shape))
         return self.emit("Squeeze", x, list(axes), shape=shape)
 
     def transpose(self, x: OnnxValue, perm: Sequence[int]) -> OnnxValue:

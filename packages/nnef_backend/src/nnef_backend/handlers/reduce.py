@@ -173,7 +173,7 @@ def logsumexp(h, self, dim, keepdim=False):
     top = h.emit("select", h.emit("eq", h.emit("abs", top), math.inf), 0.0, top)
     total = _summed(h, "sum_reduce", h.emit("exp", h.emit("sub", self, top)), axes, True)
     made = h.emit("add", h.emit("log", total), top)
-    return made if keepdim else h.squeeze(made, sorted(axes))
+    return made if keepdim or not self.type.rank else h.squeeze(made, sorted(axes))
 
 
 # -- norms -----------------------------------------------------------------------------------------------------------

@@ -238,7 +238,10 @@ def searchsorted(h, sorted_sequence, self, out_int32=False, right=False, side=No
     column = h.unsqueeze(h.cast(x, dtype), [x.type.rank])
     row = h.cast(row, dtype)
     row = row if row.type.rank == 1 else h.unsqueeze(row, [row.type.rank - 1])
-    below = h.emit("GreaterOrEqual" if right else "Greater", column, row)
+    if dtype.is_float:  # a nan comes after everything
+        below = h.emit("Not", h.emit("Less" if right else "LessOrEqual", column, row))
+    else:
+        below = h.emit("GreaterOrEqual" if right else "Greater", column, row)
     return h.reduce("ReduceSum", h.cast(below, h.out.dtype), [len(h.out.shape)])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ir.types import DType
 from onnx_backend.handlers.elementwise import floor_divide, isfinite
 from onnx_backend.registry import register as op
@@ -42,7 +44,10 @@ def masked_fill(h, self, mask, value):
 @op("aten::clamp", "aten::clip")
 def clamp(h, self, min=None, max=None):
     if not any(h.is_value(b) and b.type.rank for b in (min, max)):
-        bounds = [None if b is None else h.tensor(b, h.out.dtype) for b in (min, max)]
+        # a bound left out is the largest finite number to onnxruntime, and infinity is lost
+        free = (-math.inf, math.inf) if h.out.dtype.is_float else (None, None)
+        bounds = [f if b is None else b for b, f in zip((min, max), free, strict=True)]
+        bounds = [None if b is None else h.tensor(b, h.out.dtype) for b in bounds]
         return h.emit("Clip", self, *bounds)
     low = self if min is None else h.emit("Max", self, h.tensor(min, h.out.dtype))
     return low if max is None else h.emit("Min", low, h.tensor(max, h.out.dtype))

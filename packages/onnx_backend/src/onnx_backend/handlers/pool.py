@@ -8,7 +8,7 @@ from ir import geometry
 from ir.dims import Expr, ceildiv, maximum, product, quotient
 from ir.helper import numpy_dtype
 from ir.types import DType
-from onnx_backend.handlers.reduce import place
+from onnx_backend.handlers.reduce import amax, place
 from onnx_backend.registry import register as op
 
 
@@ -224,23 +224,32 @@ def _edges(h, size, count):
 
 
 def _uneven(h, x, axis, count):
-    """All windows of one axis, padded to the widest by its own last element, and which places are such padding."""
+    """All windows of one axis, padded to the widest by its own last element, and which places are none of it."""
     first, last, width = _edges(h, x.type.shape[axis], count)
+    if first.array is not None and last.array is not None:
+        places, last = first.array[:, None] + np.arange(width), last.array[:, None]
+        return h.emit("Gather", x, h.constant(np.minimum(places, last - 1)), axis=axis), h.constant(places < last)
     places = h.emit("Add", h.unsqueeze(first, [1]), h.steps(width), shape=(count, width))
     last = h.unsqueeze(last, [1])
     inside = h.emit("Min", places, h.emit("Sub", last, 1))
-    return h.emit("Gather", x, inside, axis=axis), places, last
+    return h.emit("Gather", x, inside, axis=axis), h.emit("Less", places, last)
 
 
 def _uneven_max(h, x, axis, count):
-    return h.reduce("ReduceMax", _uneven(h, x, axis, count)[0], [axis + 1])
+    return amax(h, _uneven(h, x, axis, count)[0], [axis + 1])
 
 
 def _uneven_mean(h, x, axis, count):
-    windows, places, last = _uneven(h, x, axis, count)
+    windows, kept = _uneven(h, x, axis, count)
+    if kept.array is not None and kept.array.all():
+        return (
+            h.reduce("ReduceMean", windows, [axis + 1]) if kept.array.shape[1] > 1 else h.squeeze(windows, [axis + 1])
+        )
     spread = [i + 2 for i in range(x.type.rank - axis - 1)]
-    kept = h.emit("Less", places, last)
-    numbers = h.reduce("ReduceSum", h.cast(kept, x.type.dtype), [1])
+    if kept.array is not None:
+        numbers = h.const(kept.array.sum(1), x.type.dtype)
+    else:
+        numbers = h.reduce("ReduceSum", h.cast(kept, x.type.dtype), [1])
     kept = h.unsqueeze(kept, spread)
     total = h.reduce("ReduceSum", h.emit("Where", kept, windows, h.const(0, x)), [axis + 1])
     return h.emit("Div", total, h.unsqueeze(numbers, [i - 1 for i in spread]))

@@ -113,7 +113,7 @@ def _quantize(h, x, scale, zero, low, high, dtype, axis=None):
         return stored
     shape = () if axis is None else (x.type.shape[axis],)
     x = h.cast(x, DType.float32)
-    step, origin = _shaped(h, _scale(h, scale), shape), _shaped(h, _zero(h, zero, dtype), shape)
+    step, origin = h.shaped(_scale(h, scale), shape), h.shaped(_zero(h, zero, dtype), shape)
     narrow = (low, high) != _LIMITS[dtype]
     fixed = step.array is not None and origin.array is not None
     if narrow and fixed:  # clipped before it, so that onnxruntime sees the op beside its neighbour
@@ -132,11 +132,11 @@ def _dequantize(h, x, scale, zero, low, high, axis=None, block=None):
     sizes = x.type.shape
     blocks = (*sizes[:axis], sizes[axis] // block, *sizes[axis + 1 :]) if block is not None else ()
     shape = blocks or (() if axis is None else (sizes[axis],))
-    steps = _shaped(h, _scale(h, scale), shape)
+    steps = h.shaped(_scale(h, scale), shape)
     if zero is None:  # without it onnxruntime fails where it quantises a bias beside the weight
         origin = h.const(np.zeros(shape), x.type.dtype)
     else:
-        origin = _shaped(h, _zero(h, zero, x.type.dtype), shape)
+        origin = h.shaped(_zero(h, zero, x.type.dtype), shape)
     x, origin = _halved(h, x, origin, low, high)
     operands = [x, steps, origin]
     turned = [_turned(h, t) for t in operands] if block is not None and x.type.rank == 2 else [None]
@@ -188,13 +188,6 @@ def _wide(h, x, dtype):
 def _narrowed(h, x, dtype):
     before = x.before if x.made_by("Cast") is not None else None
     return before if before is not None and before.type.dtype is dtype else h.cast(x, dtype)
-
-
-def _shaped(h, x, shape):
-    """A parameter in another shape; a weight is written so."""
-    if x.type.shape == tuple(shape):
-        return x
-    return h.derived(("shaped", tuple(shape)), [x], lambda a: a.reshape(shape), shape) or h.reshape(x, shape)
 
 
 def _turned(h, x):
