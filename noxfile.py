@@ -120,7 +120,8 @@ def benchmarks(session: nox.Session) -> None:
     """Export time, run time and memory beside the peers', into benchmarks/ (minutes); -- nnef: beside torch-to-nnef."""
     install(session, *PACKAGES, extra=(*MODELS, "onnxscript"))
     if session.posargs[:1] != ["nnef"]:
-        session.run("python", "-m", "benchmarks", *session.posargs)
+        session.run("python", "-m", "benchmarks")
+        session.run("python", "-m", "benchmarks.eager", "--write", *session.posargs)
         return
     peer = Path(session.create_tmp(), "torch_to_nnef").resolve()
     pip = [str(peer / "bin" / "pip"), "install", "-q", "-c", "constraints.txt"]

@@ -1,4 +1,4 @@
-"""All benchmarks, into benchmarks/README.md: `python -m benchmarks`."""
+"""Export beside torch.onnx, into benchmarks/README.md: `python -m benchmarks`; other pages have their own commands."""
 
 from __future__ import annotations
 
@@ -8,29 +8,23 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import eager, export
+from benchmarks import export
 
 PAGE = """# Benchmarks
 
 Ratios of ours to the peer's in one process and one run; the seconds mean little on another machine. Measured with
-torch {torch} on {machine}, {threads} threads. Run them again with `nox -s benchmarks` (all) or
-`python -m benchmarks.export`, `python -m benchmarks.eager`. Export to NNEF beside torch-to-nnef:
-[nnef.md](nnef.md), `nox -s benchmarks -- nnef`.
+torch {torch} on {machine}, {threads} threads. `nox -s benchmarks` runs all of them:
+
+- export to ONNX beside torch.onnx, below: `python -m benchmarks`; all models: docs/models.md, `nox -s models`
+- the eager program beside torch and onnxruntime: [eager.md](eager.md), `python -m benchmarks.eager --write`
+- export to NNEF beside torch-to-nnef: [nnef.md](nnef.md), `nox -s benchmarks -- nnef`
 
 ## Export to ONNX
 
 From the same ExportedProgram, warm: ours / torch.onnx.export(program, dynamo=True), both in memory and then both with
-the file; seconds are processor time. All models: docs/models.md.
+the file; seconds are processor time.
 
 {export}
-
-## The eager program
-
-Against `ExportedProgram.module(check_guards=False)` under torch.inference_mode, one CPU thread; the median of the
-ratios of neighbouring runs. With its guards, as `ExportedProgram.module()` comes by default, the module is slower
-still.
-
-{eager}
 """
 
 
@@ -41,7 +35,6 @@ def main() -> None:
         machine=platform.machine(),
         threads=torch.get_num_threads(),
         export=export.table(),
-        eager=eager.table(),
     )
     (Path(__file__).parent / "README.md").write_text(text)
     print(text)

@@ -79,7 +79,11 @@ def peer_table(measured: Rows) -> str:
     export, save = (f"**{_mean(r):.1f}**, least {min(r):.1f}" if r else "" for r in ratios.values())
     latency = f"**{_mean(ran):.3f}**, most {max(ran):.3f}" if ran else ""
     body.append(["geometric mean", "", "", "", export, "", save, latency])
-    reasons = [f"- {name}: {found['peer_error']}" for name, found in measured.items() if "peer_error" in found]
+    reasons = [
+        f"- {name}: {found['peer_error'].partition(' While executing')[0]}"
+        for name, found in measured.items()
+        if "peer_error" in found
+    ]
     return _table(head, body) + "\n".join(["\nWhat torch.onnx does not do:\n", *reasons, ""] if reasons else [])
 
 
