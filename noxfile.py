@@ -37,14 +37,14 @@ def ir(session: nox.Session) -> None:
 @nox.session
 def onnx(session: nox.Session) -> None:
     """The ONNX backend alone with the core."""
-    install(session, "ir", "onnx_backend", extra=(*TESTS, "expecttest", "onnxscript"))
+    install(session, "ir", "onnx_backend", extra=(*TESTS, *MODELS, "expecttest", "onnxscript"))
     run_tests(session, "tests/onnx")
 
 
 @nox.session
 def nnef(session: nox.Session) -> None:
     """The NNEF backend alone with the core."""
-    install(session, "ir", "nnef_backend", extra=TESTS)
+    install(session, "ir", "nnef_backend", extra=(*TESTS, *MODELS))
     run_tests(session, "tests/nnef")
 
 

@@ -59,14 +59,14 @@ def test_profile_of_an_optimised_program() -> None:
     assert kinds["aten::conv2d"].count >= 1 and "aten::batch_norm" not in kinds
 
 
-def test_profile_finds_the_slow_step() -> None:
+def test_profile_has_every_step_and_kind() -> None:
     def fn(x: Tensor) -> Tensor:
         return (x[:2, :2].exp() @ x[:2]).relu() + (x @ x).sum()
 
     profile = compiled(fn, torch.randn(400, 400)).artifact.profile(torch.randn(400, 400), runs=5)
-    slowest = max(profile.nodes, key=lambda r: r.seconds)
-    assert slowest.name == "matmul_1" and slowest.share > 0.5 and profile.kinds[0].op == "aten::matmul"
-    assert profile.kinds[0].count == 2
+    assert {r.name for r in profile.nodes} >= {"matmul", "matmul_1"} and all(r.seconds > 0 for r in profile.nodes)
+    assert abs(sum(r.share for r in profile.nodes) - 1) < 1e-6
+    assert {k.op: k.count for k in profile.kinds}["aten::matmul"] == 2
 
 
 def test_profile_as_text_and_json() -> None:

@@ -13,7 +13,7 @@ from torch import nn
 
 import ir
 from onnx_backend.kernels import HIGHEST
-from tests.ir.test_fuse_rotary import captured as rotary
+from tests.integration.test_fuse_rotary import captured as rotary
 from tests.zoo import get
 
 
