@@ -19,20 +19,21 @@ X = torch.rand(4, 3)
 ROWS = ({0: "n"}, {0: "n"})
 
 
-def compiled(name, source):
+def compiled(name, source, folder):
+    """Built in a folder of this run: in torch's shared one a killed build leaves a lock that others wait for."""
     from torch.utils.cpp_extension import load
 
-    return load(name, [str(SOURCES / source)], extra_cflags=["-O1"])
+    return load(name, [str(SOURCES / source)], extra_cflags=["-O1"], build_directory=str(folder.mktemp(name)))
 
 
 @pytest.fixture(scope="module")
-def my_lib():
-    return compiled("my_lib", "my_add.cpp")
+def my_lib(tmp_path_factory):
+    return compiled("my_lib", "my_add.cpp", tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
-def opaque():
-    lib = compiled("ir_tests_opaque", "opaque.cpp")
+def opaque(tmp_path_factory):
+    lib = compiled("ir_tests_opaque", "opaque.cpp", tmp_path_factory)
     torch.library.register_fake("cpp_ext::add.Tensor", lambda a, b: torch.empty_like(a))
     torch.library.register_fake("cpp_ext::add.Scalar", lambda a, b: torch.empty_like(a))
     torch.library.register_fake("cpp_ext::accumulate", lambda state, x: None)
