@@ -278,6 +278,7 @@ CASES = family(
     mod("no_grad", Checkpointed, MATRIX),
     row("autocast_off", autocast_off, MATRIX, f32(3, 4)),
     row("autocast_on", autocast_on, MATRIX, f32(3, 4)),
+    row("item_bool", lambda x: x * (x.sum() > 0).item(), f32("B", 3)),
     row("item_float", lambda x, y: y * x.item() + x.item() ** 2, f32(), f32(3)),
     row("item_int", lambda n, y: y * n.item(), i64(), f32(3)),
 )

@@ -38,7 +38,6 @@ REFUSED = {"linalg.lstsq"}  # strict: torch.export does not take its rank
 
 @cache
 def database() -> Mapping[str, Any]:
-    pytest.importorskip("expecttest")
     from tests.opinfo import samples
 
     return {name_of(op): op for op in samples.database()}

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import onnx
+import onnxscript
 import pytest
 import torch
+from onnxscript import BOOL, FLOAT, INT64
+from onnxscript import opset18 as op
+from onnxscript.function_libs.torch_lib import registration
+from onnxscript.function_libs.torch_lib.tensor_typing import TFloat, TReal, TTensor
 
 import ir
 import onnx_backend
 from onnx_backend import torch_op
 from onnx_backend.legacy import register_custom_op_symbolic, symbolic_helper
 from onnx_backend.registry import REGISTRY, load
-
-onnxscript = pytest.importorskip("onnxscript")
-from onnxscript import BOOL, FLOAT, INT64  # noqa: E402
-from onnxscript import opset18 as op  # noqa: E402
-from onnxscript.function_libs.torch_lib import registration  # noqa: E402
-from onnxscript.function_libs.torch_lib.tensor_typing import TFloat, TReal, TTensor  # noqa: E402
 
 X = torch.randn(3, 4)
 ROWS = {"x": {0: "n"}}

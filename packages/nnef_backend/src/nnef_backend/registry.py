@@ -21,6 +21,7 @@ FAMILIES = (
     "norm",
     "attention",
     "shape",
+    "padding",
     "index",
     "create",
     "recurrent",

@@ -32,6 +32,7 @@ FAMILIES = (
     "norm",
     "attention",
     "shape",
+    "padding",
     "index",
     "scatter",
     "create",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.export.pt2_archive import constants as layout
 
 from ir.errors import CaptureError
@@ -50,6 +51,23 @@ _ARITHMETIC = (
     ast.Expression, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Constant, ast.Tuple, ast.Load, ast.boolop,
     ast.operator, ast.unaryop, ast.cmpop, ast.keyword, ast.Call, ast.Name, ast.IfExp,
 )  # fmt: skip
+
+
+def load_pt2(path: Path) -> ExportedProgram:
+    """torch.export.load of a file that is not trusted: see check_archive for what it may hold.
+
+    Raises:
+        CaptureError: the file is missing, is no .pt2 archive, could run code, or torch.export.load refuses it.
+    """
+    if not path.is_file():
+        raise CaptureError(f"{path}: no such file")
+    check_archive(path)
+    import torch.ao.quantization.fx._decomposed  # registers the ops of quantised programs
+
+    try:
+        return torch.export.load(path)
+    except Exception as error:
+        raise CaptureError(f"{path} is not a .pt2 file that torch.export.load accepts: {error}") from error
 
 
 def check_archive(path: Path) -> None:

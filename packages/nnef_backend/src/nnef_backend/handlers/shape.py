@@ -1,4 +1,4 @@
-"""The same numbers in another arrangement: views, joins, slices, turns, padding, diagonals, resizing, sampling."""
+"""The same numbers in another arrangement: views, joins, slices, turns, diagonals, resizing, sampling."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from ir.dims import Expr, floordiv, maximum, minimum
 from ir.geometry import window_size
 from ir.types import DType
+from nnef_backend.handlers.padding import padded
 from nnef_backend.registry import register as op
 from nnef_backend.resampling import grid_sample, resize
 
@@ -229,85 +230,6 @@ def triangle(h, self, diagonal=0):
     return h.emit("tract_core_trilu", self, diagonal, upper=upper, shape=self.type.shape)
 
 
-# -- padding ---------------------------------------------------------------------------------------------------------
-
-
-@op("aten::constant_pad_nd")
-def constant_pad_nd(h, self, pad, value=0):
-    return _pad(h, self, pad, "constant", value)
-
-
-@op("aten::pad")
-def pad(h, self, pad, mode="constant", value=None):
-    return circular(h, self, pad) if mode == "circular" else _pad(h, self, pad, BORDERS[mode], value or 0)
-
-
-@op("aten::reflection_pad1d", "aten::reflection_pad2d", "aten::reflection_pad3d")
-def reflection_pad(h, self, padding):
-    return _pad(h, self, padding, "reflect")
-
-
-@op("aten::replication_pad1d", "aten::replication_pad2d", "aten::replication_pad3d")
-def replication_pad(h, self, padding):
-    return _pad(h, self, padding, "replicated")
-
-
-BORDERS = {"constant": "constant", "reflect": "reflect", "replicate": "replicated"}
-
-
-def pairs(pad, rank):
-    """torch's pads, from the last axis backwards, as (before, after) from the first axis on."""
-    given = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
-    return [(0, 0)] * (rank - len(given)) + given[::-1]
-
-
-def _pad(h, x, pad, border, value=0):
-    """Growth first and cuts after it: what is cut off may be what the other side repeats."""
-    amounts = pairs(pad, x.type.rank)
-    grow = [tuple(0 if isinstance(p, int) and p < 0 else p for p in pair) for pair in amounts]
-    if any(p != (0, 0) for p in grow):
-        if x.type.dtype is DType.bool:
-            x = h.cast(_emit_pad(h, h.cast(x, DType.uint8), grow, border, int(value)), DType.bool)
-        else:
-            x = _emit_pad(h, x, grow, border, value)
-    for axis, (pair, grown) in enumerate(zip(amounts, grow, strict=True)):
-        x = h.slice(x, axis, grown[0] - pair[0], x.type.shape[axis] + pair[1] - grown[1])
-    return x
-
-
-def _emit_pad(h, x, grow, border, value):
-    if border == "constant" and float(value) != float(h.const(value, x).array):
-        h.refuse(f"tract pads with 32-bit floats, which do not hold {value}")
-    if any(isinstance(p, Expr) for pair in grow for p in pair):
-        return _joined_pad(h, x, grow, value) if border == "constant" else h.refuse("tract pads by fixed amounts only")
-    if not h.target.tract:  # nnef-tools pads neither batch nor channels, nor anything of rank 2
-        if x.type.rank not in (3, 4, 5) or any(grow[0] + grow[1]):
-            return _joined_pad(h, x, grow, value) if border == "constant" else h.refuse("it pads batch or channels")
-        border = "replicate" if border == "replicated" else border
-    return h.emit("pad", x, padding=grow, border=border, value=float(value))
-
-
-def _joined_pad(h, x, grow, value):
-    """tract's pad takes no amounts that are only known at run time."""
-    for axis, pair in enumerate(grow):
-        before, after = ([h.expand(h.const(value, x), [p if a == axis else s for a, s in enumerate(x.type.shape)])]
-                         if p != 0 else [] for p in pair)  # fmt: skip
-        x = h.concat([*before, x, *after], axis)
-    return x
-
-
-def circular(h, x, pad):
-    for axis, pair in enumerate(pairs(pad, x.type.rank)):
-        cut = [-p if isinstance(p, int) and p < 0 else 0 for p in pair]
-        x = h.slice(x, axis, cut[0], x.type.shape[axis] - cut[1])
-        before, after = (p + c for p, c in zip(pair, cut, strict=True))
-        size = x.type.shape[axis]
-        parts = [h.slice(x, axis, size - before, size)] if before != 0 else []
-        parts += [x, h.slice(x, axis, 0, after)] if after != 0 else [x]
-        x = h.concat(parts, axis)
-    return x
-
-
 # -- space and channels ----------------------------------------------------------------------------------------------
 
 
@@ -356,7 +278,7 @@ def unfold(h, self, dimension, size, step):
 @op("aten::im2col")
 def im2col(h, self, kernel_size, dilation, padding, stride):
     x = self if self.type.rank == 4 else h.unsqueeze(self, [0])
-    x = _pad(h, x, [padding[1], padding[1], padding[0], padding[0]], "constant")
+    x = padded(h, x, [padding[1], padding[1], padding[0], padding[0]], "constant")
     for i, axis in ((1, 3), (0, 2)):
         count = window_size(x.type.shape[axis], kernel_size[i], stride[i], (0, 0), dilation[i], False)
         x = h.take(x, h.transpose(places(h, count, stride[i], kernel_size[i], dilation[i]), [1, 0]), axis)

@@ -1,4 +1,4 @@
-"""The same numbers in another arrangement: views, joins, slices, padding, resizing, sampling."""
+"""The same numbers in another arrangement: views, joins, slices, resizing, sampling."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from ir import geometry
 from ir.dims import Dim, Expr, product
 from ir.types import DType
 from onnx_backend import resampling, sampling
+from onnx_backend.handlers.padding import END, constant_pad
 from onnx_backend.registry import register as op
 
-END = 2**63 - 1
 START = -(2**63)
 
 # -- views: what the result's shape says all of ------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def unfold(h, self, dimension, size, step):
 def im2col(h, self, kernel_size, dilation, padding, stride):
     (kh, kw), (dh, dw), (ph, pw), (sh, sw) = (geometry.spread(a, 2) for a in (kernel_size, dilation, padding, stride))
     x = self if self.type.rank == 4 else h.unsqueeze(self, [0])
-    x = _constant_pad(h, x, [pw, pw, ph, ph], 0)
+    x = constant_pad(h, x, [pw, pw, ph, ph], 0)
     batch, channels, height, width = x.type.shape
     rows = geometry.window_size(height, kh, sh, (0, 0), dh, False)
     columns = geometry.window_size(width, kw, sw, (0, 0), dw, False)
@@ -287,78 +287,6 @@ def col2im(h, self, output_size, kernel_size, dilation, padding, stride):
         pads=geometry.spread(padding, 2) * 2, strides=geometry.spread(stride, 2), shape=shape,
     )  # fmt: skip
     return h.reshape(y, h.out.shape)
-
-
-# -- padding -----------------------------------------------------------------------------------------------------------
-
-
-@op("aten::pad")
-def pad(h, self, pad, mode="constant", value=None):
-    return _pad(h, self, pad, mode, value)
-
-
-@op("aten::constant_pad_nd")
-def constant_pad_nd(h, self, pad, value=0):
-    return _pad(h, self, pad, "constant", value)
-
-
-@op("aten::reflection_pad1d", "aten::reflection_pad2d", "aten::reflection_pad3d")
-def reflection_pad(h, self, padding):
-    return _pad(h, self, padding, "reflect", None)
-
-
-@op("aten::replication_pad1d", "aten::replication_pad2d", "aten::replication_pad3d")
-def replication_pad(h, self, padding):
-    return _pad(h, self, padding, "replicate", None)
-
-
-def _pad(h, x, pads, mode, value):
-    """torch counts pads from the last axis, before and after in pairs; a negative one crops, which Slice does."""
-    grown = [max(p, 0) if isinstance(p, int) else p for p in pads]
-    if mode == "constant":
-        return _constant_pad(h, _crop(h, x, pads), grown, value or 0)
-    if mode == "circular":
-        return _wrap(h, _crop(h, x, pads), grown)
-    # here a crop comes last: what it takes away is still mirrored or repeated on the other side
-    return _crop(h, _emit_pad(h, x, grown, {"reflect": "reflect", "replicate": "edge"}[mode]), pads)
-
-
-def _crop(h, x, pads):
-    for i, p in enumerate(pads):
-        if isinstance(p, int) and p < 0:
-            axis = x.type.rank - 1 - i // 2
-            bounds = (-p, END) if i % 2 == 0 else (0, p)
-            x = h.slice(x, axis, *bounds, 1, x.type.shape[axis] + p)
-    return x
-
-
-def _constant_pad(h, x, pads, value):
-    return _emit_pad(h, x, pads, None, *([h.tensor(value, x)] if value else []))
-
-
-def _emit_pad(h, x, pads, mode, *value):
-    if all(p == 0 for p in pads):
-        return x
-    axes = range(x.type.rank)
-    before, after = ([0] * x.type.rank for _ in range(2))
-    for i, p in enumerate(pads):
-        (before, after)[i % 2][-1 - i // 2] = p
-    shape = [x.type.shape[a] + before[a] + after[a] for a in axes]
-    return h.emit("Pad", x, [*before, *after], *value, mode=mode, shape=shape)
-
-
-def _wrap(h, x, pads):
-    """Circular padding, axis by axis: the other end's slice is joined on."""
-    for i in range(0, len(pads), 2):
-        axis, (before, after) = x.type.rank - 1 - i // 2, pads[i : i + 2]
-        size = x.type.shape[axis]
-        parts = [x]
-        if before != 0:
-            parts.insert(0, h.slice(x, axis, size - before if isinstance(before, Expr) else -before, END, 1, before))
-        if after != 0:
-            parts.append(h.slice(x, axis, 0, after, 1, after))
-        x = h.concat(parts, axis)
-    return x
 
 
 # -- space and channels ------------------------------------------------------------------------------------------------

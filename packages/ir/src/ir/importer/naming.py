@@ -1,0 +1,90 @@
+"""The names that the user wrote for dimensions, given to torch's symbols."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from ir.importer.symbols import Symbols
+
+
+def name_symbols(
+    program: ExportedProgram, symbols: Symbols, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> None:
+    """Give the symbols of the inputs' sizes the names that the user wrote."""
+    if dynamic_shapes is None:
+        return
+    if not args and not kwargs and program.example_inputs is not None:
+        args, kwargs = program.example_inputs
+    named: dict[int, Mapping[int, Any]] = {}
+    positional = _signature_names(program)
+    shapes = dynamic_shapes
+    if isinstance(shapes, Mapping):
+        for position, arg in enumerate(args):
+            key = positional[position] if position < len(positional) else None
+            if key in shapes:
+                _collect_names(arg, shapes[key], named)
+            elif "args" in shapes:
+                _collect_names(arg, shapes["args"][position], named)
+        for key, arg in kwargs.items():
+            if key in shapes:
+                _collect_names(arg, shapes[key], named)
+            elif "kwargs" in shapes:
+                _collect_names(arg, shapes["kwargs"][key], named)
+    elif isinstance(shapes, (list, tuple)):
+        values = [*args, *kwargs.values()]
+        if len(shapes) == 1 and len(values) != 1 and isinstance(shapes[0], (list, tuple)):
+            shapes = shapes[0]  # a model with *args
+        for arg, shape in zip(values, shapes, strict=False):
+            _collect_names(arg, shape, named)
+    flat = pytree.tree_leaves((args, kwargs))
+    fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
+    users = [
+        f for f, s in zip(fakes, program.graph_signature.input_specs, strict=True) if s.kind == InputKind.USER_INPUT
+    ]
+    for leaf, fake in zip(flat, users, strict=False):
+        for axis, name in named.get(id(leaf), {}).items():
+            if isinstance(fake, torch.Tensor):
+                symbols.name_user_symbol(fake.shape[axis], name)
+
+
+def _signature_names(program: ExportedProgram) -> list[str]:
+    module = program._module_call_graph[0] if program._module_call_graph else None
+    names = getattr(getattr(module, "signature", None), "forward_arg_names", None)
+    if names:
+        return list(names)
+    try:
+        return list(inspect.signature(program.module(check_guards=False).forward).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _collect_names(value: Any, shape: Any, named: dict[int, Mapping[int, Any]]) -> None:
+    """Walk an argument and its dynamic shapes side by side, down to {axis: name} for each tensor."""
+    if shape is None:
+        return
+    if isinstance(value, torch.Tensor):
+        entries = shape.items() if isinstance(shape, Mapping) else enumerate(shape)
+        found = {a: d if isinstance(d, str) else getattr(d, "__name__", None) for a, d in entries}
+        named[id(value)] = {a: n for a, n in found.items() if n and not n.startswith("_") and n.isidentifier()}
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if isinstance(shape, Mapping):
+                _collect_names(item, shape.get(key), named)
+    elif isinstance(value, (list, tuple)):
+        for item, s in zip(value, shape, strict=False):
+            _collect_names(item, s, named)
+    else:
+        children, _ = pytree.tree_flatten(value)
+        for item, s in zip(children, pytree.tree_leaves(shape, is_leaf=_is_axes), strict=False):
+            _collect_names(item, s, named)
+
+
+def _is_axes(x: Any) -> bool:
+    return x is None or (isinstance(x, Mapping) and all(isinstance(k, int) for k in x))
