@@ -355,6 +355,13 @@ CASES = family(
     row("odd_small_to_zero", lambda x: (1 / x.round(), 1 / x.ceil(), x.trunc()), f32(value=[-0.3, 0.3, -0.0, 0.0])),
     row("odd_pow", lambda x, y: (x.pow(2), x**-1, x**0, torch.pow(x, y)), f32(value=ODD), f32(value=ODD_TOO)),
     row("odd_remainder", lambda x: (x.remainder(2), x.fmod(2), x // 2), f32(value=ODD)),
+    row(
+        "odd_divisor",
+        lambda x, y: (x.remainder(y), x.fmod(y), torch.floor_divide(x, y)),
+        f32(value=[5.0, -5.0, 5.0, -5.0, 0.0, inf, -inf, nan, 7.5, -7.5]),
+        f32(value=[inf, inf, -inf, -inf, -inf, 2.0, 3.0, 1.0, 2.0, 2.0]),
+    ),
+    row("odd_hypot", lambda x, y: torch.hypot(x, y), f32(value=ODD), f32(value=ODD_TOO)),
     row("odd_fmax", lambda x, y: (torch.fmax(x, y), torch.fmin(x, y)), f32(value=ODD), f32(value=ODD_TOO)),
     row("odd_copysign", lambda x, y: (torch.copysign(x, y), torch.atan2(x, y)), f32(value=ODD), f32(value=ODD_TOO)),
     row("odd_silu_elu", lambda x: (F.silu(x), F.elu(x), F.hardswish(x)), f32(value=ODD)),

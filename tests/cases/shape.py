@@ -170,6 +170,12 @@ CASES = family(
     row("pad_value", lambda x: F.pad(x, (1, 2, 0, 3), value=-1.5), SEQUENCE),
     row("pad_negative", lambda x: F.pad(x, (-1, 2, 1, -1)), SEQUENCE),
     row("pad_int", lambda x: F.pad(x, (1, 1), value=9), i64("B", 3)),
+    row(
+        "pad_inexact",
+        lambda x, y: (F.pad(x, (1, 1), value=0.1), F.pad(y, (1, 1), value=16777217)),
+        f32("B", 3),
+        i64("B", 3),
+    ),
     row("pad_bool", lambda x: F.pad(x, (0, 2), value=True), boolean("B", 3)),
     row("pad_reflect_1d", lambda x: F.pad(x, (2, 1), mode="reflect"), f32("B", 3, "T")),
     row("pad_reflect_2d", lambda x: F.pad(x, (1, 2, 3, 0), mode="reflect"), IMAGE),
@@ -188,6 +194,7 @@ CASES = family(
     row("col2im", lambda x: F.fold(x, (4, 5), (2, 2)), f32("B", 12, 12)),
     # diagonals and triangles
     row("diagonal", lambda x: x.diagonal(0, -2, -1), f32("B", 3, 4)),
+    row("diagonal_square", lambda x: ((x @ x.mT).diagonal(0, 1, 2), (x @ x.mT).diagonal(-1, 1, 2)), SEQUENCE),
     row("diagonal_offset", lambda x: (x.diagonal(1), x.diagonal(-1)), f32(3, 4)),
     row("diag", lambda x, y: (torch.diag(x), torch.diag(y)), f32(3), f32(3, 3)),
     row("diag_embed", lambda x: torch.diag_embed(x), f32("B", 3)),

@@ -14,6 +14,8 @@ register = REGISTRY.register
 
 FAMILIES = (
     "elementwise",
+    "logic",
+    "activation",
     "reduce",
     "matmul",
     "conv",

@@ -238,6 +238,13 @@ class Verbs(OpHelper["NnefValue"]):
         ones = self.expand(self.tensor(1, DType.int64), [count])
         return self.emit("tract_core_cumsum", ones, axis=0, exclusive=True, reverse=False)
 
+    def progression(self, first: Dim, step: Dim, count: Dim) -> NnefValue:
+        """`count` numbers in i64, `step` apart, from `first` on."""
+        if not any(isinstance(d, Expr) for d in (first, step, count)):
+            return self.constant(first + step * np.arange(count))
+        steps = self.emit("mul", self.positions(count), self.tensor(step, DType.int64))
+        return self.emit("add", steps, self.tensor(first, DType.int64))
+
     def together(self, x: NnefValue, y: NnefValue) -> tuple[NnefValue, NnefValue]:
         """Two values in the element type that torch compares them in."""
         dtype = promote_types(x.type.dtype, y.type.dtype)
@@ -257,11 +264,14 @@ class Verbs(OpHelper["NnefValue"]):
         The slices keep the axis, with size 1. Returns the last states and the stacks, whose order is that of `xs` also
         where the loop runs backwards.
         """
-        if any(x.fixed for x in xs):
-            return self._scan_constants(name, xs, states, body, reverse)
         length, step = xs[0].type.shape[0], -1 if reverse else 1
         if length == 0:
             self.refuse("tract gives no states for a loop over nothing")
+        if length == 1:  # no loop: tract fails on some where every axis is one
+            after, outs = body(list(xs), list(states))
+            return list(after), [self.unsqueeze(o, [0]) for o in outs]
+        if any(x.fixed for x in xs):
+            return self._scan_constants(name, xs, states, body, reverse)
         types: list[TensorType] = []
 
         def whole(formals: list[NnefValue]) -> list[NnefValue]:

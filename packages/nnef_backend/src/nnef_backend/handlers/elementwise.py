@@ -1,4 +1,4 @@
-"""Element-wise math, activations, comparisons, logic and casts.
+"""Element-wise maths, arithmetic, signs and casts.
 
 tract drops NaN in `max`, `min`, `relu`, `tanh` and `sigmoid`, and its sigmoid never falls below 4e-7; torch does
 neither, so that these are written with operations that keep it.
@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 
-from ir.dims import floordiv
 from ir.types import DType
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
@@ -117,32 +116,32 @@ rows({
 
 @op("aten::add")
 def add(h, self, other, alpha=1):
-    return h.emit("add", *_both(h, self, _times(h, other, alpha)))
+    return h.emit("add", *both(h, self, times(h, other, alpha)))
 
 
 @op("aten::sub", "aten::subtract")
 def sub(h, self, other, alpha=1):
-    return h.emit("sub", *_both(h, self, _times(h, other, alpha)))
+    return h.emit("sub", *both(h, self, times(h, other, alpha)))
 
 
 @op("aten::rsub")
 def rsub(h, self, other, alpha=1):
-    return h.emit("sub", *_both(h, other, _times(h, self, alpha)))
+    return h.emit("sub", *both(h, other, times(h, self, alpha)))
 
 
-def _times(h, x, alpha):
+def times(h, x, alpha):
     if isinstance(alpha, (bool, int, float)) and alpha == 1:
         return x
     return h.emit("mul", h.tensor(x, h.out.dtype), h.tensor(alpha, h.out.dtype))
 
 
-def _both(h, x, y):
+def both(h, x, y):
     return h.tensor(x, h.out.dtype), h.tensor(y, h.out.dtype)
 
 
 @op("aten::div", "aten::divide", "aten::true_divide")
 def div(h, self, other, rounding_mode=None):
-    x, y = _both(h, self, other)
+    x, y = both(h, self, other)
     if rounding_mode is None:
         return h.emit("div", x, y)
     if not h.out.dtype.is_float:
@@ -152,7 +151,7 @@ def div(h, self, other, rounding_mode=None):
 
 @op("aten::remainder")
 def remainder(h, self, other):
-    x, y = _both(h, self, other)
+    x, y = both(h, self, other)
     return _float_division(h, x, y)[1] if h.out.dtype.is_float else h.floor_division(x, y)[1]
 
 
@@ -161,16 +160,32 @@ def _float_division(h, x, y):
     dtype, (x, y) = x.type.dtype, (h.cast(v, DType.float64) for v in (x, y))
     quotient = h.emit("floor", h.emit("div", x, y))
     rest = h.emit("sub", x, h.emit("mul", y, quotient))
+    endless = _endless_divisor(h, x, y)
+    if endless:
+        apart = h.emit("and", endless, h.emit("lt", h.emit("mul", x, y), 0.0))
+        quotient = h.emit("select", apart, -1.0, quotient)
+        rest = h.emit("select", endless, h.emit("select", apart, y, x), rest)
+    odd = h.emit("and", h.emit("eq", h.emit("abs", x), math.inf), h.emit("ne", y, 0.0))
+    quotient = h.emit("select", odd, h.const(math.nan, x), quotient)
     return h.cast(quotient, dtype), h.cast(rest, dtype)
+
+
+def _endless_divisor(h, x, y):
+    """Where a finite number is divided by infinity, so that all of it is left; None where no divisor is infinite."""
+    if y.array is not None and np.isfinite(y.array).all():
+        return None
+    return h.emit("and", h.emit("eq", h.emit("abs", y), math.inf), h.emit("lt", h.emit("abs", x), math.inf))
 
 
 @op("aten::fmod")
 def fmod(h, self, other):
-    x, y = _both(h, self, other)
+    x, y = both(h, self, other)
     if not h.out.dtype.is_float:
         return h.emit("sub", x, h.emit("mul", h.emit("div", x, y), y))
     x, y = h.cast(x, DType.float64), h.cast(y, DType.float64)
-    return h.cast(h.emit("sub", x, h.emit("mul", y, trunc(h, h.emit("div", x, y)))), h.out.dtype)
+    rest = h.emit("sub", x, h.emit("mul", y, trunc(h, h.emit("div", x, y))))
+    endless = _endless_divisor(h, x, y)
+    return h.cast(h.emit("select", endless, x, rest) if endless else rest, h.out.dtype)
 
 
 @op("aten::pow", "aten::float_power")
@@ -226,19 +241,23 @@ def atan2(h, self, other):
 @op("aten::hypot")
 def hypot(h, self, other):
     x, y = (h.cast(v, DType.float64) for v in (self, other))  # squares of f32 do not overflow there
-    return h.cast(h.emit("sqrt", h.emit("add", h.emit("mul", x, x), h.emit("mul", y, y))), h.out.dtype)
+    made = h.emit("sqrt", h.emit("add", h.emit("mul", x, x), h.emit("mul", y, y)))
+    endless = h.emit("or", *(h.emit("eq", h.emit("abs", v), math.inf) for v in (x, y)))  # also beside NaN
+    return h.cast(h.emit("select", endless, math.inf, made), h.out.dtype)
 
 
 rows({
+    "mul": lambda h, self, other: h.emit("mul", *both(h, self, other)),
+    "multiply": lambda h, self, other: h.emit("mul", *both(h, self, other)),
     "floor_divide": lambda h, self, other: div(h, self, other, "floor"),
-    "maximum": lambda h, self, other: h.extreme("max", *_both(h, self, other)),
-    "minimum": lambda h, self, other: h.extreme("min", *_both(h, self, other)),
-    "max.other": lambda h, self, other: h.extreme("max", *_both(h, self, other)),
-    "min.other": lambda h, self, other: h.extreme("min", *_both(h, self, other)),
+    "maximum": lambda h, self, other: h.extreme("max", *both(h, self, other)),
+    "minimum": lambda h, self, other: h.extreme("min", *both(h, self, other)),
+    "max.other": lambda h, self, other: h.extreme("max", *both(h, self, other)),
+    "min.other": lambda h, self, other: h.extreme("min", *both(h, self, other)),
     "addcmul": lambda h, self, tensor1, tensor2, value=1: h.emit(
-        "add", self, _times(h, h.emit("mul", tensor1, tensor2), value)),
+        "add", self, times(h, h.emit("mul", tensor1, tensor2), value)),
     "addcdiv": lambda h, self, tensor1, tensor2, value=1: h.emit(
-        "add", self, h.emit("div", _times(h, tensor1, value), tensor2)),
+        "add", self, h.emit("div", times(h, tensor1, value), tensor2)),
     "lerp": lambda h, self, end, weight: h.emit("add", self, h.emit("mul", h.emit("sub", end, self), weight)),
 })  # fmt: skip
 
@@ -256,35 +275,11 @@ def xlogy(h, self, other):
     return h.emit("select", h.is_nan(y), y, product)
 
 
-# -- casts -----------------------------------------------------------------------------------------------------------
+# -- nan, infinities and extremes ----------------------------------------------------------------------------------
 
-
-@op("aten::to", "aten::_to_copy", "aten::type_as")
-def to(h, self, **options):
-    return h.cast(self, h.out.dtype)  # where the tensor lies and its strides mean nothing here
-
-
-@op("prims::convert_element_type")
-def convert_element_type(h, a, dtype):
-    return h.cast(a, dtype)
-
-
-# -- comparisons, logic, bits ----------------------------------------------------------------------------------------
-
-rows({name: lambda h, self, other, _op=o: h.emit(_op, self, other)
-      for names, o in {"eq": "eq", "ne not_equal": "ne", "lt less": "lt", "le less_equal": "le", "gt greater": "gt",
-                       "ge greater_equal": "ge", "logical_and": "and", "logical_or": "or",
-                       "logical_xor": "tract_core_xor"}.items() for name in names.split()})  # fmt: skip
-rows({name: lambda h, self, other, _op=o: h.emit(_op, *_both(h, self, other))
-      for names, o in {"bitwise_and __and__": "tract_core_bitand", "bitwise_or __or__": "tract_core_bitor",
-                       "bitwise_xor __xor__": "tract_core_bitxor", "bitwise_left_shift __lshift__": "tract_shl",
-                       "bitwise_right_shift __rshift__": "tract_shr", "mul multiply": "mul"}.items()
-      for name in names.split()})  # fmt: skip
 rows({
     "fmax": lambda h, self, other: _of_numbers(h, "max", self, other),
     "fmin": lambda h, self, other: _of_numbers(h, "min", self, other),
-    "logical_not": "not",
-    "bitwise_not": lambda h, self: h.emit("not" if self.type.dtype is DType.bool else "tract_core_bitnot", self),
     "isnan": lambda h, self: h.is_nan(self) if self.type.dtype.is_float else h.filled(False, DType.bool, self),
     "isinf": lambda h, self: _endless(h, "eq", h.emit("abs", self), math.inf, False),
     "isfinite": lambda h, self: _endless(h, "lt", h.emit("abs", self), math.inf, True),
@@ -306,46 +301,6 @@ def _endless(h, comparison, x, limit, otherwise):
     return h.emit(comparison, x, limit) if x.type.dtype.is_float else h.filled(otherwise, DType.bool, x)
 
 
-@op("aten::isclose")
-def isclose(h, self, other, rtol=1e-05, atol=1e-08, equal_nan=False):
-    same = h.emit("eq", self, other)
-    if not self.type.dtype.is_float:
-        self, other = h.cast(self, DType.float64), h.cast(other, DType.float64)
-    elif equal_nan:
-        same = h.emit("or", same, h.emit("and", h.is_nan(self), h.is_nan(other)))
-    apart = h.emit("abs", h.emit("sub", self, other))
-    near = h.emit("le", apart, h.emit("add", h.emit("abs", h.emit("mul", other, rtol)), atol))
-    return h.emit("or", same, h.emit("and", h.emit("lt", apart, math.inf), near))
-
-
-# -- choice and bounds -----------------------------------------------------------------------------------------------
-
-
-@op("aten::where")
-def where(h, condition, self=None, other=None):
-    if self is None:
-        h.refuse("the number of places where something is true depends on data")
-    return h.emit("select", h.cast(condition, DType.bool), *_both(h, self, other))
-
-
-rows({
-    "masked_fill": lambda h, self, mask, value: h.emit("select", mask, h.tensor(value, self), self),
-})  # fmt: skip
-
-
-@op("aten::clamp", "aten::clip", "aten::clamp_min", "aten::clamp_max", "aten::hardtanh")
-def clamp(h, self, min=None, max=None, min_val=None, max_val=None):
-    if h.node.op == "aten::hardtanh":
-        min, max = (-1 if min_val is None else min_val), (1 if max_val is None else max_val)
-        if not self.type.dtype.is_float:  # torch cuts the bounds off
-            min, max = int(min), int(max)
-    x = h.cast(self, h.out.dtype)
-    for name, bound in (("max", min), ("min", max)):
-        if bound is not None:
-            x = h.extreme(name, x, h.tensor(bound, x))
-    return x
-
-
 @op("aten::nan_to_num")
 def nan_to_num(h, self, nan=None, posinf=None, neginf=None):
     if not self.type.dtype.is_float:
@@ -363,77 +318,14 @@ def heaviside(h, self, values):
     return h.emit("select", h.is_nan(self), self, stepped) if self.type.dtype.is_float else stepped
 
 
-# -- activations -----------------------------------------------------------------------------------------------------
-
-rows({
-    "relu": lambda h, self: h.emit("select", h.emit("lt", self, 0), 0, self),
-    "relu6": lambda h, self: h.extreme("min", h.extreme("max", self, h.const(0, self)), h.const(6, self)),
-    "sigmoid": lambda h, self: h.emit("recip", _one_plus_exp(h, self)),
-    "special_expit": lambda h, self: h.emit("recip", _one_plus_exp(h, self)),
-    "silu": lambda h, self: h.emit("div", self, _one_plus_exp(h, self)),
-    "tanh": lambda h, self: _tanh(h, self),
-    "mish": lambda h, self: h.emit("mul", self, _tanh(h, softplus(h, self))),
-    "hardsigmoid": lambda h, self: clamp(h, h.emit("add", h.emit("mul", self, 1 / 6), 0.5), 0, 1),
-    "log_sigmoid": lambda h, self: h.emit("neg", softplus(h, h.emit("neg", self))),
-    "threshold": lambda h, self, threshold, value: h.emit("select", h.emit("le", self, threshold), value, self),
-    "hardshrink": lambda h, self, lambd=0.5: h.emit(
-        "select", h.emit("le", h.emit("abs", self), lambd), 0.0, self),
-    "softshrink": lambda h, self, lambd=0.5: h.emit("sub", self, clamp(h, self, -lambd, lambd)),
-    "leaky_relu": lambda h, self, negative_slope=0.01: prelu(h, self, negative_slope),
-    "selu": lambda h, self: elu(h, self, 1.6732632423543772, 1.0507009873554805),
-    "celu": lambda h, self, alpha=1.0: elu(h, self, alpha, 1, 1 / alpha),
-})  # fmt: skip
+# -- casts -----------------------------------------------------------------------------------------------------------
 
 
-def _one_plus_exp(h, x):
-    """1 + exp(-x): sigmoid and silu divide by it, which is exact far below zero and keeps NaN."""
-    return h.emit("add", h.emit("exp", h.emit("neg", x)), 1.0)
+@op("aten::to", "aten::_to_copy", "aten::type_as")
+def to(h, self, **options):
+    return h.cast(self, h.out.dtype)  # where the tensor lies and its strides mean nothing here
 
 
-def _tanh(h, x):
-    return h.emit("select", h.is_nan(x), x, h.emit("tanh", x))
-
-
-@op("aten::prelu")
-def prelu(h, self, weight):
-    if h.is_value(weight) and weight.type.rank == 1 and self.type.rank > 1:
-        weight = h.unsqueeze(weight, list(range(1, self.type.rank - 1)))  # one slope for each channel, axis 1
-    return h.emit("select", h.emit("lt", self, 0), h.emit("mul", self, weight), self)
-
-
-@op("aten::rrelu")
-def rrelu(h, self, lower=0.125, upper=1 / 3, training=False):
-    return h.refuse("training draws random slopes") if training else prelu(h, self, (lower + upper) / 2)
-
-
-@op("aten::elu")
-def elu(h, self, alpha=1, scale=1, input_scale=1):
-    below = h.emit("mul", h.emit("sub", h.emit("exp", _times(h, self, input_scale)), 1.0), alpha * scale)
-    return h.emit("select", h.emit("lt", self, 0.0), below, _times(h, self, scale))
-
-
-@op("aten::softplus")
-def softplus(h, self, beta=1, threshold=20):
-    x = _times(h, self, beta)
-    # log(1 + exp(x)) without an overflow: max(x, 0) + log(1 + exp(-|x|))
-    above = h.emit("select", h.emit("lt", x, 0.0), 0.0, x)
-    smooth = h.emit("add", above, log1p(h, h.emit("exp", h.emit("neg", h.emit("abs", x)))))
-    smooth = h.emit("div", smooth, beta) if beta != 1 else smooth
-    return h.emit("select", h.emit("gt", x, threshold), self, smooth)
-
-
-@op("aten::gelu")
-def gelu(h, self, approximate="none"):
-    if approximate == "tanh":
-        return h.emit("tract_core_gelu_approx", self, fast_impl=False)
-    grown = h.emit("add", h.erf(h.emit("mul", self, math.sqrt(0.5))), 1.0)
-    return h.emit("mul", h.emit("mul", self, 0.5), grown)
-
-
-@op("aten::glu")
-def glu(h, self, dim=-1):
-    axis = h.axis(dim, self)
-    size = self.type.shape[axis]
-    half = floordiv(size, 2)
-    first, second = h.slice(self, axis, 0, half), h.slice(self, axis, half, size)
-    return h.emit("div", first, _one_plus_exp(h, second))
+@op("prims::convert_element_type")
+def convert_element_type(h, a, dtype):
+    return h.cast(a, dtype)

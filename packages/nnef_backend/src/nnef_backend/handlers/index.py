@@ -82,7 +82,8 @@ def one_hot(h, self, num_classes=-1):
 
 # -- writing ---------------------------------------------------------------------------------------------------------
 
-_REDUCTIONS = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min"}
+_REDUCTIONS = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min",
+               "mean": "add"}  # fmt: skip
 
 
 @op("aten::index_put", "aten::_unsafe_index_put")
@@ -154,19 +155,40 @@ def index_fill(h, self, dim, index, value):
 
 @op("aten::index_reduce")
 def index_reduce(h, self, dim, index, source, reduce, include_self=True):
-    if reduce == "mean" or not include_self:
-        h.refuse("tract's scatter always takes the old elements in, and has no mean")
     axis = h.axis(dim, self)
-    made = _along(h, self, axis, index, source, _REDUCTIONS[reduce])
-    if reduce == "prod" or not self.type.dtype.is_float:
+    return _reduced(h, self, source, reduce, include_self, lambda x, new, how: _along(h, x, axis, index, new, how))
+
+
+def _reduced(h, x, new, reduce, include_self, write):
+    """`write(x, new, reduction)` with every reduction of torch's, and without the old elements where it says so."""
+    floating = x.type.dtype.is_float
+
+    def full(value):
+        return h.expand(h.tensor(value, x), new.type.shape)
+
+    start = x if include_self else write(x, full(_neutral(reduce, x.type.dtype)), "none")
+    made = write(start, new, _REDUCTIONS[reduce])
+    if reduce == "mean":
+        ones = h.filled(1, x.type.dtype, x)
+        count = h.emit("max", write(ones if include_self else write(ones, full(0), "none"), full(1), "add"), 1)
+        return h.emit("div", made, count) if floating else h.floor_division(made, count)[0]
+    if reduce not in ("amax", "amin") or not floating:
         return made
-    return _odd(h, self, source, made, lambda flags, new: _along(h, flags, axis, index, new, "max"))
+    # NaN where one of those compared was NaN, which tract skips
+    odd = write(*(h.cast(h.is_nan(v), DType.int32) for v in (start, new)), "max")
+    return h.emit("select", h.emit("gt", odd, 0), h.const(math.nan, made), made)
 
 
-def _odd(h, x, new, made, write):
-    """The extremes with NaN where one of those compared was NaN, which tract skips."""
-    old, new = (h.cast(h.is_nan(v), DType.int32) for v in (x, new))
-    return h.emit("select", h.emit("gt", write(old, new), 0), h.const(math.nan, made), made)
+def _neutral(reduce, dtype):
+    """What changes no result of a reduction."""
+    if reduce in ("amax", "amin"):
+        low, high = (-math.inf, math.inf) if dtype.is_float else _limits(dtype)
+        return low if reduce == "amax" else high
+    return int(reduce == "prod")
+
+
+def _limits(dtype):
+    return (False, True) if dtype is DType.bool else (int(np.iinfo(dtype.name).min), int(np.iinfo(dtype.name).max))
 
 
 @op("aten::scatter", "aten::scatter_add")
@@ -178,37 +200,17 @@ def scatter(h, self, dim, index, src=None, value=None, reduce=None):
 
 def _scatter(h, x, dim, index, updates, reduction):
     if x.type.rank == 0:
-        h.refuse("tract scatters into no 0-d tensor")
+        x, index, updates = (h.reshape(v, [1]) for v in (x, index, updates))
+        return h.squeeze(_scatter(h, x, 0, index, updates, reduction), [0])
     axis = h.axis(dim, x)
     for a, size in enumerate(index.type.shape):  # torch reads no further than the index reaches
         updates = updates if updates.type.shape[a] == size else h.slice(updates, a, 0, size)
     return h.emit("tract_core_scatter_elements", x, index, updates, axis=axis, reduction=reduction)
 
 
-_NEUTRAL = {"sum": 0, "prod": 1, "mean": 0, "amax": -math.inf, "amin": math.inf}
-
-
 @op("aten::scatter_reduce")
 def scatter_reduce(h, self, dim, index, src, reduce, include_self=True):
-    x = self
-    if not include_self:
-        if not self.type.dtype.is_float and reduce in ("amax", "amin"):
-            h.refuse("no integer is neutral to it")
-        neutral = h.expand(h.tensor(_NEUTRAL[reduce], self), index.type.shape)
-        x = _scatter(h, x, dim, index, neutral, "none")
-    if reduce != "mean":
-        made = _scatter(h, x, dim, index, src, _REDUCTIONS[reduce])
-        if reduce not in ("amax", "amin") or not x.type.dtype.is_float:
-            return made
-        return _odd(h, x, src, made, lambda flags, new: _scatter(h, flags, dim, index, new, "max"))
-    if not self.type.dtype.is_float:
-        h.refuse("tract has no mean of integers rounded as torch's")
-    total = _scatter(h, x, dim, index, src, "add")
-    one = h.expand(h.const(1, x), index.type.shape)
-    count = h.filled(1, x.type.dtype, x)
-    count = count if include_self else _scatter(h, count, dim, index, h.expand(h.const(0, x), index.type.shape), "none")
-    count = _scatter(h, count, dim, index, one, "add")
-    return h.emit("div", total, h.emit("max", count, 1))
+    return _reduced(h, self, src, reduce, include_self, lambda x, new, how: _scatter(h, x, dim, index, new, how))
 
 
 @op("aten::masked_scatter")
@@ -234,22 +236,19 @@ def put(h, self, index, source, accumulate=False):
 @op("aten::diagonal_scatter")
 def diagonal_scatter(h, self, src, offset=0, dim1=0, dim2=1):
     a, b = h.axis(dim1, self), h.axis(dim2, self)
-    lines, columns = (h.static(self.type.shape[d], "the size of the diagonal's axes") for d in (a, b))
-    line = np.arange(max(0, -offset), max(0, -offset) + src.type.shape[-1])
+    lines, columns = self.type.shape[a], self.type.shape[b]
     order = [a, b, *(d for d in range(self.type.rank) if d not in (a, b))]
     front = h.transpose(self, order)
-    rest = front.type.shape[2:]
     values = h.transpose(src, [src.type.rank - 1, *range(src.type.rank - 1)])
-    places = h.constant(line * columns + line + offset)
-    made = _scatter_rows(h, h.reshape(front, [lines * columns, *rest]), places, values, "none")
+    first = offset if offset >= 0 else -offset * columns
+    places = h.progression(first, columns + 1, src.type.shape[-1])
+    made = _scatter_rows(h, h.reshape(front, [lines * columns, *front.type.shape[2:]]), places, values, "none")
     return h.transpose(h.reshape(made, front.type.shape), invert(order))
 
 
 @op("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only")
 def embedding_bag(h, weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False,
                   per_sample_weights=None, include_last_offset=False, padding_idx=-1):  # fmt: skip
-    if padding_idx not in (None, -1):
-        h.refuse("a padding index in bags is not supported")
     bags, width = h.out.shape
     count = indices.type.shape[0]
     starts = h.cast(offsets, DType.int64)
@@ -258,9 +257,15 @@ def embedding_bag(h, weight, indices, offsets, scale_grad_by_freq=False, mode=0,
     rows_ = h.take(weight, indices, 0)
     if per_sample_weights is not None:
         rows_ = h.emit("mul", rows_, h.unsqueeze(per_sample_weights, [1]))
-    start = h.expand(h.const(-math.inf if mode == 2 else 0, weight), [bags, width])
+    least = -math.inf if mode == 2 else 0
+    ones = h.expand(h.const(1, weight), [count])
+    if padding_idx not in (None, -1):
+        kept = h.emit("ne", indices, padding_idx)
+        rows_ = h.emit("select", h.unsqueeze(kept, [1]), rows_, least)
+        ones = h.cast(kept, weight.type.dtype)
+    start = h.expand(h.const(least, weight), [bags, width])
     made = _scatter_rows(h, start, bag, rows_, "max" if mode == 2 else "add")
-    ones, zeros = h.expand(h.const(1, weight), [count]), h.expand(h.const(0, weight), [bags])
+    zeros = h.expand(h.const(0, weight), [bags])
     held = h.unsqueeze(_scatter_rows(h, zeros, bag, ones, "add"), [1])
     if mode == 1:
         made = h.emit("div", made, h.emit("max", held, 1))
@@ -275,7 +280,8 @@ def embedding_bag(h, weight, indices, offsets, scale_grad_by_freq=False, mode=0,
 @op("aten::searchsorted")
 def searchsorted(h, sorted_sequence, self, out_int32=False, right=False, side=None, sorter=None):
     if sorter is not None:
-        h.refuse("a sorter is not supported")
+        axis = sorted_sequence.type.rank - 1
+        sorted_sequence = h.emit("tract_core_gather_elements", sorted_sequence, sorter, axis=axis)
     x, rank = h.tensor(self), h.tensor(self).type.rank
     edges = h.unsqueeze(sorted_sequence, [sorted_sequence.type.rank - 1]) if rank else sorted_sequence
     x = h.unsqueeze(x, [rank])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ir.dims import Expr
 from ir.types import DType
 from nnef_backend.registry import register as op
@@ -51,19 +53,27 @@ def padded(h, x, pad, border, value=0):
 
 
 def _emit_pad(h, x, grow, border, value):
-    if border == "constant" and float(value) != float(h.const(value, x).array):
-        h.refuse(f"tract pads with 32-bit floats, which do not hold {value}")
-    if any(isinstance(p, Expr) for pair in grow for p in pair):
-        return _joined_pad(h, x, grow, value) if border == "constant" else h.refuse("tract pads by fixed amounts only")
-    if not h.target.tract:  # nnef-tools pads neither batch nor channels, nor anything of rank 2
-        if x.type.rank not in (3, 4, 5) or any(grow[0] + grow[1]):
-            return _joined_pad(h, x, grow, value) if border == "constant" else h.refuse("it pads batch or channels")
-        border = "replicate" if border == "replicated" else border
+    value = int(value) if x.type.dtype.is_integer else value
+    symbolic = any(isinstance(p, Expr) for pair in grow for p in pair)
+    # nnef-tools pads neither batch nor channels, nor anything of rank 2
+    beyond = not h.target.tract and (x.type.rank not in (3, 4, 5) or any(grow[0] + grow[1]))
+    if border == "constant" and (symbolic or beyond or not _in_single(h.const(value, x).array)):
+        return _joined_pad(h, x, grow, value)
+    if symbolic:
+        h.refuse("tract pads by fixed amounts only")
+    if beyond:
+        h.refuse("it pads batch or channels")
+    border = "replicate" if border == "replicated" and not h.target.tract else border
     return h.emit("pad", x, padding=grow, border=border, value=float(value))
 
 
+def _in_single(number):
+    """Whether a 32-bit float says the same, which is what the operation takes; it has no word for NaN."""
+    with np.errstate(over="ignore"):
+        return number.astype(np.float32).astype(number.dtype) == number
+
+
 def _joined_pad(h, x, grow, value):
-    """tract's pad takes no amounts that are only known at run time."""
     for axis, pair in enumerate(grow):
         before, after = ([h.expand(h.const(value, x), [p if a == axis else s for a, s in enumerate(x.type.shape)])]
                          if p != 0 else [] for p in pair)  # fmt: skip

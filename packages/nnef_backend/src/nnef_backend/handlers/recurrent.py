@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from ir.types import DType
-from nnef_backend.handlers.elementwise import _tanh
+from nnef_backend.handlers.activation import tanh
 from nnef_backend.registry import REGISTRY
 from nnef_backend.registry import register as op
 
@@ -38,9 +38,9 @@ def _lstm_step(h, x, states, w_hh, b_hh, w_hr=None):
         after, cell = _fused_lstm_step(h, gates, cell)
         return [after if w_hr is None else _product(h, after, w_hr), cell]
     i, f, _, o = _gates(h, _sigmoid(h, gates), 4)
-    new = _tanh(h, _gates(h, gates, 4)[2])
+    new = tanh(h, _gates(h, gates, 4)[2])
     cell = h.emit("add", h.emit("mul", f, cell), h.emit("mul", i, new))
-    after = h.emit("mul", o, _tanh(h, cell))
+    after = h.emit("mul", o, tanh(h, cell))
     return [after if w_hr is None else _product(h, after, w_hr), cell]
 
 
@@ -68,12 +68,12 @@ def _gru_step(h, x, states, w_hh, b_hh):
     (before,) = states
     share = _product(h, before, w_hh, b_hh)
     r, z, _ = _gates(h, _sigmoid(h, h.emit("add", x, share)), 3)
-    new = _tanh(h, h.emit("add", _gates(h, x, 3)[2], h.emit("mul", r, _gates(h, share, 3)[2])))
+    new = tanh(h, h.emit("add", _gates(h, x, 3)[2], h.emit("mul", r, _gates(h, share, 3)[2])))
     return [h.emit("add", new, h.emit("mul", z, h.emit("sub", before, new)))]
 
 
 def _tanh_step(h, x, states, w_hh, b_hh):
-    return [_tanh(h, h.emit("add", x, _product(h, states[0], w_hh, b_hh)))]
+    return [tanh(h, h.emit("add", x, _product(h, states[0], w_hh, b_hh)))]
 
 
 def _relu_step(h, x, states, w_hh, b_hh):

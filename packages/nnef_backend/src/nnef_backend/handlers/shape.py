@@ -294,8 +294,8 @@ def diagonal(h, self, offset=0, dim1=0, dim2=1):
     rest = [i for i in range(self.type.rank) if i not in (a, b)]
     rows, columns = self.type.shape[a], self.type.shape[b]
     flat = h.reshape(h.transpose(self, [*rest, a, b]), [*(self.type.shape[r] for r in rest), rows * columns])
-    first, count = (offset if offset >= 0 else -offset * columns), h.out.shape[-1]
-    return h.take(flat, h.range(first, first + count * (columns + 1), columns + 1, count), len(rest))
+    first = offset if offset >= 0 else -offset * columns
+    return h.take(flat, h.progression(first, columns + 1, h.out.shape[-1]), len(rest))
 
 
 @op("aten::diag_embed")
@@ -321,8 +321,8 @@ def as_strided(h, self, size, stride, storage_offset=None):
         h.refuse("the layout in memory of a result is torch's own affair")
     index = h.tensor(storage_offset or 0, DType.int64)
     for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
-        column = h.cast(h.range(0, n * step, step, n), DType.int64) if step else h.expand(h.const(0), [n])
-        index = h.emit("add", index, h.reshape(column, [n if i == axis else 1 for i in range(len(size))]))
+        column = h.reshape(h.progression(0, step, n), [n if i == axis else 1 for i in range(len(size))])
+        index = h.emit("add", index, column)
     return h.take(h.reshape(self, [math.prod(self.type.shape)]), index, 0)
 
 

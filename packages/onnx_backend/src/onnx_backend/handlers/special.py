@@ -105,7 +105,8 @@ def hypot(h, self, other):
     """In float64, where the squares of float32 do not overflow."""
     a, b = (h.cast(h.tensor(x, h.out.dtype), DType.float64) for x in (self, other))
     square = h.emit("Add", h.emit("Mul", a, a), h.emit("Mul", b, b))
-    return h.cast(h.emit("Sqrt", square), h.out.dtype)
+    endless = h.emit("Or", h.emit("IsInf", a), h.emit("IsInf", b))  # also beside NaN
+    return h.cast(h.emit("Where", endless, h.const(math.inf, a), h.emit("Sqrt", square)), h.out.dtype)
 
 
 @op("aten::atan2", "aten::arctan2")

@@ -1,0 +1,90 @@
+"""The activations among the element-wise ops."""
+
+from __future__ import annotations
+
+import math
+
+from ir.dims import floordiv
+from nnef_backend.handlers.elementwise import log1p, times
+from nnef_backend.handlers.logic import clamp
+from nnef_backend.registry import register as op
+from nnef_backend.registry import rows
+
+rows({
+    "relu": lambda h, self: h.emit("select", h.emit("lt", self, 0), 0, self),
+    "relu6": lambda h, self: h.extreme("min", h.extreme("max", self, h.const(0, self)), h.const(6, self)),
+    "sigmoid": lambda h, self: h.emit("recip", _one_plus_exp(h, self)),
+    "special_expit": lambda h, self: h.emit("recip", _one_plus_exp(h, self)),
+    "silu": lambda h, self: h.emit("div", self, _one_plus_exp(h, self)),
+    "tanh": lambda h, self: tanh(h, self),
+    "mish": lambda h, self: h.emit("mul", self, tanh(h, softplus(h, self))),
+    "hardsigmoid": lambda h, self: clamp(h, h.emit("add", h.emit("mul", self, 1 / 6), 0.5), 0, 1),
+    "log_sigmoid": lambda h, self: h.emit("neg", softplus(h, h.emit("neg", self))),
+    "threshold": lambda h, self, threshold, value: h.emit("select", h.emit("le", self, threshold), value, self),
+    "hardshrink": lambda h, self, lambd=0.5: h.emit(
+        "select", h.emit("le", h.emit("abs", self), lambd), 0.0, self),
+    "softshrink": lambda h, self, lambd=0.5: h.emit("sub", self, clamp(h, self, -lambd, lambd)),
+    "leaky_relu": lambda h, self, negative_slope=0.01: prelu(h, self, negative_slope),
+    "selu": lambda h, self: elu(h, self, 1.6732632423543772, 1.0507009873554805),
+    "celu": lambda h, self, alpha=1.0: elu(h, self, alpha, 1, 1 / alpha),
+})  # fmt: skip
+
+
+@op("aten::hardtanh")
+def hardtanh(h, self, min_val=-1, max_val=1):
+    bounds = (min_val, max_val) if self.type.dtype.is_float else (int(min_val), int(max_val))  # torch cuts them off
+    return clamp(h, self, *bounds)
+
+
+def _one_plus_exp(h, x):
+    """1 + exp(-x): sigmoid and silu divide by it, which is exact far below zero and keeps NaN."""
+    return h.emit("add", h.emit("exp", h.emit("neg", x)), 1.0)
+
+
+def tanh(h, x):
+    return h.emit("select", h.is_nan(x), x, h.emit("tanh", x))
+
+
+@op("aten::prelu")
+def prelu(h, self, weight):
+    if h.is_value(weight) and weight.type.rank == 1 and self.type.rank > 1:
+        weight = h.unsqueeze(weight, list(range(1, self.type.rank - 1)))  # one slope for each channel, axis 1
+    return h.emit("select", h.emit("lt", self, 0), h.emit("mul", self, weight), self)
+
+
+@op("aten::rrelu")
+def rrelu(h, self, lower=0.125, upper=1 / 3, training=False):
+    return h.refuse("training draws random slopes") if training else prelu(h, self, (lower + upper) / 2)
+
+
+@op("aten::elu")
+def elu(h, self, alpha=1, scale=1, input_scale=1):
+    below = h.emit("mul", h.emit("sub", h.emit("exp", times(h, self, input_scale)), 1.0), alpha * scale)
+    return h.emit("select", h.emit("lt", self, 0.0), below, times(h, self, scale))
+
+
+@op("aten::softplus")
+def softplus(h, self, beta=1, threshold=20):
+    x = times(h, self, beta)
+    # log(1 + exp(x)) without an overflow: max(x, 0) + log(1 + exp(-|x|))
+    above = h.emit("select", h.emit("lt", x, 0.0), 0.0, x)
+    smooth = h.emit("add", above, log1p(h, h.emit("exp", h.emit("neg", h.emit("abs", x)))))
+    smooth = h.emit("div", smooth, beta) if beta != 1 else smooth
+    return h.emit("select", h.emit("gt", x, threshold), self, smooth)
+
+
+@op("aten::gelu")
+def gelu(h, self, approximate="none"):
+    if approximate == "tanh":
+        return h.emit("tract_core_gelu_approx", self, fast_impl=False)
+    grown = h.emit("add", h.erf(h.emit("mul", self, math.sqrt(0.5))), 1.0)
+    return h.emit("mul", h.emit("mul", self, 0.5), grown)
+
+
+@op("aten::glu")
+def glu(h, self, dim=-1):
+    axis = h.axis(dim, self)
+    size = self.type.shape[axis]
+    half = floordiv(size, 2)
+    first, second = h.slice(self, axis, 0, half), h.slice(self, axis, half, size)
+    return h.emit("div", first, _one_plus_exp(h, second))
