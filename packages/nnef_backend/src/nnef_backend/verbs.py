@@ -222,10 +222,13 @@ class Verbs(OpHelper["NnefValue"]):
 
     def extreme(self, op: str, x: NnefValue, y: NnefValue) -> NnefValue:
         """`max` or `min` as torch's: tract's drop NaN."""
-        made = self.emit(op, x, y)
-        for v in (y, x):
-            if v.type.dtype.is_float and (v.array is None or np.isnan(v.array).any()):
-                made = self.emit("select", self.is_nan(v), v, made)
+        return self.with_nan_of(self.emit(op, x, y), y, x)
+
+    def with_nan_of(self, made: NnefValue, *xs: NnefValue) -> NnefValue:
+        """`made`, but NaN where one of `xs` is."""
+        for x in xs:
+            if x.type.dtype.is_float and (x.array is None or np.isnan(x.array).any()):
+                made = self.emit("select", self.is_nan(x), x, made)
         return made
 
     def positions(self, count: Dim) -> NnefValue:

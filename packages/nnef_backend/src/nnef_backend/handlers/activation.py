@@ -12,7 +12,7 @@ from nnef_backend.registry import rows
 
 rows({
     "relu": lambda h, self: h.emit("select", h.emit("lt", self, 0), 0, self),
-    "relu6": lambda h, self: h.extreme("min", h.extreme("max", self, h.const(0, self)), h.const(6, self)),
+    "relu6": lambda h, self: clamp(h, self, 0, 6),
     "sigmoid": lambda h, self: h.emit("recip", _one_plus_exp(h, self)),
     "special_expit": lambda h, self: h.emit("recip", _one_plus_exp(h, self)),
     "silu": lambda h, self: h.emit("div", self, _one_plus_exp(h, self)),

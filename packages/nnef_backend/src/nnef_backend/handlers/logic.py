@@ -53,8 +53,8 @@ def masked_fill(h, self, mask, value):
 
 @op("aten::clamp", "aten::clip", "aten::clamp_min", "aten::clamp_max")
 def clamp(h, self, min=None, max=None):
-    x = h.cast(self, h.out.dtype)
-    for name, bound in (("max", min), ("min", max)):
-        if bound is not None:
-            x = h.extreme(name, x, h.tensor(bound, x))
-    return x
+    made = x = h.cast(self, h.out.dtype)
+    bounds = {name: h.tensor(b, x) for name, b in (("max", min), ("min", max)) if b is not None}
+    for name, bound in bounds.items():
+        made = h.emit(name, made, bound)
+    return h.with_nan_of(made, *bounds.values(), x)
