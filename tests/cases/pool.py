@@ -87,6 +87,11 @@ CASES = family(
     row(
         "odd_adaptive_avg1d", lambda x: (F.adaptive_avg_pool1d(x, 3), F.adaptive_avg_pool1d(x, 1)), f32(value=ODD_SOUND)
     ),
+    row(
+        "minus_inf_max_global",
+        lambda x: (F.adaptive_max_pool1d(x, 1), F.max_pool1d(x, 3)),
+        f32(value=[[[-inf, -inf, -inf], [-inf, 2.0, -inf]]]),
+    ),
     row("minus_inf_max2d", lambda x: F.max_pool2d(x, 2, 1, padding=1), f32(1, 1, 3, 3, value=-inf)),
     row(
         "empty_pools", lambda x: (F.max_pool2d(x, 2), F.avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, 1)), f32(0, 3, 4, 6)

@@ -11,6 +11,8 @@ WITH_NAN = [[1.0, nan, 3.0], [2.0, 0.0, -1.0]]
 
 ODD_ROWS = [[1.0, nan, inf, -0.0], [-inf, 2.0, inf, 0.0], [-inf, -1.0, 3.0, -0.0]]
 NAN_LAST = [[1.0, nan, -inf, 2.0], [inf, 3.0, -inf, -1.0]]
+NAN_AND_INF = [[2.0, inf, nan, -inf, 1.0, nan, 3.0, inf, 0.0], [nan, inf, 5.0, nan, 4.0, -inf, -inf, 3.0, -nan]]
+MASKED = [[-inf, 2.0, -inf, 1.0, -inf], [-inf, -1.0, 3.0, inf, 0.0], [-3.0, -inf, -2.0, -inf, -1.0], [-inf] * 5]
 
 CASES = family(
     __name__,
@@ -152,7 +154,19 @@ CASES = family(
     row("odd_cumulative", lambda x: (x.cumsum(0), x.cumprod(1), x.logcumsumexp(1)), f32(value=ODD_ROWS)),
     row("odd_cummax", lambda x: (x.cummax(1), x.cummin(0)), f32(value=ODD_ROWS)),
     row("odd_sort", lambda x: (x.sort(1), x.sort(0, descending=True)), f32(value=NAN_LAST)),
+    row(
+        "odd_sort_nan_and_inf",
+        lambda x: [torch.sort(t, dim=1, stable=True, descending=d) for t in (x, x.half()) for d in (False, True)],
+        f32(value=NAN_AND_INF),
+    ),
+    row(
+        "odd_order_nan_and_inf",
+        lambda x: (x.argmax(1), x.argmin(1), x.max(1), x.min(1), x.kthvalue(7, 1).values, x.nanmedian(1).values),
+        f32(value=NAN_AND_INF),
+    ),
     row("odd_topk", lambda x: x.topk(2, dim=1), f32(value=NAN_LAST)),
+    row("odd_topk_masked", lambda x: x.topk(3, dim=1).values, f32(value=MASKED)),
+    row("odd_amax_masked", lambda x: (x.amax(1), x.max(1).values, x.amax((0, 1)), x.logsumexp(1)), f32(value=MASKED)),
     row("odd_median", lambda x: (x.median(1), x.nanmedian(1)), f32(value=NAN_LAST)),
     row("odd_norm", lambda x: (x.norm(dim=1), torch.linalg.vector_norm(x, 1), x.norm(inf, 0)), f32(value=ODD_ROWS)),
     row("odd_any_all", lambda x: (x.any(1), x.all(0), x.count_nonzero(0)), f32(value=ODD_ROWS)),

@@ -19,6 +19,7 @@ from tests.opinfo.compare import difference, in_wider_type, results_of
 
 SECONDS = 60
 WORST = ("wrong", "failed", "refused", "one size", "fixed", "pass", "excluded")  # of several samples, the entry's
+BY_WIDER = "by the wider type"  # the detail of a pass whose result equals torch's in the next wider type alone
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,9 @@ class Sweep:
 def outcome(name: str, op: Any, sweep: Sweep) -> tuple[str, str]:
     """(status, detail).
 
-    pass; wrong; failed; refused, with the reason; excluded: nothing to compare with. In dynamic sweeps also fixed:
-    torch.export lets no first dimension vary, and one size: no other size that torch takes was found; right as traced.
+    pass, BY_WIDER where that decided it; wrong; failed; refused, with the reason; excluded: nothing to compare with.
+    In dynamic sweeps also fixed: torch.export lets no first dimension vary, and one size: no other size that torch
+    takes was found; right as traced.
     """
     dtype = getattr(torch, sweep.dtype) if sweep.dtype else s.first_dtype(op)
     if dtype is None or dtype not in op.supported_dtypes("cpu"):
@@ -54,7 +56,7 @@ def outcome(name: str, op: Any, sweep: Sweep) -> tuple[str, str]:
     except Exception as error:
         return "excluded", f"its samples: {type(error).__name__}"
     ends = [_sample_outcome(name, sample, sweep) for sample in found]
-    return min(ends, key=lambda end: WORST.index(end[0]), default=("excluded", "no sample"))
+    return min(ends, key=lambda end: (WORST.index(end[0]), not end[1]), default=("excluded", "no sample"))
 
 
 def _sample_outcome(name: str, sample: s.Sample, sweep: Sweep) -> tuple[str, str]:
@@ -78,18 +80,18 @@ def _export_and_compare(name: str, sample: s.Sample, sweep: Sweep) -> tuple[str,
     if sweep.dynamic and not any(isinstance(d, Expr) for v in graph.inputs for d in v.type.shape):
         return "fixed", ""
     program = ir.export(graph, target=sweep.target)
-    wrong = _wrong(name, program, sample, traced)
-    if wrong or not sweep.dynamic:
-        return ("wrong", wrong) if wrong else ("pass", "")
+    status, detail = _compared(name, program, sample, traced)
+    if status == "wrong" or not sweep.dynamic:
+        return status, detail
     other = next(s.other_sizes(graph, sample), None)
     if other is None:
         return "one size", ""
-    wrong = _wrong(name, program, sample, other)
-    return ("wrong", f"at {[list(t.shape) for t in other]}: {wrong}") if wrong else ("pass", "")
+    status, again = _compared(name, program, sample, other)
+    return (status, f"at {[list(t.shape) for t in other]}: {again}") if status == "wrong" else (status, detail or again)
 
 
-def _wrong(name: str, program: ir.Exported, sample: s.Sample, inputs: Sequence[torch.Tensor]) -> str:
-    """Run the artifact and the operator; what differs."""
+def _compared(name: str, program: ir.Exported, sample: s.Sample, inputs: Sequence[torch.Tensor]) -> tuple[str, str]:
+    """Run the artifact and the operator: wrong and what differs, or pass and by what."""
     graph, structure = program.graph, program.graph.structure
     runner = getattr(program.runner, "stateless", program.runner)
     actual = runner(*(t.clone() for t in inputs))
@@ -106,7 +108,10 @@ def _wrong(name: str, program: ir.Exported, sample: s.Sample, inputs: Sequence[t
     names = list(graph.results)
     wrong = difference(name, sample, inputs, names, actual, expected, None, values)
     wide = in_wider_type(sample, inputs) if wrong else None
-    return difference(name, sample, inputs, names, actual, expected, flat(*wide), values) if wide else wrong
+    if wide is None:
+        return ("wrong", wrong) if wrong else ("pass", "")
+    wrong = difference(name, sample, inputs, names, actual, expected, flat(*wide), values)
+    return ("wrong", wrong) if wrong else ("pass", BY_WIDER)
 
 
 def _tensor(value: Any) -> torch.Tensor:

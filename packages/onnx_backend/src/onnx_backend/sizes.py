@@ -51,6 +51,13 @@ class Sizes(Emitter):
                 break
         return None
 
+    def may_be_empty(self, dim: Dim) -> bool:
+        """True for a dimension of 0, and for one whose symbols may be that small at run time."""
+        if not isinstance(dim, Expr):
+            return dim == 0
+        known = self.graph.symbols
+        return any(s not in known or known[s].min < 1 for s in dim.symbols)
+
     def sizes(self, dims: Sequence[Dim]) -> OnnxValue:
         """Dimensions as one int64 tensor of shape [n]."""
         if all(isinstance(x, int) for x in dims):

@@ -110,6 +110,20 @@ class Verbs(Sizes):
         bounds = [b if isinstance(b, OnnxValue) else self.size(b) for b in (start, end)]
         return self.emit("Slice", x, *bounds, [axis], [step], shape=shape)
 
+    def filled(self, x: OnnxValue, axis: int, value: Any = 0) -> OnnxValue:
+        """`x`, with one element put in along an axis where that is empty at run time; `cut` takes it off again."""
+        size = x.type.shape[axis]
+        if not self.may_be_empty(size):
+            return x
+        full = d.maximum(size, 1)
+        ends = [full - size if i == axis else 0 for i in range(x.type.rank)]
+        shape = [*x.type.shape[:axis], full, *x.type.shape[axis + 1 :]]
+        return self.emit("Pad", x, [*[0] * x.type.rank, *ends], self.const(value, x) if value else None, shape=shape)
+
+    def cut(self, x: OnnxValue, axis: int, size: Dim) -> OnnxValue:
+        """The first `size` elements along an axis."""
+        return x if x.type.shape[axis] == size else self.slice(x, axis, 0, size, size=size)
+
     def concat(self, xs: Sequence[OnnxValue], axis: int) -> OnnxValue:
         """Values joined along an axis."""
         if len(xs) == 1:
@@ -208,6 +222,11 @@ class Verbs(Sizes):
 
         The result holds the last states, then the stacked outputs.
         """
+        if axis and any(self.may_be_empty(s) for x in xs for s in x.type.shape):
+            # onnxruntime ends the process where it has to turn an empty tensor itself
+            turned = [self.transpose(x, [axis, *(i for i in range(x.type.rank) if i != axis)]) for x in xs]
+            made = self.scan(step, states, turned, 0, reverse)
+            return [*made[: len(states)], *(self._turned_back(t, axis) for t in made[len(states) :])]
         slices = [x.type.with_shape([s for i, s in enumerate(x.type.shape) if i != axis]) for x in xs]
         formals = [self.formal(f"state_{i}", s.type) for i, s in enumerate(states)]
         formals += [self.formal(f"slice_{i}", t) for i, t in enumerate(slices)]
@@ -232,6 +251,9 @@ class Verbs(Sizes):
         for value, type in zip(made, types, strict=True):
             value.type = type
         return made
+
+    def _turned_back(self, x: OnnxValue, axis: int) -> OnnxValue:
+        return self.transpose(x, [*range(1, axis + 1), 0, *range(axis + 1, x.type.rank)])
 
 
 def _flatten_axis(old: Sequence[Dim], new: Sequence[Dim]) -> int | None:

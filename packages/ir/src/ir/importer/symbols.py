@@ -84,8 +84,8 @@ class Symbols:
             r = self._ranges.get(s)
             low = int(r.lower) if r is not None and r.lower.is_Integer else 0
             high = int(r.upper) if r is not None and r.upper.is_Integer else None
-            # torch traces sizes of at least 2 and proves nothing about 0 and 1, which run all the same
-            result.setdefault(name, Range(0 if low <= 2 else low, None if high is None or high > 2**60 else high))
+            # a least size of 2 is what torch traces with by itself; 0 and 1 run all the same
+            result.setdefault(name, Range(0 if low == 2 else low, None if high is None or high > 2**60 else high))
         return result
 
     def _remember(self, value: Any) -> None:

@@ -6,7 +6,7 @@ import math
 
 from ir import dims
 from ir.types import DType
-from onnx_backend.handlers.reduce import count
+from onnx_backend.handlers.reduce import count, unknown
 from onnx_backend.registry import register as op
 
 
@@ -21,10 +21,21 @@ def topk(h, self, k, dim=-1, largest=True, sorted=True):
 
 @op("aten::sort")
 def sort(h, self, dim=-1, descending=False, stable=None):
-    """TopK keeps the order of equal elements, whichever way it sorts."""
+    """TopK keeps the order of equal elements, whichever way it sorts, and has none for nan."""
     if self.type.rank == 0:
         return self, h.const(0, DType.int64)
-    return topk(h, self, self.type.shape[h.axis(dim, self)], dim, descending)
+    axis, key = h.axis(dim, self), ranked(h, self)
+    values, at = topk(h, key, self.type.shape[axis], dim, descending)
+    return (values if key is self else h.emit("GatherElements", self, at, axis=axis)), at
+
+
+def ranked(h, x):
+    """Numbers in the order of `x`, where nan is the largest: a wider type has room for it above infinity."""
+    if not x.type.dtype.is_float:
+        return x
+    far, dtype = (1e30, DType.float32) if x.type.dtype is DType.float16 else (1e300, DType.float64)
+    known = h.emit("Clip", h.cast(x, dtype), -far, far) if x.type.dtype is not dtype else x
+    return h.emit("Where", h.emit("IsNaN", x), h.const(math.inf, dtype), known)
 
 
 @op("aten::argsort")
@@ -40,8 +51,9 @@ def msort(h, self):
 def nth(h, x, n, axis, keepdim):
     """The n-th smallest elements along an axis, and their places."""
     shape = [n if i == axis else s for i, s in enumerate(x.type.shape)]
-    ordered = h.emit("TopK", x, h.size(n), axis=axis, largest=False, outputs=2, shape=shape)
-    last = [h.slice(t, axis, -1, 2**31 - 1, size=1) for t in ordered]
+    at = h.emit("TopK", ranked(h, x), h.size(n), axis=axis, largest=False, outputs=2, shape=shape)[1]
+    at = h.slice(at, axis, -1, 2**31 - 1, size=1)
+    last = [h.emit("GatherElements", x, at, axis=axis), at]
     return last if keepdim else [h.squeeze(t, [axis]) for t in last]
 
 
@@ -56,31 +68,29 @@ def median(h, self, dim=None, keepdim=False):
     if self.type.rank == 0:
         return self if dim is None else (self, h.const(0, DType.int64))
     if dim is None:
-        return median(h, h.reshape(self, [count(self, range(self.type.rank))]), 0)[0]
+        row = h.reshape(self, [count(self, range(self.type.rank))])
+        return median(h, h.filled(row, 0, math.nan if self.type.dtype.is_float else 0), 0)[0]
     axis = h.axis(dim, self)
     value, at = nth(h, self, dims.floordiv(self.type.shape[axis] + 1, 2), axis, keepdim)
     if not self.type.dtype.is_float:
         return value, at
-    unknown = h.cast(h.emit("IsNaN", self), DType.int32)
-    first = h.emit("ArgMax", unknown, axis=axis, keepdims=keepdim, shape=at.type.shape)
-    there = h.cast(h.reduce("ReduceMax", unknown, [axis], keepdim), DType.bool)
+    there, first = unknown(h, self, axis, keepdim)
     return h.emit("Where", there, h.const(math.nan, value), value), h.emit("Where", there, first, at)
 
 
 @op("aten::nanmedian")
 def nanmedian(h, self, dim=None, keepdim=False):
-    """The median of what is a number: with each nan as infinity, it lies in the lower part of the row."""
+    """The median of what is a number: with each nan above infinity, it lies in the lower part of the row."""
     if not self.type.dtype.is_float or self.type.rank == 0:
         return median(h, self, dim, keepdim)
     if dim is None:
-        return nanmedian(h, h.reshape(self, [count(self, range(self.type.rank))]), 0)[0]
+        return nanmedian(h, h.filled(h.reshape(self, [count(self, range(self.type.rank))]), 0, math.nan), 0)[0]
     axis = h.axis(dim, self)
-    unknown = h.emit("IsNaN", self)
-    known = h.reduce("ReduceSum", h.cast(h.emit("Not", unknown), DType.int64), [axis], True)
+    number = h.emit("Not", h.emit("IsNaN", self))
+    known = h.reduce("ReduceSum", h.cast(number, DType.int64), [axis], True)
     middle = h.emit("Max", h.emit("Div", h.emit("Sub", known, 1), 2), 0)
-    high = h.emit("Where", unknown, h.const(math.inf, self), self)
     size = h.size(self.type.shape[axis])
-    order = h.emit("TopK", high, size, axis=axis, largest=False, outputs=2, shape=self.type.shape)[1]
+    order = h.emit("TopK", ranked(h, self), size, axis=axis, largest=False, outputs=2, shape=self.type.shape)[1]
     at = h.emit("GatherElements", order, middle, axis=axis)
     value = h.emit("GatherElements", self, at, axis=axis)
     return [value, at] if keepdim else [h.squeeze(x, [axis]) for x in (value, at)]

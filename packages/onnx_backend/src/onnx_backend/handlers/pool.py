@@ -77,7 +77,7 @@ def _max_pool(h, x, w, ceil_mode, indices):
     def pool(x):
         sizes, before, after = x.type.shape[2:], w.padding, w.reach(x, ceil_mode)
         if not indices and w.is_global(x):
-            return [h.emit("GlobalMaxPool", x, shape=(*x.type.shape[:2], *h.out.shape[-w.n :])), None]
+            return [h.reduce("ReduceMax", x, range(2, x.type.rank), keepdims=True), None]  # GlobalMaxPool has no -inf
         ceil = None
         if any(isinstance(a, Expr) for a in after) and w.plain:
             after, ceil = before, 1
@@ -276,8 +276,6 @@ def _adaptive_max(n):
             return _adaptive_max_indices(h, self, n)
 
         def whole(x, axes):
-            if len(axes) == n and x.type.rank == n + 2:
-                return h.emit("GlobalMaxPool", x, shape=h.out.shape)
             return h.reduce("ReduceMax", x, axes, keepdims=True)
 
         def pool(x, kernel):

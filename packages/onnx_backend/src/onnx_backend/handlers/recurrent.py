@@ -9,6 +9,7 @@ from onnx_backend.registry import register as op
 
 # The gates in ONNX's order, by their place in torch's: iofc of ifgo, zrh of rzn.
 _ORDER = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
+FATAL = ("aten::lstm", "aten::gru")  # onnxruntime ends the process at an empty batch: there is one row in it, then
 _ZEROS = ("aten::zeros", "aten::new_zeros", "aten::zeros_like")
 
 
@@ -48,6 +49,9 @@ def _run(h, layer, x, states, params, layers, dropout, bidirectional, batch_firs
     directions = 1 + bidirectional
     each = len(params) // (layers * directions)
     x = h.transpose(x, [1, 0, 2]) if batch_first else x
+    batch, states = x.type.shape[1], [_initial_of(h, *s) for s in states]
+    if h.node.op in FATAL and layer is not _projected:
+        x, *states = (None if t is None else h.filled(t, 1) for t in (x, *states))
     lasts = []
     for n in range(layers):
         weights = [params[i * each : (i + 1) * each] for i in range(n * directions, (n + 1) * directions)]
@@ -59,16 +63,21 @@ def _run(h, layer, x, states, params, layers, dropout, bidirectional, batch_firs
         x = h.reshape(y, [*y.type.shape[:2], directions * width]) if directions > 1 or final else h.squeeze(y, [1])
         if dropout and not final:
             x = h.emit("Dropout", x, h.const(dropout, DType.float32), h.const(True))
-    return [x, *(h.concat(list(state), 0) for state in zip(*lasts, strict=True))]
+    ends = [h.concat(list(state), 0) for state in zip(*lasts, strict=True)]
+    return [h.cut(x, 0 if batch_first else 1, batch), *(h.cut(e, 1, batch) for e in ends)]
 
 
-def _state(h, state, n, layers, directions):
-    """A layer's share of an initial state; None for zeros, ONNX's own default."""
-    given, value = state
+def _initial_of(h, given, value):
+    """An initial state; None for zeros, ONNX's own default."""
     producer = h.driver.scopes[-1].producer.get(value)
-    if producer is not None and producer.op in _ZEROS:
-        return None
-    return given if layers == 1 else h.slice(given, 0, n * directions, (n + 1) * directions, 1, directions)
+    return None if producer is not None and producer.op in _ZEROS else given
+
+
+def _state(h, given, n, layers, directions):
+    """A layer's share of an initial state."""
+    if given is None or layers == 1:
+        return given
+    return h.slice(given, 0, n * directions, (n + 1) * directions, 1, directions)
 
 
 def _layer(kind, *activations, **attributes):

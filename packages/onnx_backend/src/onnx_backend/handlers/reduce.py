@@ -31,9 +31,19 @@ def nansum(h, self, dim=None, keepdim=False, dtype=None):
     return reduced(h, "ReduceSum", self, dim, keepdim)
 
 
+def average(h, x, axes, keepdim):
+    """The mean, and nan for that of nothing: ReduceMean says 0 where an axis turns out empty."""
+    if not any(h.may_be_empty(x.type.shape[a]) for a in axes):
+        return h.reduce("ReduceMean", x, axes, keepdim)
+    wide = h.cast(x, DType.float32) if x.type.dtype.bits < 32 else x  # where the sum of halves could overflow
+    total = h.reduce("ReduceSum", wide, axes, keepdim)
+    n = h.size(count(x, axes)) if total.type.rank else h.tensor(count(x, axes))
+    return h.cast(h.emit("Div", total, h.cast(n, total.type.dtype)), x.type.dtype)
+
+
 @op("aten::mean")
 def mean(h, self, dim=None, keepdim=False, dtype=None):
-    return reduced(h, "ReduceMean", self, dim, keepdim)
+    return average(h, self, h.axes(dim, self), keepdim) if self.type.rank else self
 
 
 @op("aten::prod", "prims::prod")
@@ -66,11 +76,16 @@ def aminmax(h, self, dim=None, keepdim=False):
 
 def place(h, op_type, x, axis, keepdim):
     """The first place of an extreme along an axis; a nan counts as the extreme, as in torch."""
-    if x.type.dtype.is_float:
-        extreme = math.inf if op_type == "ArgMax" else -math.inf
-        x = h.emit("Where", h.emit("IsNaN", x), h.const(extreme, x), x)
     shape = [1 if i == axis else s for i, s in enumerate(x.type.shape) if keepdim or i != axis]
-    return h.emit(op_type, x, axis=axis, keepdims=keepdim, shape=shape)
+    at = h.emit(op_type, x, axis=axis, keepdims=keepdim, shape=shape)
+    return h.emit("Where", *unknown(h, x, axis, keepdim), at) if x.type.dtype.is_float else at
+
+
+def unknown(h, x, axis, keepdim):
+    """Whether there is a nan along an axis, and the place of the first one."""
+    known = h.cast(h.emit("IsNaN", x), DType.int32)
+    there = h.cast(h.reduce("ReduceMax", known, [axis], keepdim), DType.bool)
+    return there, h.emit("ArgMax", known, axis=axis, keepdims=keepdim, shape=there.type.shape)
 
 
 @op("aten::max")
@@ -137,13 +152,15 @@ def moments(h, self, dim, unbiased, correction, keepdim):
     """Variance and mean; the correction is 1 by default."""
     less = int(unbiased) if correction is None else correction
     axes = h.axes(dim, self)
-    middle = h.reduce("ReduceMean", self, axes, True) if axes else self
+    middle = self
+    if axes:  # which of nothing matters only where it is a result
+        middle = average(h, self, axes, True) if len(h.results) > 1 else h.reduce("ReduceMean", self, axes, True)
     gap = h.emit("Sub", self, middle)
     if less == 0:
-        variance = h.reduce("ReduceMean", h.emit("Mul", gap, gap), axes, keepdim)
+        variance = average(h, h.emit("Mul", gap, gap), axes, keepdim)
     else:
         left = count(self, axes) - less
-        left = max(left, 0) if isinstance(left, int | float) else left
+        left = max(left, 0) if isinstance(left, int | float) else dims.maximum(left, 0)
         variance = h.emit("Div", h.reduce("ReduceSumSquare", gap, axes, keepdim), h.tensor(left, self))
     return variance, middle if keepdim else h.squeeze(middle, axes)
 
@@ -227,10 +244,11 @@ def cumsum(h, self, dim, dtype=None):
 def running(h, x, dim, start, step):
     """A scan whose one state, `start` at first, goes with what is stacked."""
     axis = h.axis(dim, x)
+    size = x.type.shape[axis]
     if 0 in x.type.shape:
         return x
     state = h.full([s for i, s in enumerate(x.type.shape) if i != axis], start, x.type.dtype)
-    return h.scan(lambda s, v: ([(n := step(s, v))], [n]), [state], [x], axis)[1]
+    return h.cut(h.scan(lambda s, v: ([(n := step(s, v))], [n]), [state], [h.filled(x, axis)], axis)[1], axis, size)
 
 
 @op("aten::cumprod")
@@ -262,10 +280,11 @@ def cummax(h, self, dim, keeps="GreaterOrEqual"):
     if 0 in self.type.shape:
         return self, h.full(self.type.shape, 0, DType.int64)
     axis = h.axis(dim, self)
-    size = self.type.shape[axis]
     rest = [s for i, s in enumerate(self.type.shape) if i != axis]
-    first = h.squeeze(h.slice(self, axis, 0, 1, size=1), [axis])
-    places = h.expand(h.along(h.range(0, size, size=size), self.type.rank, axis), self.type.shape)
+    xs = h.filled(self, axis)
+    size = xs.type.shape[axis]
+    first = h.squeeze(h.slice(xs, axis, 0, 1, size=1), [axis])
+    places = h.expand(h.along(h.range(0, size, size=size), self.type.rank, axis), xs.type.shape)
 
     def step(best, at, x, place):
         better = h.emit(keeps, x, best)
@@ -274,7 +293,8 @@ def cummax(h, self, dim, keeps="GreaterOrEqual"):
         new = [h.emit("Where", better, x, best), h.emit("Where", better, place, at)]
         return new, new
 
-    return h.scan(step, [first, h.full(rest, 0, DType.int64)], [self, places], axis)[2:]
+    made = h.scan(step, [first, h.full(rest, 0, DType.int64)], [xs, places], axis)[2:]
+    return [h.cut(y, axis, self.type.shape[axis]) for y in made]
 
 
 @op("aten::cummin")

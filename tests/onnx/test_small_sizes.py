@@ -1,0 +1,122 @@
+"""Dynamic dimensions that are 0 or 1 at run time, against torch: where torch computes, so does the export, alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import ir
+from tests.cases.base import Case, Spec, f16, f32, i64, mod, row
+
+Sizes = dict[str, int]
+TRACED: Sizes = {"B": 3, "S": 5, "H": 11, "W": 13}
+TABLE = f32("B", "S")
+
+
+def layers() -> nn.Module:
+    """A small network of images: convolutions, pools, a norm, a head."""
+    parts = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.AvgPool2d(2))
+    return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+
+
+class Stateful(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 5)
+
+    def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> Any:
+        return self.lstm(x, (hidden, cell))
+
+
+ROWS = [
+    row("mean", lambda x: (x.mean(1), x.mean(0, keepdim=True), x.mean()), TABLE),
+    row("mean_f16", lambda x: x.mean(1), f16("B", "S", low=3e4, high=6e4)),
+    row("mean_dims", lambda x: x.mean((-1, -2)), f32(2, "H", "W")),
+    row("sum", lambda x: (x.sum(1), x.sum(), x.nansum(0), x.prod(1), x.prod()), TABLE),
+    row("var", lambda x: (x.var(1), x.std(0), x.var(), x.std(1, correction=0), x.var(0, correction=2)), TABLE),
+    row("var_mean", lambda x: (torch.var_mean(x, 1), torch.std_mean(x, 0, correction=0)), TABLE),
+    row("norm", lambda x: (x.norm(), x.norm(dim=1), x.norm(p=1, dim=0), x.norm(p=3, dim=1), x.norm(p=0, dim=1)), TABLE),
+    row("logsumexp", lambda x: (x.logsumexp(1), x.logsumexp(0)), TABLE),
+    row("any_all", lambda x: ((x > 0).any(1), (x > 0).all(0), (x > 0).all(), x.count_nonzero(1)), TABLE),
+    row("amax", lambda x: (x.amax(1), x.amin(1), x.max(1)), f32("B", 3)),
+    row("argmax", lambda x: (x.argmax(1), x.argmin(1)), f32("B", 3)),
+    row("median", lambda x: (x.median(), x.nanmedian()), TABLE),
+    row("median_dim", lambda x: x.median(1), f32("B", 3)),
+    row("softmax", lambda x: (x.softmax(1), x.log_softmax(1)), f32("B", 3)),
+    row("cumsum", lambda x: (x.cumsum(0), x.cumsum(1)), TABLE),
+    row("cumprod", lambda x: (x.cumprod(0), x.cumprod(1)), TABLE),
+    row("logcumsumexp", lambda x: (x.logcumsumexp(0), x.logcumsumexp(1)), TABLE),
+    row("cummax", lambda x: (x.cummax(0), x.cummin(1)), TABLE),
+    row("sort", lambda x: (x.sort(1), x.argsort(0, descending=True)), TABLE),
+    row("topk", lambda x: x.topk(2, dim=1), f32("B", 3)),
+    row("matmul", lambda x: (x @ x.T, x.T @ x), TABLE),
+    row("matmul_batch", lambda x, y: x @ y, f32("B", "S", 4), f32("B", 4, "S")),
+    row("linear", lambda x, w: F.linear(x, w), f32("B", "S", 4), f32(3, 4)),
+    row("cat", lambda x: (torch.cat([x, x], 1), torch.cat([x, x]), torch.stack([x, x], 1)), TABLE),
+    row("broadcast", lambda x, y: (x + y, x * y[:, :1], torch.where(x > 0, x, y)), TABLE, TABLE),
+    row("reshape", lambda x: (x.reshape(-1), x.T.reshape(-1), x.repeat(2, 3), x.flip(0), F.pad(x, (1, 2))), TABLE),
+    row("masked", lambda x: (x[x > 0], (x > 0).nonzero(), x.masked_fill(x > 0, 1)), TABLE),
+    row("gather", lambda x, i: (x[i], x.index_select(0, i), F.embedding(i, x)), f32(4, 3), i64("B", low=0, high=4)),
+    row("scatter", lambda x: x.scatter_reduce(0, torch.zeros_like(x, dtype=torch.long), x, "amax"), TABLE),
+    row("layer_norm", lambda x: (F.layer_norm(x, (4,)), F.rms_norm(x, (4,))), f32("B", "S", 4)),
+    row("losses", lambda x: (F.mse_loss(x, x * 2), F.l1_loss(x, x * 2), F.smooth_l1_loss(x, x * 2)), TABLE),
+    row("attention", lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), f32("B", 2, "S", 8)),
+    row("interpolate", lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), f32("B", 2, "H", "W")),
+    mod("layers", layers, f32("B", 3, "H", "W")),
+    mod("group_norm", lambda: nn.GroupNorm(2, 4), f32("B", 4, "S")),
+    mod("conv1d", lambda: nn.Conv1d(3, 4, 1), f32("B", 3, "S")),
+    mod("lstm", lambda: nn.LSTM(4, 5, 2, bidirectional=True), f32(5, "B", 4)),
+    mod("lstm_time", lambda: nn.LSTM(4, 5, batch_first=True), f32("B", "S", 4)),
+    mod("lstm_projected", lambda: nn.LSTM(4, 5, proj_size=3), f32("S", "B", 4)),
+    mod("lstm_state", Stateful, f32("S", "B", 4), f32(1, "B", 5), f32(1, "B", 5)),
+    mod("gru", lambda: nn.GRU(4, 5, 2, batch_first=True), f32("B", "S", 4)),
+    mod("rnn", lambda: nn.RNN(4, 5), f32("S", "B", 4)),
+]
+
+
+def small(specs: tuple[Spec, ...]) -> list[Sizes]:
+    """The traced sizes, with one or all of the names at 0 or 1."""
+    names = sorted({s for spec in specs for s in spec.shape if isinstance(s, str)})
+    each = [{**TRACED, n: size} for n in names for size in (0, 1)]
+    return [*each, {**TRACED, **dict.fromkeys(names, 1)}]
+
+
+def of_torch(module: nn.Module, args: tuple[Tensor, ...]) -> Any:
+    """The module's own results; None where torch raises."""
+    try:
+        with torch.no_grad():
+            return module(*args)
+    except (RuntimeError, IndexError, ValueError):
+        return None
+
+
+@pytest.mark.parametrize("opset", [20])  # below 14 Reshape cannot say 0 beside a size it works out, and fails aloud
+@pytest.mark.parametrize("case", ROWS, ids=lambda c: c.name)
+def test_sizes_of_zero_and_one(case: Case, opset: int) -> None:
+    module = case.module()
+    expected = {tuple(s.items()): of_torch(module, case.args(s)) for s in small(case.specs)}
+    assert any(e is not None for e in expected.values())
+    try:
+        program = ir.export(module, case.args(TRACED), dynamic_shapes=case.dynamic_shapes, target="onnx", opset=opset)
+    except ir.RefusedError as error:
+        assert opset < 16 and "use opset=1" in str(error)
+        return
+    for sizes, result in expected.items():
+        if result is not None:
+            actual = program(*case.args(dict(sizes)))
+            torch.testing.assert_close(
+                actual, result, rtol=1e-3, atol=1e-4, equal_nan=True, msg=lambda m, at=sizes: f"at {at}: {m}"
+            )
+
+
+def test_a_batch_that_is_never_empty_costs_nothing() -> None:
+    def ops(least: int) -> list[str]:
+        batch = torch.export.Dim("batch", min=least)
+        program = ir.export(nn.LSTM(4, 5), (torch.randn(5, 3, 4),), dynamic_shapes=({1: batch},), target="onnx")
+        return [n.op_type for n in program.artifact.graph]
+
+    assert "Pad" in ops(0) and "Pad" not in ops(1)
