@@ -10,6 +10,7 @@ import ir
 from ir.dims import symbol
 from ir.passes.collapse_casts import collapse_casts, lossless
 from ir.passes.collapse_views import collapse_views
+from ir.passes.drop_neutral import drop_neutral
 from ir.passes.fold_constants import fold_constants
 from ir.passes.free_creations import free_creations
 from ir.passes.merge_common import merge_common
@@ -151,6 +152,52 @@ def test_sizes_found_at_run_time_are_merged_only_where_they_are_provably_equal()
     other = TensorType(DType.int64, (symbol("u9"), 3))
     object.__setattr__(second.outputs[0], "type", other)  # torch names both u0, since it has seen the same search
     assert first.outputs[0].type != other and merge_common(graph) is graph
+
+
+# -- neutral numbers ---------------------------------------------------------------------------------------------------
+
+ODD = torch.tensor([-0.0, 0.0, torch.inf, -torch.inf, 1e-42, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("fn", "x", "left"),
+    [
+        (lambda x: ((x - 0) * 1 / 1 + -0.0).neg(), ODD, ["neg"]),
+        (lambda x: (x + 0).neg(), ODD, ["add", "neg"]),  # -0.0 + 0 is +0.0
+        (lambda x: (0 + x.neg()).exp() + (x * 2 + 0.0).sqrt(), ODD, ["neg", "add", "exp", "mul", "add", "sqrt", "add"]),
+        (lambda x: (x - -0.0).neg(), ODD, ["sub", "neg"]),
+        (lambda x: (x + 0).neg(), ODD.nan_to_num().int(), ["neg"]),
+        (lambda x: (x / 1).neg(), ODD.nan_to_num().int(), ["div", "neg"]),  # makes floats
+        (lambda x: torch.div(x, 1, rounding_mode="floor").neg(), ODD, ["div", "neg"]),
+        (lambda x: x.exp() - 0, ODD, ["exp", "sub"]),  # a result keeps its node
+        (lambda x: torch.add(x, 0, alpha=-1).neg(), ODD, ["add", "neg"]),
+    ],
+)
+def test_neutral_numbers(fn, x, left):
+    ops, made = rewritten(drop_neutral, fn, x)
+    assert ops == left
+    (result,) = run(made, x)
+    assert torch.equal(result.signbit(), fn(x).signbit())  # equal takes -0.0 for 0.0
+
+
+class Branches(nn.Module):
+    """As models that are trained in branches are written: the sum begins with a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv1d(3, 3, 1) for _ in range(2))
+        self.norm, self.linear = nn.BatchNorm1d(3), nn.Linear(4, 4)
+
+    def forward(self, x):
+        total = 0 + self.norm(x)
+        for conv in self.convs:
+            total = total + (0 + conv(x))
+        return self.linear(total) + 0.0 + x
+
+
+def test_a_sum_of_products_has_no_sign_of_zero_to_keep():
+    ops, _ = rewritten(drop_neutral, Branches().eval(), X)
+    assert ops == ["batch_norm", "conv1d", "add", "conv1d", "add", "linear", "add"]
 
 
 # -- casts -------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import numpy as np
 from ir.errors import RefusedError, RuntimeFailure
 from ir.graph import Graph, Value, Weight
 from ir.helper import numpy_dtype
+from ir.passes.drop_neutral import drop_neutral
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants
 from ir.passes.promote import promote
@@ -134,7 +135,7 @@ class Tract(Target):
     def passes(self) -> Sequence[Pass]:
         first = (bfloat16_as_float32,) if self.bfloat16 else ()
         # tract itself leaves products of large constants, such as normed weights, to the run
-        return (*first, fold_batch_norm, promote, fold_constants)
+        return (*first, drop_neutral, fold_batch_norm, promote, fold_constants)
 
     def helper(self, graph: Graph) -> NnefHelper:
         return NnefHelper(self, graph)

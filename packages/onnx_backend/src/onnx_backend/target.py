@@ -15,6 +15,7 @@ from ir.errors import RuntimeFailure
 from ir.graph import Graph
 from ir.passes.collapse_casts import collapse_casts
 from ir.passes.collapse_views import collapse_views
+from ir.passes.drop_neutral import drop_neutral
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants, fold_small_constants
 from ir.passes.free_creations import free_creations
@@ -101,8 +102,8 @@ class Onnx(Target):
         # below the opset that has RotaryEmbedding the written-out form stays as the model has it
         fused = (fuse_rms_norm, fuse_rotary) if op_schema("RotaryEmbedding", self.opset) else (fuse_rms_norm,)
         if self.keeps_weights:
-            return (*fused, promote, free_creations, fold_small_constants, *rest)
-        return (fold_batch_norm, *fused, promote, free_creations, fold_constants, *rest)
+            return (drop_neutral, *fused, promote, free_creations, fold_small_constants, *rest)
+        return (drop_neutral, fold_batch_norm, *fused, promote, free_creations, fold_constants, *rest)
 
     @property
     def keeps_weights(self) -> bool:
