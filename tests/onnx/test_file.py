@@ -98,6 +98,22 @@ def test_tied_weights_are_written_once(tmp_path):
     assert sum(list(i.dims) == [50, 4] for i in model.graph.initializer) == 1
 
 
+def test_a_sum_that_begins_with_zero_loses_it_unless_that_changes_a_sign(tmp_path):
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left, self.right = nn.Conv1d(3, 3, 1), nn.Conv1d(3, 3, 3, padding=1)
+
+        def forward(self, x):
+            return (0 + self.left(x)) + (0 + self.right(x)), 1 / (x + 0)
+
+    x = torch.zeros(2, 3, 4).neg()
+    assert [n.op_type for n in exported(Branches(), tmp_path, x).graph.node] == [
+        "Conv", "Conv", "Add", "Add", "Reciprocal",
+    ]  # fmt: skip
+    assert torch.equal(ir.export(Branches(), (x,), target="onnx")(x)[1], torch.full_like(x, torch.inf))
+
+
 def test_the_scan_finds_what_does_nothing():
     """The scan itself, on a file with one of each."""
     f, sizes = TensorProto.FLOAT, helper.make_tensor("sizes", TensorProto.INT64, [2], [2, 3])

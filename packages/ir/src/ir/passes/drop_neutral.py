@@ -1,4 +1,4 @@
-"""Arithmetic with a neutral number: `x - 0`, `x * 1` and `x / 1` are x, and so is `x + 0` where no sign of a zero is lost.
+"""Arithmetic with a neutral number: `x - 0`, `x * 1` and `x / 1` are x; `x + 0` is, where that loses no sign of a zero.
 
 -0.0 + 0 is +0.0, so `x + 0` does something to a float that may be -0.0. Where x is a sum of products, that sign is
 nobody's: it depends on whether the kernel starts its sum at +0.0 or at the first product, and torch chooses kernels by
