@@ -28,7 +28,7 @@ def drop_neutral(graph: Graph) -> Graph:
     results = set(graph.results.values())
     for node in graph.nodes:
         if node.op in _NEUTRAL and node.outputs[0] not in results and _is_neutral(node, graph):
-            given = node.args["self"]
+            given: Value = node.args["self"]
             same[node.outputs[0]] = same.get(given, given)
     gone = {graph.producer[v] for v in same}
     return rewired(graph, same, {}, lambda n: n in gone)
