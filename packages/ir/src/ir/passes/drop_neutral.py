@@ -30,8 +30,7 @@ def drop_neutral(graph: Graph) -> Graph:
         if node.op in _NEUTRAL and node.outputs[0] not in results and _is_neutral(node, graph):
             given: Value = node.args["self"]
             same[node.outputs[0]] = same.get(given, given)
-    gone = {graph.producer[v] for v in same}
-    return rewired(graph, same, {}, lambda n: n in gone)
+    return rewired(graph, same, {}, lambda n: any(v in same for v in n.outputs))
 
 
 def _is_neutral(node: Node, graph: Graph) -> bool:
