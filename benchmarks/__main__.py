@@ -16,7 +16,8 @@ Ratios of ours to the peer's in one process and one run; the seconds mean little
 torch {torch} on {machine}, {threads} threads. `nox -s benchmarks` runs all of them:
 
 - export to ONNX beside torch.onnx, below: `python -m benchmarks`; all models: docs/models.md, `nox -s models`
-- the eager program beside torch and onnxruntime: [eager.md](eager.md), `python -m benchmarks.eager --write`
+- the eager program beside torch and onnxruntime: [eager.md](eager.md), `python -m benchmarks.eager --write`;
+  on a GPU: [eager_cuda.md](eager_cuda.md), `python -m benchmarks.eager_cuda --write` (not measured so far)
 - export to NNEF beside torch-to-nnef: [nnef.md](nnef.md), `nox -s benchmarks -- nnef`
 
 ## Export to ONNX

@@ -43,8 +43,13 @@ def page(outcomes: dict[str, Outcome], seconds: float) -> str:
         why = {n: LIMITS.get(n) for n in wrong}
         lines += [f"| {n} | {_cell(why[n] or o.exact)} | {_cell(why[n] or o.default)} |" for n, o in wrong.items()]
         lines.append("")
-    missing = ", ".join(n for n, o in outcomes.items() if not o.captured)
-    return "\n".join([*lines, f"Not captured by torch.export, or without samples on the CPU: {missing or 'none'}.", ""])
+    refused: dict[str, list[str]] = {}
+    for name, o in outcomes.items():
+        if o.refused:
+            refused.setdefault(o.refused, []).append(name)
+    lines += ["| not captured | what torch says |", "|---|---|"]
+    lines += [f"| {', '.join(names)} | {_cell(why)} |" for why, names in refused.items()]
+    return "\n".join([*lines, ""])
 
 
 def _cell(text: str) -> str:

@@ -21,11 +21,7 @@ from tests.opinfo.samples import Sample, database, name_of
 
 PARTS = 8  # so that two processes share the work
 SAMPLES = 3
-LIMITS: dict[str, str] = {
-    "sparse.sampled_addmm": "the IR has no sparse tensors",
-    "sparse.mm.reduce": "the IR has no sparse tensors",
-    "to_sparse": "the IR has no sparse tensors",
-}
+LIMITS: dict[str, str] = {}
 
 
 def samples(op: Any) -> list[Sample]:
@@ -38,15 +34,15 @@ def samples(op: Any) -> list[Sample]:
         return []  # needs a library or a device that is not here
 
 
-def check(name: str, module: Sample, optimize: bool) -> bool:
-    """Compare one sample; False if torch.export or torch itself does not take it."""
+def check(name: str, module: Sample, optimize: bool) -> str:
+    """Compare one sample; why torch.export or torch itself does not take it, empty if they do."""
     try:
         program = torch.export.export(module, module.inputs(), strict=False)
         torch.manual_seed(0)
         with torch.no_grad():
             expected = program.module(check_guards=False)(*module.inputs())
-    except Exception:
-        return False
+    except Exception as error:
+        return first_line(error)
     torch.manual_seed(0)
     exported = ir.export(ir.capture(program), target=Eager(optimize=optimize))
     actual = exported(*module.inputs())
@@ -56,29 +52,38 @@ def check(name: str, module: Sample, optimize: bool) -> bool:
         assert_optimised(exported, actual, expected)
     else:
         assert_same(actual, expected)
-    return True
+    return ""
+
+
+def first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """An entry: whether torch.export takes any of its samples, and what is wrong without and with passes."""
+    """An entry: why torch.export takes none of its samples, or what is wrong without and with passes."""
 
-    captured: bool
+    refused: str
     exact: str
     default: str
+
+    @property
+    def captured(self) -> bool:
+        return not self.refused
 
 
 def outcome(op: Any) -> Outcome:
     """All samples of an entry, without passes and with them."""
-    captured, wrong = False, {}
+    refusals, wrong = [], {}
     for optimize in (False, True):
         for module in samples(op):
             try:
-                captured |= check(name_of(op), module, optimize)
+                refusals.append(check(name_of(op), module, optimize))
             except Exception as error:
-                captured = True
-                wrong.setdefault(optimize, f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}")
-    return Outcome(captured, wrong.get(False, ""), wrong.get(True, ""))
+                refusals.append("")
+                wrong.setdefault(optimize, first_line(error))
+    refused = refusals[0] if refusals else "no samples for the CPU"
+    return Outcome(refused if all(refusals) else "", wrong.get(False, ""), wrong.get(True, ""))
 
 
 @pytest.mark.slow

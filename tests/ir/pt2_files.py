@@ -127,6 +127,7 @@ def attacks(parts: dict[str, bytes], sentinel: Path) -> dict[str, dict[str, byte
         "library": (MODEL, _target("torch.ops.load_library", "/tmp/x.so")),
         "library method": (MODEL, _target("torch.ops.load_library.__call__", "/tmp/x.so")),
         "file": (MODEL, _target("torch.ops.aten.from_file.default", str(sentinel))),
+        "save": (MODEL, _target("torch.ops.aten.save.default", str(sentinel))),
         "dunder": (MODEL, _target("torch.ops.aten.add.__init__", "x")),
         "path": (WEIGHTS, _payload(path_name="../../etc/passwd")),
         "no data": (WEIGHTS, _payload(path_name="empty")),

@@ -69,6 +69,16 @@ def test_a_refusal_falls_back_to_the_decomposition_or_says_both_reasons():
         lowered(nn.functional.silu, (X,), {"aten::silu": silu, **parts, "aten::sigmoid": sigmoid})
 
 
+def test_sparse_tensors_are_refused_by_name_where_a_target_has_none():
+    handlers = {"aten::to_sparse": lambda h, self: h.emit("to_sparse", self)}
+    with pytest.raises(ir.RefusedError, match=r"(?s)to_sparse.*sparse_coo.*to_dense.*test_driver.py"):
+        lowered(lambda x: x.to_sparse(), (X,), handlers)
+    with pytest.raises(ir.RefusedError, match=r"aten::_sparse_mm: %x is a tensor of layout sparse_csr"):
+        lowered(lambda x: torch.sparse.mm(x, X.T), (X.to_sparse_csr(),), {})
+    with pytest.raises(ir.RefusedError, match="sparse_coo"):
+        lowered(lambda x: x, (X.to_sparse(),), {})
+
+
 def test_a_handler_with_the_wrong_dtype_is_a_defect_that_is_found():
     with pytest.raises(ir.ExportError, match="cast"):
         lowered(lambda x: x > 0, (X,), {"aten::gt": lambda h, self, other: self})

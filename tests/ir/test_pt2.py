@@ -27,8 +27,8 @@ def test_whole_archive(parts, tmp_path):
 
 
 ATTACKS = """
-size, size attribute, guards, enum, factory, hub, library, library method, file, dunder, path, no data, weight pickle,
-opaque, samples, compiled, older weights, member, older format
+size, size attribute, guards, enum, factory, hub, library, library method, file, save, dunder, path, no data,
+weight pickle, opaque, samples, compiled, older weights, member, older format
 """
 
 
@@ -65,6 +65,17 @@ def test_compressed_and_doubled(parts, tmp_path):
     with pytest.warns(UserWarning), zipfile.ZipFile(path, "a") as archive:
         archive.writestr(f"m/{pt2_files.MODEL}", parts[pt2_files.MODEL])
     with pytest.raises(CaptureError, match="one name"):
+        ir.capture(path)
+
+
+def test_members_beside_the_folder(parts, tmp_path):
+    """torch.export.load turns to them, pickles of an older format, where the folder holds no program."""
+    import zipfile
+
+    path = pt2_files.write(tmp_path / "both.pt2", {n: d for n, d in parts.items() if n != pt2_files.MODEL})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("version", b"8.1")
+    with pytest.raises(CaptureError, match="one folder"):
         ir.capture(path)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
+from eager_backend import devices
 from ir.errors import ExportError
 from ir.graph import Graph
 
@@ -33,8 +34,8 @@ def choose(graph: Graph, passes: Sequence[str], build: Build) -> tuple[str, ...]
     if inputs is None:
         raise ExportError("autotune runs the program, and this one carries no example inputs: capture it with args")
     kept = list(passes)
-    with torch.random.fork_rng(devices=[]):
-        best = build(kept)
+    best = build(kept)
+    with devices.same_random_numbers(best.device):
         for name in reversed(passes):
             fewer = [p for p in kept if p != name]
             other = build(fewer)
@@ -58,10 +59,10 @@ def _ratio(first: Program, second: Program, inputs: Sequence[torch.Tensor]) -> f
 
     def seconds(program: Program) -> float:
         given = [t.clone() for t in inputs]  # a program may write to its inputs
-        _wait()
+        devices.settled(program.device)
         start = time.perf_counter()
         program(*given)
-        _wait()
+        devices.settled(program.device)
         return time.perf_counter() - start
 
     seconds(first), seconds(second)
@@ -71,8 +72,3 @@ def _ratio(first: Program, second: Program, inputs: Sequence[torch.Tensor]) -> f
         a, b = (seconds(p) for p in (first, second)) if len(ratios) % 2 else reversed([seconds(second), seconds(first)])
         ratios.append(a / b)
     return statistics.median(ratios)
-
-
-def _wait() -> Any:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()

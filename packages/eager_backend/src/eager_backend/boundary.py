@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from eager_backend.registry import named
@@ -113,8 +114,13 @@ def _written(h: EagerHelper) -> list[Slot]:
 
 def write_back(targets: Sequence[Tensor], values: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Give mutated buffers and inputs their new contents; returns outputs and values, none in a target's memory."""
-    memory = {t.untyped_storage()._cdata for t in targets}
-    safe = tuple(r.clone() if r.untyped_storage()._cdata in memory else r for r in (*outputs, *values))
+    memory = {m for t in targets for m in _memory(t)}
+    safe = tuple(r.clone() if not memory.isdisjoint(_memory(r)) else r for r in (*outputs, *values))
     for target, value in zip(targets, safe[len(outputs) :], strict=True):
         target.copy_(value)
     return safe
+
+
+def _memory(tensor: Tensor) -> tuple[int, ...]:
+    """The storages that a tensor lies in; its own object where torch shows none (sparse layouts)."""
+    return (tensor.untyped_storage()._cdata,) if tensor.layout is torch.strided else (id(tensor),)

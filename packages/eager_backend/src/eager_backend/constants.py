@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from eager_backend.steps import Slot, leaves, map_leaves
-from ir.importer.schema import DTYPES, TORCH_DTYPES
+from ir.importer.schema import TORCH_DTYPES
+from ir.importer.weights import tensor_type
 from ir.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Constants:
         self.recipes.append(recipe)
         self.derived |= made
         self.globals |= made
-        return [Slot(n, TensorType(DTYPES[t.dtype], tuple(t.shape))) for n, t in made.items()]
+        return [Slot(n, tensor_type(t)) for n, t in made.items()]
 
     def replaced(self, changes: Mapping[str, Tensor]) -> Constants:
         """Constants with these weights in the place of others of the same names; all that is not touched is shared.

@@ -1,25 +1,33 @@
 """A program replayed as a CUDA graph: one launch a call, for the shapes that it was captured with.
 
-Follows the rules of torch.cuda.graph: warm-up on a side stream, inputs copied into fixed tensors, results copied out of
-them. Not run on a GPU so far: see DESIGN.md.
+Follows the rules of torch.cuda.graph and what torch.cuda.make_graphed_callables does: warm-up on the stream of the
+capture, inputs copied into fixed tensors, results copied out of them. Not run on a GPU so far: see DESIGN.md.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from eager_backend import devices
+from ir.dims import Expr
 from ir.errors import ExportError
+from ir.graph import Node
 
 if TYPE_CHECKING:
     from eager_backend.program import Program
 
 _WARM_UP = 3  # calls before a capture: libraries choose their kernels and allocate their workspaces
+_CAPTURING = threading.Lock()  # CUDA allows one capture at a time in a process
+_WAIT = {
+    "higher_order::cond": "chooses a branch by a tensor's content",
+    "higher_order::while_loop": "loops by a tensor's content",
+}
 Key = tuple[tuple[torch.Size, torch.dtype], ...]
 
 
@@ -36,7 +44,7 @@ class CapturedProgram:
     """Called as the program it is made from; each new combination of shapes is captured at its first call.
 
     Results are the caller's own copies. Calls are ordered one after the other, whatever streams and threads they come
-    from: recordings share one memory pool, which is safe only then.
+    from: recordings share one memory pool, which is safe only then. Each combination of shapes keeps memory of its own.
     """
 
     def __init__(self, program: Program, device: torch.device) -> None:
@@ -45,9 +53,13 @@ class CapturedProgram:
             raise ExportError(f"CUDA graphs need a program on a GPU, this one is on {device}: Eager(device='cuda')")
         if written:
             raise ExportError(f"the program writes to its inputs ({', '.join(sorted(written))}), which a replay cannot")
+        for reason in obstacles(program):
+            raise ExportError(f"the program cannot be captured as a CUDA graph: {reason}; call the program itself")
         self.program = program
         self.device = device
-        self._pool = torch.cuda.graph_pool_handle()
+        # one stream for warming up and for every capture: memory of a pool is reused within its stream alone
+        self._stream = torch.cuda.Stream(device)
+        self._pool: Any = None
         self._recordings: dict[Key, _Recording] = {}
         self._run = program.run  # the recordings' own: it keeps the tensors alive that they read
         self._lock = threading.Lock()
@@ -60,37 +72,67 @@ class CapturedProgram:
             stream = torch.cuda.current_stream()
             stream.wait_event(self._done)  # of the last call, which may have been on another stream
             if self._run is not self.program.run:  # other weights were loaded
+                self._done.synchronize()  # a graph must not go while it runs
                 self._recordings, self._run = {}, self.program.run
             recording = self._recordings.get(key)
             if recording is None:
                 recording = self._recordings[key] = self._record(inputs)
             for static, given in zip(recording.inputs, inputs, strict=True):
-                static.copy_(given, non_blocking=True)
+                static.copy_(given)
             recording.graph.replay()
             results = tuple(t.clone() for t in recording.outputs)
             self._done.record(stream)
         return results
 
     def _record(self, inputs: Sequence[Tensor]) -> _Recording:
+        if not self._recordings:
+            self._pool = torch.cuda.graph_pool_handle()  # a pool that all graphs have left cannot be entered again
         static = tuple(t.detach().to(self.device, copy=True) for t in inputs)
         buffers = [self.program.weights[s.name] for s in self.program.constants.written]
         before = [b.clone() for b in buffers]
         graph = torch.cuda.CUDAGraph()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
+        caller = torch.cuda.current_stream()
+        self._stream.wait_stream(caller)
         try:
-            with torch.cuda.stream(side):
-                for _ in range(_WARM_UP):
-                    self.program(*static)
-            torch.cuda.current_stream().wait_stream(side)
-            with torch.cuda.graph(graph, pool=self._pool):
-                outputs = self.program(*static)
+            # the streams' context stands outside of the graph's, which does not give the stream back when it fails;
+            # other threads may allocate meanwhile
+            with _CAPTURING, torch.cuda.stream(self._stream):
+                try:
+                    with devices.same_random_numbers(self.device):
+                        for _ in range(_WARM_UP):
+                            self.program(*static)
+                finally:
+                    for buffer, old in zip(buffers, before, strict=True):  # warming up is no call
+                        buffer.copy_(old)
+                with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
+                    outputs = self.program(*static)
         except RuntimeError as error:
+            first = error.__context__ or error  # what ends a failed capture says only that it has failed
             raise ExportError(
-                f"the program cannot be captured as a CUDA graph: {error}\n  A step that waits for the GPU cannot "
-                f"(sizes read out of tensors, torch.cond, loops, copies to the CPU); call the program itself instead"
+                f"the program cannot be captured as a CUDA graph: {first}\n  A step that waits for the GPU cannot "
+                f"(indices of bools, copies to the CPU, custom ops that read numbers); call the program itself instead"
             ) from error
         finally:
-            for buffer, old in zip(buffers, before, strict=True):  # warming up is no call
-                buffer.copy_(old)
+            caller.wait_stream(self._stream)
         return _Recording(graph, static, outputs)
+
+
+def obstacles(program: Program) -> Iterator[str]:
+    """Steps that wait for the GPU: numbers and sizes out of tensors, branches, loops. A failed capture costs more."""
+    known = {s for v in program.graph.inputs for d in v.type.shape if isinstance(d, Expr) for s in d.symbols}
+    for step in program.plan.block.steps:
+        if step.fn is Tensor.item:
+            yield f"it reads a number out of {step.args[0].name}" + (f"\n  at {step.node.origin}" if step.node else "")
+        if step.node is not None:
+            yield from _waiting(step.node, known)
+
+
+def _waiting(node: Node, known: set[str]) -> Iterator[str]:
+    dims = [d for v in node.outputs for d in v.type.shape if isinstance(d, Expr)]
+    unknown = sorted({s for d in dims for s in d.symbols} - known)
+    what = _WAIT.get(node.op) or (f"makes a tensor whose size {unknown[0]} depends on the content" if unknown else "")
+    if what:
+        yield f"{node.overload} {what}\n  at {node.origin}"
+    for graph in node.graphs:
+        for inner in graph.nodes:
+            yield from _waiting(inner, known)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from eager_backend import watch
+from eager_backend import devices, watch
 from eager_backend.steps import Slot
 from ir.errors import ExportError
 from ir.graph import Node, Value
@@ -78,11 +78,14 @@ def trace(program: Program, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
 
 def check(program: Program, inputs: Sequence[Tensor], rtol: float | None, atol: float | None) -> Check:
     """See `Program.check`."""
-    if program.plan.exact and rtol is atol is None:
+    reference = _Reference(program)
+    together = reference.device == program.device.type  # kernels and random numbers of another device are others
+    if program.plan.exact and rtol is atol is None and together:
         rtol = atol = 0.0
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    values = together or not program.graph.random
+    with devices.same_random_numbers(program.device), torch.no_grad():
         torch.manual_seed(0)
-        expected = _Reference(program).values(inputs)
+        expected = reference.values(inputs)
         torch.manual_seed(0)
         rows: list[Difference] = []
         producer = program.graph.producer
@@ -91,7 +94,7 @@ def check(program: Program, inputs: Sequence[Tensor], rtol: float | None, atol: 
             node = producer[value]
             theirs = expected.get(_place(node, value))
             if theirs is not None and theirs[0] == node.origin.stack and "empty" not in node.op:
-                rows.append(_difference(node, value, actual, theirs[1], rtol, atol))
+                rows.append(_difference(node, value, actual, theirs[1], rtol, atol, values))
 
         _run(program, inputs, beside)
     return Check(tuple(rows), len(producer) - len(rows))
@@ -109,12 +112,18 @@ def _run(program: Program, inputs: Sequence[Tensor], found: Found) -> None:
 
 
 def _difference(
-    node: Node, value: Value, actual: Tensor, expected: Tensor, rtol: float | None, atol: float | None
+    node: Node,
+    value: Value,
+    actual: Tensor,
+    expected: Tensor,
+    rtol: float | None,
+    atol: float | None,
+    values: bool,
 ) -> Difference:
     if actual.is_floating_point() and expected.is_floating_point():
         expected = expected.to(actual.dtype)  # of a program with a dtype of its own
     arrays = (TorchWeight("", actual).numpy(), TorchWeight("", expected).numpy())
-    (row,) = compare([value.name], *([a] for a in arrays), rtol=rtol, atol=atol).rows
+    (row,) = compare([value.name], *([a] for a in arrays), rtol=rtol, atol=atol, values=values).rows
     return Difference(node, replace(row, shape=tuple(row.shape)))
 
 
@@ -138,6 +147,12 @@ class _Reference(torch.fx.Interpreter):
         super().__init__(self.captured.graph_module, garbage_collect_values=True)
         self.program = program
         self.found: dict[Place, tuple[str, Tensor]] = {}
+
+    @property
+    def device(self) -> str:
+        """The kind of device that the model was captured on, where it runs here."""
+        fakes = (n.meta.get("val") for n in self.captured.graph.nodes)
+        return next((f.device.type for f in fakes if isinstance(f, Tensor)), "cpu")
 
     def values(self, inputs: Sequence[Tensor]) -> dict[Place, tuple[str, Tensor]]:
         self.run(*self._arguments(inputs))
@@ -165,7 +180,7 @@ class _Reference(torch.fx.Interpreter):
             if spec.target is not None:
                 arguments.append(self._weight(spec.target))
             elif isinstance(fake, Tensor):
-                arguments.append(next(given).detach().clone())
+                arguments.append(next(given).detach().to(fake.device, copy=True))
             else:
                 arguments.append(getattr(spec.arg, "value", None))
         return arguments

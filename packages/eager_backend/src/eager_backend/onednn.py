@@ -44,6 +44,8 @@ def available() -> bool:
 
 def takes(weight: Tensor) -> bool:
     """True if oneDNN has kernels for weights of this element type on this machine."""
+    if weight.layout is not torch.strided:
+        return False
     if weight.dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return weight.dtype is torch.float32

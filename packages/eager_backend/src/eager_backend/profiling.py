@@ -33,7 +33,7 @@ class Row:
         count: calls in one run of the program.
         seconds: of one run, the median over the runs.
         share: of all steps' seconds.
-        bytes: of the tensors read and made in one run; a view reads and makes none.
+        bytes: of the tensors read and made in one run; a view reads and makes none, a sparse tensor counts as dense.
     """
 
     name: str

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eager_backend import layers, profiling, state
+from eager_backend import devices, layers, profiling, state
 from eager_backend.constants import Constants
 from eager_backend.cuda_graphs import CapturedProgram
 from eager_backend.plan import Plan
@@ -36,6 +36,7 @@ class Program:
         self.device = plan.device
         self.run = run  # the bare function: no guard around it, for callers that are in inference mode anyway
         self.constants = constants
+        devices.settled(plan.device)
         self._unread: dict[str, Tensor] | None = None
         self._loading = threading.Lock()
 
@@ -130,6 +131,7 @@ class Program:
 
     def _use(self, changes: Mapping[str, Tensor]) -> None:
         constants = self.constants.replaced(changes)
+        devices.settled(self.device)
         # one assignment: a call takes the function once, and with it every tensor
         self.constants, self.run = constants, rebound(self.run, constants.globals)
 

@@ -82,10 +82,22 @@ def taken(new: Tensor, old: Tensor, assign: bool) -> Tensor:
     A copy, unless `assign` and it is so already.
     """
     with torch.inference_mode(False), torch.no_grad():
-        fits = new.device == old.device and new.dtype == old.dtype and new.stride() == old.stride()
-        made = new.detach() if assign and fits else torch.empty_like(old).copy_(new)
+        fits = new.device == old.device and new.dtype == old.dtype and _layout(new) == _layout(old)
+        made = new.detach() if assign and fits else _copied(new, old)
         # kernels of matmul are chosen by this flag, in inference as well
         return made.requires_grad_(old.requires_grad)
+
+
+def _layout(tensor: Tensor) -> Any:
+    return tensor.stride() if tensor.layout is torch.strided else tensor.layout
+
+
+def _copied(new: Tensor, old: Tensor) -> Tensor:
+    if old.layout is torch.strided:
+        return torch.empty_like(old).copy_(new)
+    if new.layout is not old.layout:  # the elements of a sparse tensor lie wherever the new one has some
+        new = new.to_dense().to_sparse(layout=old.layout)
+    return new.detach().to(old.device, old.dtype, copy=True)
 
 
 def opened_subclasses(named: Mapping[str, str | None], constants: Constants) -> None:

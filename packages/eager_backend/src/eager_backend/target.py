@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from eager_backend import devices
 from eager_backend.autotune import choose
 from eager_backend.helper import EagerHelper
 from eager_backend.passes import PASSES
@@ -35,6 +36,7 @@ class Eager(Target):
 
     name: ClassVar[str] = "eager"
     has_complex: ClassVar[bool] = True
+    has_sparse: ClassVar[bool] = True
     suffix: ClassVar[str] = ".pt2"
 
     def __init__(
@@ -44,7 +46,7 @@ class Eager(Target):
         optimize: bool | Collection[str] = True,
         autotune: bool = False,
     ) -> None:
-        self.device = torch.device(device)
+        self.device = devices.chosen(device)
         self.dtype: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
         wanted = (PASSES if optimize else ()) if isinstance(optimize, bool) else optimize
         unknown = set(wanted) - set(PASSES)
@@ -58,6 +60,12 @@ class Eager(Target):
         return load()
 
     def helper(self, graph: Graph) -> EagerHelper:
+        """A helper for one graph.
+
+        Raises:
+            ExportError: torch finds no such device.
+        """
+        devices.require(self.device)
         return EagerHelper(self, graph)
 
     def tuned(self, graph: Graph, registry: Registry) -> Program:

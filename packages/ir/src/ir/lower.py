@@ -292,12 +292,40 @@ def lower(graph: Graph, target: Target, registry: Registry | None = None) -> Any
 
 
 def prepared(graph: Graph, target: Target, registry: Registry, context: Context | None) -> Graph:
-    """The graph without complex tensors where the target has none, and through the target's passes."""
+    """The graph without complex tensors where the target has none, and through the target's passes.
+
+    Raises:
+        RefusedError: it has sparse tensors and the target has none.
+    """
+    if not target.has_sparse:
+        refuse_sparse(graph, target.name)
     if not target.has_complex:
         graph = split_complex(graph, context, lambda node: takes_packed(node, target, registry))
     for rewrite in target.passes:
         graph = rewrite(graph)
     return graph
+
+
+def refuse_sparse(graph: Graph, target: str) -> None:
+    """Raise for the first node that reads or makes a sparse tensor, and for results that are sparse inputs.
+
+    Raises:
+        RefusedError: of a target that has none; its handlers would take them for dense ones.
+    """
+    for node in graph.nodes:
+        for value in (*node.inputs, *node.outputs):
+            if value.type.is_sparse:
+                raise RefusedError(refusal_text(target, node, _sparse(value)))
+        for inner in node.graphs:
+            refuse_sparse(inner, target)
+    for value in graph.results.values():
+        if value.type.is_sparse:
+            raise RefusedError(f"target {target!r} refuses this model: {_sparse(value)}")
+
+
+def _sparse(value: Value) -> str:
+    what = f"%{value.name} is a tensor of layout {value.type.layout}"
+    return f"{what}; make it dense in the model with .to_dense(), or export to the eager target, which takes it"
 
 
 def takes_packed(node: Node, target: Target, registry: Registry) -> bool:

@@ -26,6 +26,7 @@ class Target(abc.ABC):
 
     name: ClassVar[str]
     has_complex: ClassVar[bool] = False  # without, complex tensors are taken out before lowering
+    has_sparse: ClassVar[bool] = False  # without, a graph with sparse tensors is refused
     suffix: ClassVar[str] = ""  # what a file of this target usually ends in; "" for none
 
     @property

@@ -83,10 +83,15 @@ _REAL = {
 
 @dataclass(frozen=True)
 class TensorType:
-    """A tensor's element type and its dimensions, each an int or an expression over named symbols."""
+    """A tensor's element type and its dimensions, each an int or an expression over named symbols.
+
+    `layout` is torch's word for how the elements lie: "strided", or "sparse_coo", "sparse_csr" and so on, which only
+    targets that say `has_sparse` are given.
+    """
 
     dtype: DType
     shape: tuple[Dim, ...]
+    layout: str = "strided"
 
     @property
     def rank(self) -> int:
@@ -97,10 +102,15 @@ class TensorType:
         return all(isinstance(d, int) for d in self.shape)
 
     def with_dtype(self, dtype: DType) -> TensorType:
-        return TensorType(dtype, self.shape)
+        return TensorType(dtype, self.shape, self.layout)
 
     def with_shape(self, shape: Sequence[Dim]) -> TensorType:
-        return TensorType(self.dtype, tuple(shape))
+        return TensorType(self.dtype, tuple(shape), self.layout)
+
+    @property
+    def is_sparse(self) -> builtins.bool:
+        return self.layout != "strided"
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        dense = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        return f"{dense} {self.layout}" if self.is_sparse else dense

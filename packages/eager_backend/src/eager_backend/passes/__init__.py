@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from eager_backend.passes.batch_norm import fold_batch_norm
 from eager_backend.passes.constants import fold_constants
 from eager_backend.passes.convolution import pack_convolutions
+from eager_backend.passes.cublas import fuse_linears
+from eager_backend.passes.cudnn import fuse_convolutions
 from eager_backend.passes.inplace import write_in_place
 from eager_backend.passes.linear import pack_linears
 from eager_backend.passes.scalars import bind_scalars
@@ -23,6 +25,8 @@ PASSES: Mapping[str, BlockPass] = {
     "batch_norm": fold_batch_norm,
     "convolution": pack_convolutions,
     "linear": pack_linears,
+    "cudnn": fuse_convolutions,
+    "cublas": fuse_linears,
     "scalars": bind_scalars,
     "inplace": write_in_place,
 }

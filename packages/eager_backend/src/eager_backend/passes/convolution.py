@@ -11,7 +11,7 @@ last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -73,11 +73,20 @@ def pack_convolutions(h: EagerHelper, block: Block) -> None:
         return
     block.steps = [s for step in block.steps for s in _in_two_dimensions(h, step)]
     fuse(block, lambda step: _convolution(h, step))
-    _free_of_strides(h, block)
+    free_of_strides(h, block, (onednn.CONV, onednn.CONV_ADD))
 
 
 def _operands(h: EagerHelper, step: Step) -> tuple[Any, ...] | None:
     """Weight, bias, padding, stride, dilation and groups of a convolution that oneDNN can take over."""
+    found = operands(h, step)
+    return found if found is not None and onednn.takes(h.constants.tensor(found[0])) else None
+
+
+def operands(h: EagerHelper, step: Step) -> tuple[Any, ...] | None:
+    """Weight, bias, padding, stride, dilation and groups of a convolution over fixed weights in one or two dimensions.
+
+    Padding is as much before as behind; None for any other step.
+    """
     rank = _RANK.get(step.fn)
     if rank is None or step.kwargs or step.args[0].type.rank != rank + 2:
         return None
@@ -90,7 +99,7 @@ def _operands(h: EagerHelper, step: Step) -> tuple[Any, ...] | None:
     frozen = (
         isinstance(weight, Slot) and h.constants.is_frozen(weight) and (bias is None or h.constants.is_frozen(bias))
     )
-    if None in spread or not frozen or not onednn.takes(h.constants.tensor(weight)):
+    if None in spread or not frozen:
         return None
     return weight, bias, *spread, groups
 
@@ -150,13 +159,16 @@ _NEED_CONTIGUOUS = (Function, Number, FunctionType, Kernel)
 _STRIDED = frozenset([_VF.as_strided, _VF.view_as_real, _VF.view_as_complex])
 
 
-def _free_of_strides(h: EagerHelper, block: Block) -> None:
-    """Steps behind a convolution see other strides than in torch: views that may fail become reshapes."""
+def free_of_strides(h: EagerHelper, block: Block, convolutions: Collection[Any]) -> None:
+    """Convolutions by these functions get and give channels last.
+
+    Steps behind them see other strides than in torch: views that may fail become reshapes.
+    """
     other: set[Any] = set()  # what may have other strides than in torch
     last: dict[Slot, Slot] = {}
     steps: list[Step] = []
     for step in block.steps:
-        if step.fn in (onednn.CONV, onednn.CONV_ADD):
+        if step.fn in convolutions:
             x = step.args[0]
             if x not in last:
                 last[x] = h.local(f"{x.name}_last", x.type)

@@ -91,7 +91,12 @@ def _written(step: Step, free: set[Slot]) -> Step:
         if not isinstance(target, Slot) or target not in free or not isinstance(result, Slot):
             continue
         once = sum(v is target for v in step.reads()) == 1
-        if once and target.type == result.type and target.type.dtype in (DType.float32, DType.float64):
+        if (
+            once
+            and target.type == result.type
+            and not target.type.is_sparse
+            and target.type.dtype in (DType.float32, DType.float64)
+        ):
             return replace(step, fn=IN_PLACE[step.fn], args=order)
     return step
 

@@ -84,7 +84,13 @@ def operands(step: Step) -> tuple[Any, Any, Any, bool]:
         bias, x, weight, transposed = (*step.args, True)
     else:
         return nothing
-    if not isinstance(x, Slot) or not isinstance(weight, Slot) or x.type.rank < 2 or weight.type.rank != 2:
+    if (
+        not isinstance(x, Slot)
+        or not isinstance(weight, Slot)
+        or x.type.is_sparse
+        or x.type.rank < 2
+        or weight.type.rank != 2
+    ):
         return nothing
     width = weight.type.shape[1 if transposed else 0]
     return (x, weight, bias, transposed) if bias is None or bias.type.shape == (width,) else nothing

@@ -32,7 +32,12 @@ def _bound(h: EagerHelper, step: Step) -> Step:
     if step.fn not in _PLAIN or step.kwargs or len(step.args) != 2:
         return step
     x, number = step.args
-    if not isinstance(x, Slot) or x.type.dtype not in (DType.float32, DType.float64) or not _fits(number):
+    if (
+        not isinstance(x, Slot)
+        or x.type.dtype not in (DType.float32, DType.float64)
+        or x.type.is_sparse
+        or not _fits(number)
+    ):
         return step
     if not isinstance(step.outputs[0], Slot) or step.outputs[0].type.dtype is not x.type.dtype:
         return step

@@ -104,6 +104,9 @@ def _members(path: Path) -> list[str]:
         if entry.compress_type != zipfile.ZIP_STORED:
             raise CaptureError(f"the archive's member {name!r} is compressed, which torch.export.save never does")
         found.append(name.partition("/")[2])
+    if len({e.orig_filename.partition("/")[0] for e in entries}) > 1 or "" in found:
+        # torch.export.load falls back to files at the top, an older format of pickles, where it finds no program
+        raise CaptureError("the archive's members do not lie in one folder, which torch.export.save makes")
     if len(set(found)) != len(found):
         raise CaptureError("two members of the archive have one name")
     if layout.ARCHIVE_FORMAT_PATH not in found:
@@ -171,7 +174,7 @@ class _Model:
             (head in ("_operator", "operator") and name in _OPERATORS)
             or (head == "math" and callable(getattr(math, name, None)))
             or (head == "torch" and re.fullmatch(r"_?sym_\w+", name) is not None)
-            or (match is not None and not hasattr(type(torch.ops), match[1]) and _plain(target))
+            or (match is not None and not hasattr(type(torch.ops), match[1]) and _plain(target) and _dispatched(target))
         )
         if not fine or any(target == f or target.startswith(f + ".") for f in _FILES):
             raise CaptureError(f"a node calls {target}, which is no operator of a model: {_WAY_OUT}")
@@ -225,6 +228,14 @@ def _plain(target: str) -> bool:
         not part.startswith("__") or part.strip("_") in _DUNDERS
         for part in target.removeprefix("torch.ops.").split(".")
     )
+
+
+def _dispatched(target: str) -> bool:
+    """False for an operator that only TorchScript's interpreter has: aten::save, say, writes a file."""
+    _, _, namespace, op, *given = target.split(".")
+    known = [s.overload_name for s in torch._C._jit_get_schemas_for_operator(f"{namespace}::{op}")]
+    asked = ["" if g == "default" else g for g in given] or known
+    return not known or any(torch._C._dispatch_has_kernel(f"{namespace}::{op}.{o}".rstrip(".")) for o in asked)
 
 
 def _is_size_name(name: str) -> bool:

@@ -16,7 +16,7 @@ from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Node, Origin, Value, Weight, leaves
 from ir.importer.memory import TRAINING_FLAG, Memory, nodes_in, updates_statistics, writers
-from ir.importer.schema import DTYPES, OpSchema, op_schema, plain
+from ir.importer.schema import DTYPES, LAYOUTS, OpSchema, op_schema, plain
 from ir.importer.symbols import Symbols
 from ir.importer.weights import TorchWeight
 from ir.types import DType, TensorType
@@ -74,11 +74,11 @@ class Importer:
 
     def type_of(self, fake: torch.Tensor) -> TensorType:
         """The type of a fake tensor."""
-        if fake.layout is not torch.strided:
+        if fake.layout not in LAYOUTS:
             raise CaptureError(f"a tensor of layout {fake.layout} has no form in the IR; densify it in the model")
         if fake.dtype not in DTYPES:
             raise CaptureError(f"dtype {fake.dtype} has no form in the IR")
-        return TensorType(DTYPES[fake.dtype], tuple(self.symbols.convert(d) for d in fake.shape))
+        return TensorType(DTYPES[fake.dtype], tuple(map(self.symbols.convert, fake.shape)), LAYOUTS[fake.layout])
 
     def value(self, name: str, fake: torch.Tensor) -> Value:
         """A new value for a fake tensor."""
@@ -304,6 +304,8 @@ class Importer:
 
     def _layout(self, fake: torch.Tensor) -> list[Any]:
         """The strides that matter: a copy that changes them is kept, since torch's views and kernels depend on them."""
+        if fake.layout is not torch.strided:
+            return [fake.layout]
         return [
             self.symbols.convert(s)
             for s, size in zip(fake.stride(), fake.shape, strict=True)

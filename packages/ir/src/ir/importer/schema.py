@@ -17,6 +17,9 @@ TORCH_DTYPES = {d: t for t, d in DTYPES.items()}
 # c10/core/ScalarType.h, as far as defaults go
 _NUMBERED = dict(enumerate((DType.uint8, DType.int8, DType.int16, DType.int32, DType.int64, DType.float16,
                             DType.float32, DType.float64)))  # fmt: skip
+LAYOUTS = {
+    getattr(torch, n): n for n in ("strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
+}
 _PLAIN = (torch.device, torch.layout, torch.memory_format)
 
 # Composite operators whose result may be their own input although their schema does not say so.

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ir.importer.schema import DTYPES
+from ir.importer.schema import DTYPES, LAYOUTS
 from ir.types import TensorType
 
 
@@ -23,8 +23,12 @@ class TorchWeight:
         return tensor_type(self.tensor)
 
     def numpy(self) -> Any:
-        """The data as a numpy array that shares memory with the tensor where it lies contiguous on the CPU."""
-        t = self.tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        """The data as a numpy array that shares memory with the tensor where it lies contiguous on the CPU.
+
+        Of a sparse tensor all elements, zeros included.
+        """
+        t = self.tensor.detach()
+        t = (t if t.layout is torch.strided else t.to_dense()).resolve_conj().resolve_neg().cpu().contiguous()
         if t.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
             import ml_dtypes
 
@@ -35,4 +39,4 @@ class TorchWeight:
 
 def tensor_type(tensor: torch.Tensor) -> TensorType:
     """The type of a real tensor."""
-    return TensorType(DTYPES[tensor.dtype], tuple(tensor.shape))
+    return TensorType(DTYPES[tensor.dtype], tuple(tensor.shape), LAYOUTS.get(tensor.layout, "strided"))

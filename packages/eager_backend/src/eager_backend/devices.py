@@ -1,0 +1,42 @@
+"""What differs where a program lies on a GPU."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from ir.errors import ExportError
+
+
+def chosen(device: str | torch.device) -> torch.device:
+    """The device; "cuda" is the one that is current now, whichever is later."""
+    found = torch.device(device)
+    if found.type == "cuda" and found.index is None and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return found
+
+
+def require(device: torch.device) -> None:
+    """Ask for a device before anything is moved to it.
+
+    Raises:
+        ExportError: it is a GPU, and torch finds none, or not so many.
+    """
+    if device.type != "cuda":
+        return
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if (device.index or 0) >= count:
+        raise ExportError(f"torch {torch.__version__} finds {count} GPUs, there is no {device}: Eager(device='cpu')")
+
+
+def settled(device: torch.device) -> None:
+    """Wait until weights have arrived: calls may come on other streams."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def same_random_numbers(device: torch.device) -> AbstractContextManager[Any]:
+    """What is drawn inside is not missing from torch's generators afterwards."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])  # type: ignore[no-any-return]
