@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops import while_loop
 
 import ir
 from eager_backend import Eager, EagerHelper
@@ -31,7 +32,7 @@ def branches(x: Tensor) -> Tensor:
 
 
 def loops(x: Tensor) -> Tensor:
-    (result,) = torch.while_loop(lambda v: v.sum() < 10, lambda v: (v.abs() + 1,), (x,))
+    (result,) = while_loop(lambda v: v.sum() < 10, lambda v: (v.abs() + 1,), (x,))
     return result
 
 
@@ -130,15 +131,25 @@ def test_relu_of_a_sum(bias: bool) -> None:
         assert program.artifact.constants.derived[offset].equal(torch.zeros(4))
 
 
-def read_twice(x: Tensor) -> Tensor:
-    y = nn.functional.conv2d(x, torch.ones(4, 4, 1, 1))
-    return y.relu() + y
+class Tail(nn.Module):
+    """Something behind a convolution of the input."""
+
+    def __init__(self, tail: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.conv, self.tail = nn.Conv2d(4, 4, 3, padding=1), tail
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.tail(self.conv(x), x)
 
 
 @pytest.mark.parametrize(
     "model",
     [
-        read_twice,
+        Tail(lambda y, x: y.relu() + y),
+        Tail(lambda y, x: (y + x).relu() + y),
+        Tail(lambda y, x: torch.add(y, x, alpha=2).relu()),
+        Tail(lambda y, x: (y + x[:, :1]).relu()),
+        Tail(lambda y, x: (y + y).relu()),
         nn.Sequential(nn.Conv2d(4, 4, 3, groups=4), nn.ReLU()),
         nn.Sequential(nn.ConvTranspose2d(4, 4, 3), nn.ReLU()),
         nn.Sequential(nn.Conv2d(4, 4, 2, padding="same"), nn.ReLU()),  # one more behind than before
@@ -146,7 +157,6 @@ def read_twice(x: Tensor) -> Tensor:
         Residual(groups=2),
         lambda x: nn.functional.conv2d(x, x[:, :, :3, :3].sum(0, keepdim=True)).relu(),  # a weight that varies
         lambda x: torch.relu(x + 1),
-        lambda x: torch.add(nn.functional.conv2d(x, torch.ones(4, 4, 1, 1)), x, alpha=2).relu(),
         nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU()).double(),
     ],
 )
@@ -176,7 +186,7 @@ def test_channels_last_in_half() -> None:
     assert sum(".contiguous(memory_format=channels_last)" in line for line in calls(program)) == 1  # of the input
     with torch.no_grad():
         for actual, expected in zip(program(image), model(image), strict=True):
-            torch.testing.assert_close(actual, expected, check_stride=True)
+            torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2, check_stride=True)
     assert calls(rewritten(HalfNet(), IMAGE, by=put_channels_last)) == calls(compiled(HalfNet(), IMAGE, optimize=False))
 
 

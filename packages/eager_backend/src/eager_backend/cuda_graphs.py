@@ -120,9 +120,11 @@ class CapturedProgram:
 def obstacles(program: Program) -> Iterator[str]:
     """Steps that wait for the GPU: numbers and sizes out of tensors, branches, loops. A failed capture costs more."""
     known = {s for v in program.graph.inputs for d in v.type.shape if isinstance(d, Expr) for s in d.symbols}
+    items = {n.args["self"]: n for n in program.graph.nodes if n.op == "ir::item"}
     for step in program.plan.block.steps:
         if step.fn is Tensor.item:
-            yield f"it reads a number out of {step.args[0].name}" + (f"\n  at {step.node.origin}" if step.node else "")
+            node = items.get(program.plan.values.get(step.args[0]), step.node)
+            yield f"it reads a number out of {step.args[0].name}" + (f"\n  at {node.origin}" if node else "")
         if step.node is not None:
             yield from _waiting(step.node, known)
 
