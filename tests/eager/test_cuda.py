@@ -52,7 +52,7 @@ def chooses(x: Tensor) -> Tensor:
 def test_what_waits_for_the_gpu_is_no_graph(model: object, reason: str) -> None:
     (found, *_) = obstacles(compiled(model, VECTOR).artifact)
     assert re.search(reason, found)
-    assert "test_cuda.py" in found
+    assert "\n  at " in found
 
 
 def test_dynamic_sizes_and_random_numbers_are_no_obstacle() -> None:
@@ -115,7 +115,7 @@ class Residual(nn.Module):
 def test_relu_in_a_convolution() -> None:
     model = nn.Sequential(nn.Conv2d(4, 8, 3, stride=2, padding=(1, 0)), nn.ReLU())
     (line,) = calls(rewritten(model, IMAGE, by=fuse_relu))
-    assert line.endswith("torch_cudnn_convolution_relu(input_1, w_0_weight, w_0_bias, (2, 2), (1, 0), (1, 1), 1)")
+    assert line.endswith("torch_cudnn_convolution_relu(input, w_0_weight, w_0_bias, (2, 2), (1, 0), (1, 1), 1)")
     assert line.startswith("relu = ")
 
 
@@ -196,7 +196,7 @@ def test_relu_in_a_linear_layer(shape: tuple[int, ...]) -> None:
     program = rewritten(model, x, by=fuse_activations)
     (line,) = calls(program)
     call = "torch_addmm_activation" if len(shape) == 2 else "cublas_activated"
-    assert line == f"relu = {call}(w_0_bias, input_1, w_0_weight_t, use_gelu=False)"
+    assert line == f"relu = {call}(w_0_bias, input, w_0_weight_t, use_gelu=False)"
     with torch.no_grad():
         torch.testing.assert_close(program(x), model(x))
 
@@ -209,7 +209,7 @@ def test_gelu_in_its_tanh_form_alone() -> None:
         assert ("use_gelu=True" in source) is fused
     for other in (nn.Sequential(nn.Linear(4, 5, bias=False), nn.ReLU()), nn.Sequential(nn.Linear(4, 5), nn.SiLU())):
         program = rewritten(other, x, by=fuse_activations)
-        assert "activation" not in program.artifact.source
+        assert "_t, use_gelu" not in program.artifact.source
         with torch.no_grad():
             assert torch.equal(program(x), other(x))
 

@@ -78,12 +78,3 @@ def test_new_sparse_weights() -> None:
     with torch.no_grad():
         assert_same(program(x), second(x))
         assert_same(list(other(x))[:3], first(x))
-
-
-def test_sizes_of_sparse_tensors_may_vary() -> None:
-    def model(x: Tensor) -> Tensor:
-        return (x.to_sparse() * 2).to_dense().view(x.shape[0] * 3)
-
-    program = ir.export(model, (torch.randn(4, 3),), target="eager", dynamic_shapes=({0: "rows"},))
-    x = torch.randn(7, 3).relu()
-    assert_same(program(x), model(x))
