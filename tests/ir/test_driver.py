@@ -71,7 +71,7 @@ def test_a_refusal_falls_back_to_the_decomposition_or_says_both_reasons():
 
 def test_sparse_tensors_are_refused_by_name_where_a_target_has_none():
     handlers = {"aten::to_sparse": lambda h, self: h.emit("to_sparse", self)}
-    with pytest.raises(ir.RefusedError, match=r"(?s)to_sparse.*sparse_coo.*to_dense.*test_driver.py"):
+    with pytest.raises(ir.RefusedError, match=r"(?s)to_sparse.*sparse_coo.*to_dense"):
         lowered(lambda x: x.to_sparse(), (X,), handlers)
     with pytest.raises(ir.RefusedError, match=r"aten::_sparse_mm: %x is a tensor of layout sparse_csr"):
         lowered(lambda x: torch.sparse.mm(x, X.T), (X.to_sparse_csr(),), {})
