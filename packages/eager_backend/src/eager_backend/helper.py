@@ -195,8 +195,11 @@ class EagerHelper(OpHelper[Slot]):
         if tensors is None:
             return {}
         by_input = dict(zip(self.graph.inputs, tensors, strict=True))
-        sources = {n: s for n, s in self.graph.sources.items() if s.value in by_input and s.axis is not None}
-        return {n: _solve(by_input[s.value].shape[s.axis], s.offset, s.scale) for n, s in sources.items()}
+        return {
+            name: _solve(by_input[s.value].shape[s.axis], s.offset, s.scale)
+            for name, s in self.graph.sources.items()
+            if s.value in by_input and s.axis is not None
+        }
 
     # -- nested programs -------------------------------------------------------------------------------------------
 

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 
 class Typed(Protocol):
-    """A value of a target: a name and a type."""
+    """A value of a target: a name and a type, both to read."""
 
-    name: Any
-    type: TensorType
+    @property
+    def name(self) -> Any: ...
+
+    @property
+    def type(self) -> TensorType: ...
 
 
 V = TypeVar("V", bound=Typed)
