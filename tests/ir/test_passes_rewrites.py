@@ -73,7 +73,7 @@ def test_a_weight_that_is_read_otherwise_too_is_not_kept_twice():
     class Tied(nn.Module):
         def __init__(self):
             super().__init__()
-            self.table = nn.Parameter(torch.randn(300, 100))
+            self.table = nn.Parameter(torch.randn(300, 300))
 
         def forward(self, n):
             return self.table[n] @ (self.table * 2).t()

@@ -12,7 +12,7 @@ from ir.dims import Expr, product
 from ir.graph import ComputedWeight, Graph, Node, Value, Weight, leaves
 from ir.types import TensorType
 
-SMALL = 1 << 16
+SMALL = 1 << 18  # bytes: a window attention's table of positions among them
 _UNSET = ("aten::empty", "aten::new_empty", "aten::empty_like", "aten::empty_strided", "aten::empty_permuted")
 
 
