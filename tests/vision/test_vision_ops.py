@@ -71,15 +71,36 @@ def boxes(count):
 def test_nms():
     same = boxes(1)[0].repeat(4, 1)
     ties = torch.cat([boxes(6)[0]] * 2), torch.tensor([0.5, 0.25, 0.5] * 4)
+    flat, inside_out = (boxes(40)[0] for _ in range(2))
+    flat[::2, 2:] = flat[::2, :2]
+    inside_out[::3] = inside_out[::3, [2, 3, 0, 1]]
+    # overlaps of exactly 1/10 as a float, which is more than 0.1 is as a double
+    tenth = torch.tensor([[0.0, 0, 10, 10], [0, 9, 10, 10], [0, 0, 1, 10]])
     samples = [
-        (*boxes(30), 0.3), (*boxes(50), 0.3), (same, torch.ones(4), 0.3), (*ties, 0.3),
+        (*boxes(30), 0.3), (*boxes(50), 0.3), (same, torch.ones(4), 0.3), (*ties, 0.3), (tenth, torch.rand(3), 0.1),
         (torch.zeros(0, 4), torch.zeros(0), 0.3), (*boxes(1), 0.3), (*boxes(20), 0.0), (*boxes(20), 1.0),
+        (flat, torch.rand(40), 0.2), (inside_out, torch.rand(40), 0.2), (*(x.double() for x in boxes(30)), 0.3),
+        (*boxes(20), 1.5), (*boxes(20), -0.5),
     ]  # fmt: skip
-    checked("torchvision::nms", samples, targets=["onnx", "eager"])
-    with pytest.raises(ir.RefusedError, match="end the model before nms"):
-        ir.export(lambda b, s: torchvision.ops.nms(b, s, 0.5), boxes(3), target="nnef")
-    with pytest.raises(ir.RefusedError, match="threshold in"):
-        ir.export(lambda b, s: torchvision.ops.nms(b, s, 1.5), boxes(3), target="onnx")
+    checked("torchvision::nms", samples)
+
+
+def test_two_nms_and_what_follows_them():
+    """Two sizes that data decides in one file, both used further on."""
+
+    class Model(nn.Module):
+        def forward(self, boxes, scores):
+            few, many = (torchvision.ops.nms(boxes, scores, t) for t in (0.1, 0.8))
+            best = boxes[few] * scores[few][:, None]
+            return torch.cat([best, boxes[many]]), best.sum(0), torch.arange(many.shape[0]), scores[many].softmax(0)
+
+    model, shapes = Model(), ({0: "n"}, {0: "n"})
+    for target in ("onnx", "nnef", "eager"):
+        program = ir.export(model, boxes(40), target=target, dynamic_shapes=shapes, verify=True)
+        for n in (1, 2, 90):
+            args = boxes(n)
+            for got, want in zip(program(*args), model(*args), strict=True):
+                torch.testing.assert_close(got, want)
 
 
 def test_batched_nms():
@@ -91,9 +112,9 @@ def test_batched_nms():
         return (*boxes(n), torch.randint(0, 3, (n,)))
 
     model, shapes = Model(), ({0: "n"}, {0: "n"}, {0: "n"})
-    for target in ("onnx", "eager"):
+    for target in ("onnx", "nnef", "eager"):
         program = ir.export(model, sample(40), target=target, dynamic_shapes=shapes, verify=True)
-        for n in (2, 200):
+        for n in (1, 2, 200):
             args = sample(n)
             assert torch.equal(program(*args), model(*args))
     assert torchvision.ops.batched_nms.__module__ == vision_ops.boxes.__name__

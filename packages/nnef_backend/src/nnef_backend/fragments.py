@@ -58,7 +58,7 @@ class Scoped(Verbs):
         if scope is self.scopes[0] or x.is_literal or id(x) in scope.made:
             return x
         if id(x) not in scope.captured:
-            inner = NnefValue(self.unique(x.name), x.type, x.array, x.fixed, x.packed)
+            inner = NnefValue(self.unique(x.name), x.type, x.array, x.fixed, x.packed, x.after)
             scope.captured[id(x)] = (x, inner)
             scope.made[id(inner)] = inner
         return scope.captured[id(x)][1]

@@ -16,9 +16,10 @@ from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
 from nnef_backend import document as doc
 from nnef_backend import library
+from nnef_backend.counted import Counted
 from nnef_backend.dat import MAX_BYTES
 from nnef_backend.document import Document
-from nnef_backend.fragments import Scoped, called
+from nnef_backend.fragments import called
 from nnef_backend.operators import CONTRACTIONS, OPERATORS, SHORT, STORED, Operator
 from nnef_backend.quantise import PACKED_OPS, packed_source
 from nnef_backend.shapes import infer
@@ -26,7 +27,7 @@ from nnef_backend.sizes import computed, is_textual, size_text
 from nnef_backend.steps import NnefValue, Step, leaves, live, map_values
 
 
-class NnefHelper(Scoped):
+class NnefHelper(Counted):
     """Builds one Document."""
 
     value_class = NnefValue
@@ -36,7 +37,6 @@ class NnefHelper(Scoped):
         self.inputs: list[NnefValue] = []
         self.labels: dict[str, Any] = {}
         self.constants: dict[Any, NnefValue] = {}
-        self.known = {s for v in graph.inputs for dim in v.type.shape if isinstance(dim, Expr) for s in dim.symbols}
         target.check_assertions(self.symbols[s] for s in self.known)
 
     # -- emission --------------------------------------------------------------------------------------------------
@@ -85,6 +85,7 @@ class NnefHelper(Scoped):
             inputs = tuple(self._operands(operator, inputs))
         if operator.name in CONTRACTIONS or (op == "select" and all(x.fixed for x in inputs)):
             inputs = map_values(inputs, self._opaque)
+        inputs = tuple(self.anchored(inputs, attributes))
         values = list(leaves(inputs))
         if op not in PACKED_OPS and any(v.packed for v in values):
             self.refuse(f"{op} does not read weights in Q4_0; leave this one out of the filter")
@@ -101,13 +102,14 @@ class NnefHelper(Scoped):
         shapes = list(shapes) if shapes is not None and (several or op == "tract_core_scan") else [shapes] * outputs
         dtypes = list(dtype) if isinstance(dtype, (list, tuple)) else [dtype] * outputs
         fixed = all(v.fixed for v in leaves((inputs, list(attributes.values()))))  # a scan's operands are attributes
+        after = frozenset().union(*(v.after for v in leaves((inputs, list(attributes.values())))))
         results = []
         for i, s in enumerate(shapes):
             t = dtypes[min(i, len(dtypes) - 1)] or self._result(operator, i, element, attributes)
             made = work if work is not None and t is element else t
             name = self.unique(f"{self._node_name}_{suffix or op.removeprefix('tract_core_')}")
             made_type = TensorType(made, s if s is None else tuple(s))
-            results.append(NnefValue(name, made_type, fixed=fixed))
+            results.append(NnefValue(name, made_type, fixed=fixed, after=after))
         given = {k: map_values(a, self.written) for k, a in attributes.items()}
         op = op if self.target.tract else STANDARD_NAMES.get(op, op)
         step = Step(results, op, tuple(map_values(list(inputs), self.written)), given, generic, listed)
@@ -198,6 +200,7 @@ class NnefHelper(Scoped):
 
         What is known to have no elements needs no operation; tract aborts on some of them.
         """
+        self.understand(result, value)
         if 0 in value.type.shape and value.type.is_static:
             return self.constant(np.zeros(value.type.shape, numpy_dtype(value.type.dtype)))
         fresh = any(r is result for s in self.scope.steps[-8:] for r in s.results)
@@ -324,11 +327,12 @@ class NnefHelper(Scoped):
 
     def size(self, dim: Dim) -> Any:
         """A dimension as it stands in arguments: an int, or an expression over the symbols of the inputs."""
+        dim = self.settled(dim)
         if not isinstance(dim, Expr):
             return dim
         if not is_textual(dim):
             self.refuse(f"the size {dim} has no form in tract's expressions")
-        unknown = dim.symbols - self.known
+        unknown = dim.symbols - self.known - self.masks.keys()
         if unknown:
             self.refuse(f"the size {dim} depends on data: no input has {', '.join(sorted(unknown))} in its shape")
         return doc.Expr(size_text(dim, lambda name: self.symbols.get(name) or doc.identifier(name)))
@@ -342,20 +346,6 @@ class NnefHelper(Scoped):
         self.extensions.add("tract_registry tract_core")
         text = f"tract_core_cast({self.size(value)}, to='{dtype.short}')"
         return NnefValue(doc.Expr(text), TensorType(dtype, ()), fixed=True)
-
-    def symbol_value(self, name: str) -> NnefValue:
-        """A symbol as a 0-d tensor: a size of an input, or a number that was read out of a tensor."""
-        if name in self.known:
-            text = f"tract_core_cast({self.symbols.get(name) or name}, to='i64')"
-            return NnefValue(doc.Expr(text), TensorType(DType.int64, ()), fixed=True)
-        value, source = self.driver.symbol(name)
-        if source.axis is not None:
-            self.refuse(f"the size {name} depends on data")
-        return (
-            value
-            if value.type.dtype in (DType.float64, DType.bool)
-            else self.cast(value, DType.float64 if value.type.dtype.is_float else DType.int64)
-        )
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

@@ -141,6 +141,7 @@ _DECLARED = [
      "tract_transformers_scaled_masked_softmax(x, mask; scale, post_softmax_mask) "
      "tract_transformers_apply_rope(x, cos, sin) "
      "tract_core_lstm_epilogue(x, c; hidden) tract_core_gru_epilogue(x, r, h; hidden)"),
+    ("given", "i64", _ANY, "tract_onnx_non_zero(x; count_symbol)"),
     ("given", "=", _ANY, "tract_core_scan(; body, scan, full, state, output, skip)"),
     ("given", "=", _ANY, "external(; shape) tract_core_external(; shape, datum_type) variable(; shape, label)"),
 ]  # fmt: skip
@@ -157,6 +158,7 @@ _SINCE: Mapping[str, tuple[int, ...]] = {
     "tract_core_lstm_epilogue": (0, 23, 2),
     "tract_core_grid_sample": (0, 23, 3),
     "tract_core_resize": (0, 23, 3),
+    "tract_onnx_non_zero": (0, 23, 5),
     "tract_core_gru_epilogue": (0, 23, 6),
     "tract_core_pow_const": (0, 23, 6),
 }
@@ -166,6 +168,7 @@ EXTENSIONS = {
     "tract_sh": "tract_registry tract_core",
     "tract_extra_": "tract_registry tract_extra",
     "tract_transformers_": "tract_registry tract_transformers",
+    "tract_onnx_": "tract_registry tract_onnx",
     "tract_pulse_": "tract_registry tract_pulse",
 }
 

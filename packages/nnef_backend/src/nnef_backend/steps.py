@@ -19,7 +19,7 @@ class NnefValue:
     The name of a number is the number itself (`0.5`, `tract_core_cast(3, to='i64')`), a `document.Expr`.
     """
 
-    __slots__ = ("array", "fixed", "name", "packed", "type")
+    __slots__ = ("after", "array", "fixed", "name", "packed", "type")
 
     def __init__(
         self,
@@ -28,12 +28,14 @@ class NnefValue:
         array: np.ndarray | None = None,
         fixed: bool = False,
         packed: bool = False,
+        after: frozenset[str] = frozenset(),
     ) -> None:
         self.name = name
         self.type = type
         self.array = array
         self.fixed = fixed  # made of constants and sizes alone
         self.packed = packed  # stored in blocks of 4 bits, which few operations read
+        self.after = after  # counts that are known when it is
 
     @property
     def is_literal(self) -> bool:

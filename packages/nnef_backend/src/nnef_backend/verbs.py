@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ir.dims import Dim, Expr
+from ir.dims import Dim, Expr, product
 from ir.helper import OpHelper, numpy_dtype
 from ir.passes.promote import promote_types
 from ir.types import DType, TensorType
@@ -137,6 +137,9 @@ class Verbs(OpHelper["NnefValue"]):
 
     def range(self, begin: Dim, end: Dim, step: int, count: Dim) -> NnefValue:
         """The integers from `begin` towards `end`, `count` of them; good as an index, for numbers cast the bounds."""
+        if self.counted((begin, end)):
+            first = self.scalar(begin, DType.int64)
+            return self.emit("add", self.emit("mul", self.positions(count), step), first)
         return self.emit("tract_core_range", begin, end, step, dtype=DType.int64, shape=[count])
 
     def floor_division(self, a: NnefValue, b: NnefValue) -> tuple[NnefValue, NnefValue]:
@@ -156,8 +159,22 @@ class Verbs(OpHelper["NnefValue"]):
         axes = sorted(self.axes(dims, x))
         if op == "sum_reduce" and x.type.dtype is DType.int64 and axes:
             return self._long_sum(x, axes, keepdim)
-        made = self.emit(op, x, axes=axes)
+        if op in ("sum_reduce", "mean_reduce") and self.counted([x.type.shape[a] for a in axes]):
+            made = self._sum_of_some(op, x, axes)
+        else:
+            made = self.emit(op, x, axes=axes)
         return made if keepdim else self.squeeze(made, axes)
+
+    def _sum_of_some(self, op: str, x: NnefValue, axes: Sequence[int]) -> NnefValue:
+        """A sum or mean of what may be nothing, where tract's own divides by its size: a zero is added."""
+        y = x
+        for a in axes:
+            zero = self.const(0, x.type.dtype)
+            y = self.concat([y, self.expand(zero, [1 if i == a else s for i, s in enumerate(y.type.shape)])], a)
+        total = self.emit("sum_reduce", y, axes=axes)
+        if op == "sum_reduce":
+            return total
+        return self.emit("div", total, self.scalar(product([x.type.shape[a] for a in axes]), x.type.dtype))
 
     def _long_sum(self, x: NnefValue, axes: Sequence[int], keepdim: bool) -> NnefValue:
         """A sum of i64, which tract's sum_reduce adds up in 32 bits."""

@@ -137,7 +137,7 @@ class Models:
 
     def _load(self, number: int, path: str, pulse: tuple[str, int] | None) -> dict[str, Any]:
         loader = self._tract.nnef()
-        for extension in ("with_tract_extra", "with_tract_transformers", "with_pulse"):
+        for extension in ("with_tract_extra", "with_tract_transformers", "with_onnx", "with_pulse"):
             loader = getattr(loader, extension, lambda loader=loader: loader)()
         model = loader.load(path)
         if pulse:

@@ -1,7 +1,7 @@
 """torchvision's operators on every target: import this, or pass plugins=["vision_ops"] to ir.export.
 
-roi_align, roi_pool, ps_roi_align, ps_roi_pool and deform_conv2d get a portable body in torch functions; nms, roi_align
-and deform_conv2d a native form on ONNX (NonMaxSuppression, RoiAlign, DeformConv). ONNX's MaxRoiPool rounds otherwise
+Each gets a portable body in torch functions; nms, roi_align and deform_conv2d also a native form on ONNX
+(NonMaxSuppression, RoiAlign, DeformConv). ONNX's MaxRoiPool rounds otherwise
 than roi_pool, which goes by its body. batched_nms is a function over nms, which torchvision's models call while
 they are exported. The eager target runs torchvision's own kernels.
 """

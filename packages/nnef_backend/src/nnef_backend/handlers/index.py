@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from ir.dims import Expr, product
-from ir.geometry import invert
+from ir.geometry import broadcast, invert
 from ir.types import DType
+from nnef_backend.handlers.reduce import sort
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
 
@@ -43,6 +44,7 @@ def take(h, self, index):
 def index_(h, self, indices):
     if all(i is None for i in indices):
         return self
+    indices = _places(h, indices)
     x, linear, _, axes = _linear(h, self, indices)
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
     made = h.take(x, linear, 0)
@@ -53,11 +55,21 @@ def index_(h, self, indices):
     return h.transpose(made, [*range(n, n + lead), *range(n), *range(n + lead, made.type.rank)])
 
 
+def _is_mask(index):
+    return index is not None and index.type.dtype in (DType.bool, DType.uint8)
+
+
+def _places(h, indices):
+    """The indices with places instead of masks, one tensor for each of a mask's axes."""
+    made = []
+    for index in indices:
+        made += nonzero_numpy(h, index) if _is_mask(index) else [index]
+    return made
+
+
 def _linear(h, x, indices):
     """`x` with the indexed axes in front and as one, positions in that axis, the order of axes and the indexed ones."""
     axes = [a for a, i in enumerate(indices) if i is not None]
-    if any(indices[a].type.dtype in (DType.bool, DType.uint8) for a in axes):
-        h.refuse("the number of elements that a mask selects depends on data")
     order = axes + [a for a in range(x.type.rank) if a not in axes]
     shape = x.type.shape
     linear = None
@@ -90,8 +102,10 @@ _REDUCTIONS = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "am
 def index_put(h, self, indices, values, accumulate=False):
     given = [i for i in indices if i is not None]
     if len(given) == 1 and given[0].type.dtype is DType.bool:
-        return _masked_put(h, self, indices, values, accumulate)
-    x, linear, order, axes = _linear(h, self, indices)
+        made = _masked_put(h, self, indices, values, accumulate)
+        if made is not None:
+            return made
+    x, linear, order, axes = _linear(h, self, _places(h, indices))
     places, rest = linear.type.shape, x.type.shape[1:]
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
     if adjacent and axes[0] and values.type.rank > len(rest):
@@ -109,7 +123,7 @@ def _masked_put(h, x, indices, values, accumulate):
     mask = next(i for i in indices if i is not None)
     lead = [i is None for i in indices].index(False)
     if lead or values.type.rank > x.type.rank - mask.type.rank:
-        h.refuse("which of the values go where depends on the data of the mask")
+        return None  # which of the values go where depends on the data of the mask
     mask = h.unsqueeze(mask, list(range(mask.type.rank, x.type.rank)))
     return h.emit("select", mask, h.emit("add", x, values) if accumulate else values, x)
 
@@ -306,12 +320,75 @@ def isin(h, elements, test_elements, assume_unique=False, invert=False):
 # -- what depends on data --------------------------------------------------------------------------------------------
 
 
+@op("aten::nonzero", "aten::argwhere")
+def nonzero(h, self):
+    if self.type.rank == 0:
+        h.refuse("tract has no rows without columns, which say where a number is")
+    return h.transpose(h.nonzero(self), [1, 0])
+
+
+@op("aten::nonzero_numpy")
+def nonzero_numpy(h, self):
+    found = h.nonzero(self if self.type.rank else h.unsqueeze(self, [0]))
+    return [h.squeeze(h.slice(found, 0, i, i + 1), [0]) for i in range(max(1, self.type.rank))]
+
+
+@op("aten::where")
+def where_alone(h, condition):
+    """torch.where(condition): the overloads with values to choose from have a handler of their own."""
+    return nonzero_numpy(h, condition)
+
+
+@op("aten::masked_select")
+def masked_select(h, self, mask):
+    shape = broadcast(self.type.shape, mask.type.shape)
+    flat = [h.reshape(h.expand(x, shape), [product(shape)]) for x in (self, mask)]
+    return h.take(flat[0], *nonzero_numpy(h, flat[1]), 0)
+
+
+def _runs(h, ordered):
+    """Where runs of equal values start: a mask, and the number of each value's run."""
+    (size,) = ordered.type.shape
+    if size == 0:
+        h.refuse("there is nothing in it")
+    before = h.take(ordered, h.emit("max", h.emit("sub", h.positions(size), 1), 0), 0)
+    starts = h.emit("or", h.emit("ne", ordered, before), h.emit("eq", h.positions(size), 0))
+    number = h.emit("tract_core_cumsum", h.cast(starts, DType.int64), axis=0, exclusive=False, reverse=False)
+    return starts, h.emit("sub", number, 1)
+
+
+def _lengths(h, first, size):
+    """How long each run is, from the places where they start."""
+    count = first.type.shape[0]
+    after = h.take(h.concat([first, h.unsqueeze(h.scalar(size, DType.int64), [0])], 0),
+                   h.emit("add", h.positions(count), 1), 0)  # fmt: skip
+    return h.emit("sub", after, first)
+
+
+@op("aten::unique_consecutive")
+def unique_consecutive(h, self, return_inverse=False, return_counts=False, dim=None):
+    if dim is not None and self.type.rank != 1:
+        h.refuse("dim of a tensor with several axes")
+    x = h.reshape(self, [product(self.type.shape)])
+    starts, number = _runs(h, x)
+    (first,) = nonzero_numpy(h, starts)
+    inverse = h.reshape(number, self.type.shape) if return_inverse else None
+    return h.take(x, first, 0), inverse, _lengths(h, first, x.type.shape[0]) if return_counts else None
+
+
+@op("aten::_unique2", "aten::_unique")
+def unique(h, self, sorted=True, return_inverse=False, return_counts=False):
+    x = h.reshape(self, [product(self.type.shape)])
+    ordered, order = sort(h, x)
+    starts, number = _runs(h, ordered)
+    (first,) = nonzero_numpy(h, starts)
+    number = h.emit("tract_core_scatter_elements", number, order, number, axis=0, reduction="none")
+    inverse = h.reshape(number, self.type.shape) if return_inverse else None
+    return h.take(ordered, first, 0), inverse, _lengths(h, first, x.type.shape[0]) if return_counts else None
+
+
 def _depends(h, **arguments):
-    h.refuse("the size of the result depends on data")
+    h.refuse("the size of the result depends on data, and tract counts nothing but what is not zero")
 
 
-rows(dict.fromkeys(
-    ("nonzero", "nonzero_numpy", "masked_select", "argwhere", "_unique2", "_unique", "unique_dim",
-     "unique_consecutive", "bincount"),
-    _depends,
-))  # fmt: skip
+rows(dict.fromkeys(("unique_dim", "bincount"), _depends))

@@ -39,10 +39,8 @@ def isclose(h, self, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 # -- choice and bounds -----------------------------------------------------------------------------------------------
 
 
-@op("aten::where")
-def where(h, condition, self=None, other=None):
-    if self is None:
-        h.refuse("the number of places where something is true depends on data")
+@op("aten::where.self", "aten::where.ScalarOther", "aten::where.ScalarSelf", "aten::where.Scalar")
+def where(h, condition, self, other):
     return h.emit("select", h.cast(condition, DType.bool), *both(h, self, other))
 
 

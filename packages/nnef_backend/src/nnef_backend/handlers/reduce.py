@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ir.dims import Expr, floordiv, product
+from ir.dims import Expr, floordiv, maximum, product
 from ir.geometry import invert
 from ir.types import DType
 from nnef_backend.registry import register as op
@@ -162,7 +162,7 @@ def _moments(h, x, dim, unbiased, correction, keepdim):
     apart = h.emit("sub", x, middle)
     total = _summed(h, "sum_reduce", h.emit("mul", apart, apart), axes, keepdim)
     freedom = product([x.type.shape[a] for a in axes]) - correction
-    freedom = h.tensor(freedom if isinstance(freedom, Expr) else max(freedom, 0), x)
+    freedom = h.tensor(maximum(freedom, 0), x)
     return h.emit("div", total, freedom), middle if keepdim else h.squeeze(middle, sorted(axes))
 
 
