@@ -39,8 +39,7 @@ class Counted(Scoped):
         Raises:
             Refusal: the target cannot count, or this stands in a loop, where tract keeps the first round's count.
         """
-        if not self.has(COUNT):
-            self.refuse(f"the size of the result depends on data: {self.target.lacks(OPERATORS[COUNT])}")
+        self.must_count()
         if self.scope is not self.scopes[0]:
             self.refuse("a size that depends on data inside of a loop: tract would keep that of the first round")
         mask = self.cast(x, DType.bool)
@@ -56,6 +55,11 @@ class Counted(Scoped):
             self._zeros[symbol] = self.reduce("any_reduce", self.emit("lt", found, 0), None)
         return self._found[id(mask)][1]
 
+    def must_count(self) -> None:
+        """Refuse the node where the target has no sizes that depend on data."""
+        if not self.has(COUNT):
+            self.refuse(f"the size of the result depends on data: {self.target.lacks(OPERATORS[COUNT])}")
+
     def _count_name(self) -> str:
         """What torch calls the count, if that is free."""
         for symbol in (s for r in self.results for s in _symbols(r.shape)):
@@ -67,8 +71,9 @@ class Counted(Scoped):
     def understand(self, result: NnefValue, value: Value) -> None:
         """Note what the sizes of a result mean."""
         for size, made in zip(value.type.shape, result.type.shape or (), strict=False):
-            if isinstance(size, Expr) and size.as_symbol and size != made and size.as_symbol not in self.known:
-                self._meant[size.as_symbol] = self.settled(made)
+            if not isinstance(size, Expr) or not size.as_symbol or size.as_symbol in {*self.known, *_symbols([made])}:
+                continue
+            self._meant[size.as_symbol] = self.settled(made)
 
     def settled(self, dim: Dim) -> Dim:
         """The dimension in the document's symbols."""

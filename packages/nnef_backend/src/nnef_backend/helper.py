@@ -102,7 +102,7 @@ class NnefHelper(Counted):
         shapes = list(shapes) if shapes is not None and (several or op == "tract_core_scan") else [shapes] * outputs
         dtypes = list(dtype) if isinstance(dtype, (list, tuple)) else [dtype] * outputs
         fixed = all(v.fixed for v in leaves((inputs, list(attributes.values()))))  # a scan's operands are attributes
-        after = frozenset().union(*(v.after for v in leaves((inputs, list(attributes.values())))))
+        after = frozenset[str]().union(*(v.after for v in leaves((inputs, list(attributes.values())))))
         results = []
         for i, s in enumerate(shapes):
             t = dtypes[min(i, len(dtypes) - 1)] or self._result(operator, i, element, attributes)

@@ -10,7 +10,7 @@ from ir.dims import Dim, Expr
 from ir.types import DType
 
 if TYPE_CHECKING:
-    from nnef_backend.helper import NnefHelper
+    from nnef_backend.counted import Counted
     from nnef_backend.steps import NnefValue
 
 _ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "max", "min")
@@ -93,16 +93,16 @@ _BINARY = {"add": "add", "sub": "sub", "mul": "mul", "max": "max", "min": "min",
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "round": "tract_core_round_even"}
 
 
-def computed(h: NnefHelper, x: Dim | float) -> NnefValue:
+def computed(h: Counted, x: Dim | float) -> NnefValue:
     """The expression computed on 0-d tensors: i64 for integers, f64 for what is not, bool for truths."""
     return d.visit(x, lambda n: _number(h, n), lambda s: h.symbol_value(s.name), lambda fn, args: _apply(h, fn, args))
 
 
-def _number(h: NnefHelper, n: Any) -> NnefValue:
+def _number(h: Counted, n: Any) -> NnefValue:
     return h.const(n, DType.bool if isinstance(n, bool) else DType.float64 if isinstance(n, float) else DType.int64)
 
 
-def _apply(h: NnefHelper, fn: str, args: list[NnefValue]) -> NnefValue:
+def _apply(h: Counted, fn: str, args: list[NnefValue]) -> NnefValue:
     if fn == "not":
         return h.emit("not", args[0])
     if fn == "where":
@@ -129,7 +129,7 @@ def _apply(h: NnefHelper, fn: str, args: list[NnefValue]) -> NnefValue:
     return h.emit(_BINARY[fn], a, b)
 
 
-def _same(h: NnefHelper, args: list[NnefValue]) -> list[NnefValue]:
+def _same(h: Counted, args: list[NnefValue]) -> list[NnefValue]:
     work = DType.float64 if any(a.type.dtype is DType.float64 for a in args) else DType.int64
     if all(a.type.dtype is DType.bool for a in args):
         work = DType.bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,12 @@ ERF = (
 
 class Verbs(OpHelper["NnefValue"]):
     """The verbs that need no more than `emit`, `constant` and `size`."""
+
+    known: set[str]  # the symbols of the inputs' sizes
+
+    @abc.abstractmethod
+    def counted(self, x: Any) -> frozenset[str]:
+        """The document's symbols in these dimensions that data decides."""
 
     # -- verbs of shape --------------------------------------------------------------------------------------------
 
@@ -167,14 +174,14 @@ class Verbs(OpHelper["NnefValue"]):
 
     def _sum_of_some(self, op: str, x: NnefValue, axes: Sequence[int]) -> NnefValue:
         """A sum or mean of what may be nothing, where tract's own divides by its size: a zero is added."""
-        y = x
+        y = self.floating(x)
         for a in axes:
-            zero = self.const(0, x.type.dtype)
+            zero = self.const(0, y.type.dtype)
             y = self.concat([y, self.expand(zero, [1 if i == a else s for i, s in enumerate(y.type.shape)])], a)
         total = self.emit("sum_reduce", y, axes=axes)
-        if op == "sum_reduce":
-            return total
-        return self.emit("div", total, self.scalar(product([x.type.shape[a] for a in axes]), x.type.dtype))
+        if op == "mean_reduce":
+            total = self.emit("div", total, self.scalar(product([x.type.shape[a] for a in axes]), y.type.dtype))
+        return self.cast(total, x.type.dtype)
 
     def _long_sum(self, x: NnefValue, axes: Sequence[int], keepdim: bool) -> NnefValue:
         """A sum of i64, which tract's sum_reduce adds up in 32 bits."""

@@ -14,7 +14,9 @@ LONGEST = 64  # steps of a loop that are written out
 def cond(h, pred, true_graph, false_graph, operands):
     """tract has no branches; both of them are free of effects, so that only time is lost."""
     pred = h.tensor(pred, DType.bool)
-    results = zip(h.inline(true_graph, operands), h.inline(false_graph, operands), strict=True)
+    results = list(zip(h.inline(true_graph, operands), h.inline(false_graph, operands), strict=True))
+    if any(h.counted(x.type.shape) or h.counted(y.type.shape) for x, y in results):
+        h.refuse("its branches have sizes that depend on data, which differ")
     return [h.emit("select", pred, x, y) for x, y in results]
 
 

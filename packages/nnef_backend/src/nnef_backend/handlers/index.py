@@ -348,6 +348,7 @@ def masked_select(h, self, mask):
 
 def _runs(h, ordered):
     """Where runs of equal values start: a mask, and the number of each value's run."""
+    h.must_count()
     (size,) = ordered.type.shape
     if size == 0:
         h.refuse("there is nothing in it")
@@ -378,13 +379,13 @@ def unique_consecutive(h, self, return_inverse=False, return_counts=False, dim=N
 
 @op("aten::_unique2", "aten::_unique")
 def unique(h, self, sorted=True, return_inverse=False, return_counts=False):
-    x = h.reshape(self, [product(self.type.shape)])
-    ordered, order = sort(h, x)
+    h.must_count()
+    ordered, order = sort(h, h.reshape(self, [product(self.type.shape)]))
     starts, number = _runs(h, ordered)
     (first,) = nonzero_numpy(h, starts)
     number = h.emit("tract_core_scatter_elements", number, order, number, axis=0, reduction="none")
     inverse = h.reshape(number, self.type.shape) if return_inverse else None
-    return h.take(ordered, first, 0), inverse, _lengths(h, first, x.type.shape[0]) if return_counts else None
+    return h.take(ordered, first, 0), inverse, _lengths(h, first, ordered.type.shape[0]) if return_counts else None
 
 
 def _depends(h, **arguments):
