@@ -38,7 +38,7 @@ def _(h: Any, dets: Any, scores: Any, iou_threshold: float) -> Any:
 @nms.body
 def _(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     """torchvision/csrc/ops/cpu/nms_kernel.cpp: from the best box on, each that stays suppresses what overlaps it."""
-    order = scores.sort(0, descending=True, stable=True)[1]
+    order = scores.sort(stable=True, dim=0, descending=True)[1]
     boxes = torch.cat([dets.index_select(0, order), dets.new_zeros(1, 4)])  # one more: no target loops over nothing
     low, high = boxes[:, :2], boxes[:, 2:]
     sides = high - low
