@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ir import dims
 from ir.dims import Dim, Expr, product, substitute
 from ir.graph import Body, Graph, Value
@@ -39,6 +41,8 @@ class Counted(Scoped):
         Raises:
             Refusal: the target cannot count, or this stands in a loop, where tract keeps the first round's count.
         """
+        if product(x.type.shape) == 0:
+            return self.constant(np.zeros((x.type.rank, 0), np.int64))
         self.must_count()
         if self.scope is not self.scopes[0]:
             self.refuse("a size that depends on data inside of a loop: tract would keep that of the first round")

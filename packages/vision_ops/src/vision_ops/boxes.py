@@ -49,8 +49,9 @@ def _(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
         stays_i = stays.gather(0, place.reshape(1))
         shared_sides = (torch.minimum(high_i, high) - torch.maximum(low_i, low)).clamp(min=0)
         shared = shared_sides[:, 0] * shared_sides[:, 1]
-        # torchvision compares the quotient, a float, with a double
-        overlaps = (shared / (area_i + areas - shared)).double() > iou_threshold
+        # torchvision compares the quotient, a float, with a double; tract divides floats not to the last bit
+        quotient = (shared.double() / (area_i + areas - shared).double()).to(shared.dtype)
+        overlaps = quotient.double() > iou_threshold
         return [stays & ~(stays_i & overlaps), stays_i]
 
     places = torch.arange(boxes.shape[0], device=scores.device)
@@ -62,7 +63,7 @@ def _(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 def _rounded_down(threshold: float) -> float:
     """The float32 that floats exceed just where they exceed this double, with which torchvision compares them."""
     nearest = np.float32(threshold)
-    return float(nearest if nearest <= threshold else np.nextafter(nearest, np.float32(-np.inf)))
+    return float(nearest if float(nearest) <= threshold else np.nextafter(nearest, np.float32(-np.inf)))
 
 
 def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:

@@ -294,6 +294,11 @@ def sort(h, self, dim=-1, descending=False, stable=False):
     return _ordered(h, self, size, dim, descending)  # both ways of ordering keep the order of equals
 
 
+@op("aten::argsort")
+def argsort(h, self, dim=-1, descending=False, stable=False):
+    return sort(h, self, dim, descending)[1]
+
+
 @op("aten::kthvalue")
 def kthvalue(h, self, k, dim=-1, keepdim=False):
     axis = h.axis(dim, self)
