@@ -95,9 +95,10 @@ class Counted(Scoped):
         if not missing:
             return inputs
         made = list(inputs)
-        first = next((i for i, x in enumerate(inputs) if isinstance(x, NnefValue)), None)
-        if first is None:
+        places = [i for i, x in enumerate(inputs) if isinstance(x, NnefValue)]
+        if not places:
             self.refuse("a size that depends on data stands where nothing is read")
+        first = places[0]
         for symbol in sorted(missing):
             x, zero = made[first], self._zeros[symbol]
             op = "or" if x.type.dtype is DType.bool else "add"

@@ -44,8 +44,8 @@ def _(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     sides = high - low
     areas = sides[:, 0] * sides[:, 1]
 
-    def step(stays: Tensor, place: Tensor, low_i: Tensor, high_i: Tensor, area_i: Tensor, *all_: Tensor) -> list[Tensor]:
-        low, high, areas = all_
+    def step(stays: Tensor, place: Tensor, *boxes: Tensor) -> list[Tensor]:
+        low_i, high_i, area_i, low, high, areas = boxes  # one box, and all of them
         stays_i = stays.gather(0, place.reshape(1))
         shared_sides = (torch.minimum(high_i, high) - torch.maximum(low_i, low)).clamp(min=0)
         shared = shared_sides[:, 0] * shared_sides[:, 1]

@@ -161,8 +161,11 @@ def _moments(h, x, dim, unbiased, correction, keepdim):
     middle = _summed(h, "mean_reduce", x, axes, keepdim=True)
     apart = h.emit("sub", x, middle)
     total = _summed(h, "sum_reduce", h.emit("mul", apart, apart), axes, keepdim)
-    freedom = product([x.type.shape[a] for a in axes]) - correction
-    freedom = h.tensor(maximum(freedom, 0), x)
+    sizes = [x.type.shape[a] for a in axes]
+    freedom = product(sizes) - correction
+    if h.counted(sizes) or not isinstance(freedom, Expr):
+        freedom = maximum(freedom, 0)
+    freedom = h.tensor(freedom, x)
     return h.emit("div", total, freedom), middle if keepdim else h.squeeze(middle, sorted(axes))
 
 
