@@ -16,6 +16,12 @@ DISTINCT = i64(value=[3, 0, 4])
 ROWS = i64(value=[[2, 0, 1], [0, 2, 3]])
 
 
+def of_as_many(x):
+    """What is asked of elements whose number the data decides, which may be none."""
+    places = torch.arange(x.shape[0])
+    return x.mean(), x.std(), x.softmax(0), x.argsort(), places, torch.zeros(x.shape[0], 2), torch.cat([x, x[x > 1]])
+
+
 def assign_column(x: Tensor, y: Tensor) -> Tensor:
     z = x.clone()
     z[:, 1] = y
@@ -85,6 +91,8 @@ CASES = family(
     row("index_mask", lambda x, m: x[m], f32("B", 3), boolean("B", 3)),
     row("index_mask_rows", lambda x: x[x[:, 0] > 0], f32("B", 3)),
     row("index_mask_sum", lambda x: x[x > 0].sum(), f32("B", 3)),
+    row("index_mask_of_none", lambda x: of_as_many(x[x > 9]), f32("B", 3)),
+    row("index_mask_of_some", lambda x: of_as_many(x[x > 0]), f32("B", 3)),
     # writing
     row("assign_column", assign_column, f32("B", 3), f32("B")),
     row("assign_slice", assign_slice, f32("B", "S")),
