@@ -57,11 +57,11 @@ class Everything(nn.Module):
         self.norm = nn.BatchNorm2d(16)
         self.norm.running_mean.normal_()  # type: ignore[union-attr]
         self.norm.running_var.uniform_(0.5, 2)  # type: ignore[union-attr]
-        self.linear = nn.Linear(16 * 144, 512)
+        self.linear, self.gate = nn.Linear(16 * 144, 512), nn.Linear(16 * 144, 512)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.norm(self.conv(x)))
-        x = self.linear(x.flatten(1)) * 2.0
+        x = torch.relu(self.norm(self.conv(x))).flatten(1)
+        x = self.linear(x) * 2.0 * self.gate(x)
         return torch.tanh(x + torch.arange(512, dtype=torch.float32).sqrt())
 
 
@@ -341,6 +341,81 @@ def test_without_onednn_nothing_is_packed() -> None:
         assert_close(program, model, IMAGE)
     finally:
         torch.backends.mkldnn.enabled = True
+
+
+# -- parallel linear layers --------------------------------------------------------------------------------------------
+
+
+class Attention(nn.Module):
+    """Grouped queries: widths that differ; views behind the layers, and a layer that an activation reads."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.q, self.gate = nn.Linear(64, 64, bias=bias), nn.Linear(64, 64, bias=bias)
+        self.k, self.v = nn.Linear(64, 16, bias=bias), nn.Linear(64, 16, bias=bias)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        batch, length, _ = x.shape
+        q, k, v = (
+            layer(x).view(batch, length, -1, 8).transpose(1, 2).contiguous() for layer in (self.q, self.k, self.v)
+        )
+        k, v = (t.view(batch, 2, 1, length, 8).expand(-1, -1, 4, -1, -1).reshape(q.shape) for t in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length, 64)
+        return y * F.silu(self.gate(x)), self.k(x), self.v(x).view(-1, 16) + 1
+
+
+def siblings(model: nn.Module, x: Tensor, *others: str) -> ir.Exported:
+    return compiled(model, x, passes=["siblings", *others], shapes=({0: "batch", 1: "time"},))
+
+
+@pytest.mark.parametrize("others", [(), ("linear", "inplace")], ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+def test_parallel_linears_become_one(bias: bool, others: tuple[str, ...]) -> None:
+    model, x = Attention(bias).eval(), torch.randn(4, 32, 64)
+    program = siblings(model, x, *others)
+    assert lines(program).count("split_with_sizes(") == 1
+    assert lines(program).count("linear(") == 2  # the joint one and the gate
+    for batch, length in ((4, 32), (1, 1), (3, 50), (0, 5)):
+        x = torch.randn(batch, length, 64)
+        with torch.no_grad():
+            expected = model(x)
+        for result, wanted in zip(program(x), expected, strict=True):
+            torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-5, check_stride=True)
+
+
+def test_joint_weights_follow_a_new_state() -> None:
+    model, x = Attention(True).eval(), torch.randn(2, 8, 64)
+    program, other = siblings(model, x, "linear"), Attention(True).eval()
+    held = program.artifact.constants
+    assert program.artifact.state_dict().keys() == model.state_dict().keys()
+    assert not any("q_weight" in n and n not in held.weights and n not in lines(program) for n in held.globals)
+    clone = program.artifact.clone()
+    program.artifact.load_state_dict(other.state_dict())
+    for run, module in ((program.artifact, other), (clone, model)):
+        with torch.no_grad():
+            torch.testing.assert_close(run(x), module(x), rtol=1e-5, atol=1e-5)
+
+
+def test_layers_that_are_no_siblings() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(8, 8), nn.Linear(8, 8, bias=False), nn.Linear(8, 8)
+            self.register_buffer("state", torch.randn(8, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.state.mul_(0.5)
+            y: Tensor = self.a(x) * self.b(x) * F.linear(x, self.state)  # bias or none, a weight that is written
+            return self.c(y)
+
+    model, x = Model().eval(), torch.randn(4, 8)
+    program = compiled(model, x, passes=["siblings"])
+    assert "split_with_sizes" not in lines(program)
+
+
+def test_parallel_linears_are_joined_where_autotune_finds_that_it_pays() -> None:
+    assert "siblings" not in Eager().chosen and "siblings" in Eager(autotune=True).chosen
+    assert Eager(optimize=False, autotune=True).chosen == ()
 
 
 # -- chosen by measurement ---------------------------------------------------------------------------------------------

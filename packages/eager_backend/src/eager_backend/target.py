@@ -11,7 +11,7 @@ import torch
 from eager_backend import devices
 from eager_backend.autotune import choose
 from eager_backend.helper import EagerHelper
-from eager_backend.passes import PASSES
+from eager_backend.passes import MEASURED, PASSES
 from eager_backend.program import Program
 from eager_backend.registry import load
 from ir.errors import ExportError
@@ -29,9 +29,11 @@ class Eager(Target):
         dtype: None keeps what was captured. Otherwise float32 becomes this: in weights and buffers once, in inputs at
             every call (which may come in either), and where the model names float32 itself (a cast, a factory); so
             results come out in it. Every other element type stays as it is.
-        optimize: True for every pass, or the names of those wanted (`eager_backend.passes.PASSES`); False, or none,
-            gives the very kernels of the captured program in the same order, bit for bit.
-        autotune: measure at load which of these passes pay for the example inputs, and drop the others.
+        optimize: True for every pass that pays everywhere, or the names of those wanted
+            (`eager_backend.passes.PASSES`); False, or none, gives the very kernels of the captured program in the same
+            order, bit for bit.
+        autotune: measure at load which of these passes, and of those that pay only here and there
+            (`eager_backend.passes.MEASURED`), pay for the example inputs, and drop the others.
     """
 
     name: ClassVar[str] = "eager"
@@ -48,7 +50,8 @@ class Eager(Target):
     ) -> None:
         self.device = devices.chosen(device)
         self.dtype: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-        wanted = (PASSES if optimize else ()) if isinstance(optimize, bool) else optimize
+        usual = [name for name in PASSES if autotune or name not in MEASURED]
+        wanted = (usual if optimize else ()) if isinstance(optimize, bool) else optimize
         unknown = set(wanted) - set(PASSES)
         if unknown:
             raise ValueError(f"no pass {', '.join(sorted(unknown))}; there are {', '.join(PASSES)}")

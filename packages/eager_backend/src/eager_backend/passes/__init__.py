@@ -1,4 +1,4 @@
-"""What `optimize=True` does to a program's blocks before they become source: one pass a file, in this order."""
+"""What is done to a program's blocks before they become source: one pass a file, in this order."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from eager_backend.passes.cudnn import fuse_convolutions
 from eager_backend.passes.inplace import write_in_place
 from eager_backend.passes.linear import pack_linears
 from eager_backend.passes.scalars import bind_scalars
+from eager_backend.passes.siblings import join_siblings
 from eager_backend.steps import Block
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ BlockPass = Callable[["EagerHelper", Block], None]
 PASSES: Mapping[str, BlockPass] = {
     "constants": fold_constants,
     "batch_norm": fold_batch_norm,
+    "siblings": join_siblings,
     "convolution": pack_convolutions,
     "linear": pack_linears,
     "cudnn": fuse_convolutions,
@@ -30,5 +32,6 @@ PASSES: Mapping[str, BlockPass] = {
     "scalars": bind_scalars,
     "inplace": write_in_place,
 }
+MEASURED = frozenset({"siblings"})  # pay on some machines and sizes only: by name or autotune
 
-__all__ = ["PASSES", "BlockPass"]
+__all__ = ["MEASURED", "PASSES", "BlockPass"]

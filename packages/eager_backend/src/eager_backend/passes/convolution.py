@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from eager_backend import boundary, onednn
+from eager_backend import onednn
 from eager_backend.onednn import Activation
 from eager_backend.passes.fusion import Fused, fuse
-from eager_backend.registry import Kernel, named
-from eager_backend.steps import Block, Function, Number, Slot, Step
+from eager_backend.passes.strides import any_strides, restore_results
+from eager_backend.registry import named
+from eager_backend.steps import Block, Slot, Step
 from ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -155,9 +155,6 @@ def packed_weight(weight: Tensor, padding: Any, stride: Any, dilation: Any, grou
 
 # -- strides -----------------------------------------------------------------------------------------------------------
 
-_NEED_CONTIGUOUS = (Function, Number, FunctionType, Kernel)
-_STRIDED = frozenset([_VF.as_strided, _VF.view_as_real, _VF.view_as_complex])
-
 
 def free_of_strides(h: EagerHelper, block: Block, convolutions: Collection[Any]) -> None:
     """Convolutions by these functions get and give channels last.
@@ -178,26 +175,14 @@ def free_of_strides(h: EagerHelper, block: Block, convolutions: Collection[Any])
             last[step.output] = step.output
             continue
         if other.intersection(step.reads()):
-            step = _any_strides(h, step, other, steps)
+            *copies, step = any_strides(h, step, other)
+            steps += copies
             other.update(step.outputs)
             if _keeps_layout(step, last):
                 last[step.output] = step.output
         steps.append(step)
     block.steps = steps
-    block.results = [_restored(h, s, i) if s in other else s for i, s in enumerate(block.results)]
-
-
-def _any_strides(h: EagerHelper, step: Step, other: set[Any], steps: list[Step]) -> Step:
-    if step.fn is Tensor.view and not isinstance(step.args[1], torch.dtype):
-        return replace(step, fn=Tensor.reshape)
-    if step.fn is Tensor.view_as:
-        return replace(step, fn=Tensor.reshape_as)
-    strided = step.fn in _STRIDED or step.fn is Tensor.view
-    if not strided and (not isinstance(step.fn, _NEED_CONTIGUOUS) or step.fn is boundary.write_back):
-        return step
-    changed = {s: h.local(s.name, s.type) for s in step.reads() if isinstance(s, Slot) and s in other}
-    steps += [Step(Tensor.contiguous, (s,), {}, (c,), True, step.node) for s, c in changed.items()]
-    return step.substitute(changed)
+    restore_results(h, block, other)
 
 
 # element-wise steps and pools give channels last for channels last; anything else is asked for at the next convolution
@@ -209,11 +194,3 @@ _KEEP = frozenset(
 def _keeps_layout(step: Step, last: dict[Slot, Slot]) -> bool:
     tensors = [s for s in step.reads() if isinstance(s, Slot) and s.type.rank == 4]
     return step.fn in _KEEP and bool(tensors) and all(last.get(s) is s for s in tensors)
-
-
-def _restored(h: EagerHelper, slot: Slot, index: int) -> Slot:
-    if not boundary.is_contiguous_in_torch(h.graph, index):
-        return slot
-    restored = h.local(slot.name, slot.type)
-    h.block.steps.append(Step(Tensor.contiguous, (slot,), {}, (restored,), True))
-    return restored

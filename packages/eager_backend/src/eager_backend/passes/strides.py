@@ -1,0 +1,52 @@
+"""What a pass does that gives tensors other strides than torch's: the steps behind it stop looking at strides.
+
+Views that may fail become reshapes, calls that nothing is known of get contiguous tensors, results torch's strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from eager_backend import boundary
+from eager_backend.registry import Kernel
+from eager_backend.steps import Block, Function, Number, Slot, Step
+
+if TYPE_CHECKING:
+    from eager_backend.helper import EagerHelper
+
+_NEED_CONTIGUOUS = (Function, Number, FunctionType, Kernel)
+_VF: Any = torch._C._VariableFunctions
+_STRIDED = frozenset([_VF.as_strided, _VF.view_as_real, _VF.view_as_complex])
+
+
+def any_strides(h: EagerHelper, step: Step, other: Collection[Any]) -> list[Step]:
+    """The step in a form that gives the same whatever strides the tensors `other` have."""
+    if step.fn is Tensor.view and not isinstance(step.args[1], torch.dtype):
+        return [replace(step, fn=Tensor.reshape)]
+    if step.fn is Tensor.view_as:
+        return [replace(step, fn=Tensor.reshape_as)]
+    strided = step.fn in _STRIDED or step.fn is Tensor.view
+    if not strided and (not isinstance(step.fn, _NEED_CONTIGUOUS) or step.fn is boundary.write_back):
+        return [step]
+    changed = {s: h.local(s.name, s.type) for s in step.reads() if isinstance(s, Slot) and s in other}
+    copies = [Step(Tensor.contiguous, (s,), {}, (c,), True, step.node) for s, c in changed.items()]
+    return [*copies, step.substitute(changed)]
+
+
+def restore_results(h: EagerHelper, block: Block, other: Collection[Any]) -> None:
+    """Give results among `other` torch's own strides back, as far as they are known to be contiguous there."""
+    block.results = [_restored(h, s, i) if s in other else s for i, s in enumerate(block.results)]
+
+
+def _restored(h: EagerHelper, slot: Slot, index: int) -> Slot:
+    if not boundary.is_contiguous_in_torch(h.graph, index):
+        return slot
+    restored = h.local(slot.name, slot.type)
+    h.block.steps.append(Step(Tensor.contiguous, (slot,), {}, (restored,), True))
+    return restored
