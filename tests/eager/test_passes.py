@@ -347,7 +347,7 @@ def test_without_onednn_nothing_is_packed() -> None:
 
 
 class Attention(nn.Module):
-    """Grouped queries: widths that differ; views behind the layers, and a layer that an activation reads."""
+    """Grouped queries: widths that differ; views behind the layers, a layer that an activation reads, results."""
 
     def __init__(self, bias: bool) -> None:
         super().__init__()
@@ -374,7 +374,7 @@ def test_parallel_linears_become_one(bias: bool, others: tuple[str, ...]) -> Non
     model, x = Attention(bias).eval(), torch.randn(4, 32, 64)
     program = siblings(model, x, *others)
     assert lines(program).count("split_with_sizes(") == 1
-    assert lines(program).count("linear(") == 2  # the joint one and the gate
+    assert lines(program).count("linear(") == 4  # the joint one, the gate, two whose results are handed out
     for batch, length in ((4, 32), (1, 1), (3, 50), (0, 5)):
         x = torch.randn(batch, length, 64)
         with torch.no_grad():

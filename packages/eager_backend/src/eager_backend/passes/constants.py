@@ -22,13 +22,13 @@ _LARGEST = 2**22  # elements that a result may have beyond those of what it is m
 
 def fold_constants(h: EagerHelper, block: Block) -> None:
     """Rewrite the block's steps."""
-    escaping = _escaping(block)
+    handed_out = escaping(block)
     known: dict[Slot, Slot] = {}
     steps: list[Step] = []
     for step in block.steps:
         if known:
             step = step.substitute(known)
-        if not _is_constant(h, step) or escaping.intersection(step.outputs):
+        if not _is_constant(h, step) or handed_out.intersection(step.outputs):
             steps.append(step)
             continue
         wishes = [o.name for o in step.outputs]
@@ -37,7 +37,7 @@ def fold_constants(h: EagerHelper, block: Block) -> None:
     block.steps = steps
 
 
-def _escaping(block: Block) -> set[Any]:
+def escaping(block: Block) -> set[Any]:
     """The results, and all that they may be views of."""
     found: set[Any] = set(block.results)
     for step in reversed(block.steps):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eager_backend.onednn import activation
+from eager_backend.passes.constants import escaping
 from eager_backend.passes.linear import operands
 from eager_backend.passes.strides import any_strides, restore_results
 from eager_backend.steps import Block, Slot, Step
@@ -52,14 +53,14 @@ def join_siblings(h: EagerHelper, block: Block) -> None:
 
 def _groups(h: EagerHelper, block: Block) -> list[list[Step]]:
     """Layers over one input with weights that no call changes, alike in all but their width, two or more."""
-    fusing = _fusing(block)
-    found: dict[Any, list[Step]] = defaultdict(list)
+    alone = _fusing(block) | escaping(block)  # a view handed out would keep the whole joint result alive
+    found: dict[Any, dict[Slot, Step]] = defaultdict(dict)  # by weight: a layer called twice is in once
     for step in block.steps:
         x, weight, bias, transposed = operands(step)
-        if x is None or step.output in fusing or not all(h.constants.is_frozen(t) for t in (weight, bias) if t):
+        if x is None or step.output in alone or not all(h.constants.is_frozen(t) for t in (weight, bias) if t):
             continue
-        found[x, transposed, bias is None, h.constants.tensor(weight).dtype].append(step)
-    return [group for group in found.values() if len(group) > 1]
+        found[x, transposed, bias is None, h.constants.tensor(weight).dtype].setdefault(weight, step)
+    return [list(group.values()) for group in found.values() if len(group) > 1]
 
 
 def _fusing(block: Block) -> set[Any]:
