@@ -356,9 +356,9 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         batch, length, _ = x.shape
-        q, k, v = (
-            layer(x).view(batch, length, -1, 8).transpose(1, 2).contiguous() for layer in (self.q, self.k, self.v)
-        )
+        layers = self.q, self.k, self.v
+        heads = [layer(x).view(batch, length, layer.out_features // 8, 8) for layer in layers]
+        q, k, v = (t.transpose(1, 2).contiguous() for t in heads)
         k, v = (t.view(batch, 2, 1, length, 8).expand(-1, -1, 4, -1, -1).reshape(q.shape) for t in (k, v))
         y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length, 64)
         return y * F.silu(self.gate(x)), self.k(x), self.v(x).view(-1, 16) + 1
