@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from torch.export.passes import move_to_device_pass
 from torch.utils import _pytree as pytree
 
 import ir
-from benchmarks.eager import compare, geometric_mean, timed
+from benchmarks.eager import geometric_mean
+from benchmarks.eager_turns import compare, timed
 from eager_backend import Eager
 from tests import zoo
 
@@ -60,7 +62,7 @@ def _row(name: str, device: str, dtype: torch.dtype | None, small: bool, seconds
         theirs = theirs.to(dtype)
         given = pytree.tree_map_only(torch.Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, given)
     flat = graph.structure.flatten(*given)
-    program, took = timed(lambda: ir.export(graph, target=Eager(device=device, dtype=dtype)))
+    program, took = timed(lambda: ir.export(graph, target=Eager(device=device, dtype=dtype)), time.perf_counter)
     makers: dict[str, Callable[[], Callable[[], Any]]] = {
         OURS: lambda: lambda: program.artifact(*flat),
         GRAPH: lambda: _bound(program.artifact.capture(*flat), flat),
@@ -71,7 +73,7 @@ def _row(name: str, device: str, dtype: torch.dtype | None, small: bool, seconds
     with torch.inference_mode():
         for contender, make in makers.items():
             try:
-                calls[contender], made[contender] = timed(make)
+                calls[contender], made[contender] = timed(make, time.perf_counter)
                 calls[contender]()
             except Exception as error:
                 calls.pop(contender, None)
@@ -79,7 +81,7 @@ def _row(name: str, device: str, dtype: torch.dtype | None, small: bool, seconds
         expected = [t for t in pytree.tree_leaves(calls[THEIRS]()) if isinstance(t, torch.Tensor)]
         error = max(_error(a, e) for a, e in zip(calls[OURS](), expected, strict=True))
         wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
-        timings, slower = compare({n: _awaited(c, wait) for n, c in calls.items()}, seconds)
+        timings, slower = compare({n: _awaited(c, wait) for n, c in calls.items()}, seconds, time.perf_counter)
     ratios = {n: 1 / r for n, r in slower.items()}  # `compare` gives each one's time over the first's
     return Row(name, {n: t * 1e3 for n, t in timings.items()}, ratios, {**made, OURS: took}, error)
 

@@ -24,7 +24,6 @@ from torch.utils import _pytree as pytree
 
 import ir
 from eager_backend import Eager
-from eager_backend.passes import PASSES
 from tests import zoo
 
 THEIRS, COMPILED, ORT = "ep.module()", "torch.compile", "onnxruntime"
@@ -133,9 +132,9 @@ def onnxruntime(s: Subject) -> Call:
     return lambda: session.run(None, feeds)
 
 
-def without(s: Subject, name: str) -> Call:
-    """Our program with all passes but one."""
-    program = ir.export(s.graph, target=Eager(optimize=[p for p in PASSES if p != name]))
+def without(s: Subject, target: Eager, name: str) -> Call:
+    """Our program with all of the target's passes but one."""
+    program = ir.export(s.graph, target=Eager(optimize=[p for p in target.chosen if p != name]))
     return lambda: program(*s.args, **s.kwargs)
 
 
@@ -163,24 +162,26 @@ def loading(s: Subject, target: Eager, repeats: int = 3) -> tuple[Any, float, fl
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def compare(calls: Mapping[str, Call], seconds: float) -> tuple[dict[str, float], dict[str, float]]:
+def compare(
+    calls: Mapping[str, Call], seconds: float, clock: Callable[[], float] = time.process_time
+) -> tuple[dict[str, float], dict[str, float]]:
     """Median seconds of each, and the medians of their ratios to the first in the same turn."""
     first = next(iter(calls))
     for call in calls.values():
         for _ in range(3):
             call()
     # of short programs several calls a turn
-    repeats = {n: max(1, round(0.002 / max(timed(call)[1], 1e-6))) for n, call in calls.items()}
+    repeats = {n: max(1, round(0.002 / max(timed(call, clock)[1], 1e-6))) for n, call in calls.items()}
     times: dict[str, list[float]] = {n: [] for n in calls}
-    end = time.process_time() + seconds * len(calls) / 2
-    while time.process_time() < end or len(times[first]) < 7:
+    end = clock() + seconds * len(calls) / 2
+    while clock() < end or len(times[first]) < 7:
         order = list(calls) if len(times[first]) % 2 else list(reversed(calls))
         for name in order:
             call, count = calls[name], repeats[name]
-            start = time.process_time()
+            start = clock()
             for _ in range(count):
                 call()
-            times[name].append((time.process_time() - start) / count)
+            times[name].append((clock() - start) / count)
     ratios = {
         n: statistics.median(t / o for t, o in zip(times[n], times[first], strict=True)) for n in calls if n != first
     }
@@ -206,7 +207,7 @@ def measure(
     module = s.program.module(check_guards=False)
     calls: dict[str, Call] = {"": lambda: program(*s.args, **s.kwargs), THEIRS: lambda: module(*s.args, **s.kwargs)}
     makers: dict[str, Callable[[Subject], Call]] = {COMPILED: compiled, ORT: onnxruntime}
-    makers |= {WITHOUT.format(p): lambda s, p=p: without(s, p) for p in off}  # type: ignore[misc]
+    makers |= {WITHOUT.format(p): lambda s, p=p: without(s, target, p) for p in off}  # type: ignore[misc]
     for other in (*beside, *(WITHOUT.format(p) for p in off)):
         try:  # compilers work in processes of their own, which the processor's clock of this one does not see
             calls[other], row.seconds[other] = timed(lambda o=other: makers[o](s), time.perf_counter)  # type: ignore[misc]

@@ -88,6 +88,7 @@ def operands(step: Step) -> tuple[Any, Any, Any, bool]:
         not isinstance(x, Slot)
         or not isinstance(weight, Slot)
         or x.type.is_sparse
+        or weight.type.is_sparse
         or x.type.rank < 2
         or weight.type.rank != 2
     ):
