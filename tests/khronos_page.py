@@ -55,7 +55,7 @@ def lacks(message: str) -> tuple[str, str]:
     if found:
         return f"tensors of {found[1]}", "none"
     if "depends on data" in message:
-        return "sizes that depend on data", "none"
+        return "sizes that depend on data", "`tract_onnx`" if "tract_onnx" in message else "none"
     return "no form in any extension that is written here", "none"
 
 
