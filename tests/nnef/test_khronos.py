@@ -71,3 +71,19 @@ def swish(x: torch.Tensor, beta: float = 1.0) -> torch.Tensor:
 def test_a_custom_op_comes_out_as_its_body():
     program = ir.export(lambda x: swish(x, 2.0) + 1, (X,), target="khronos", verify=True)
     assert not program.artifact.fragments
+
+
+def test_complex_results_are_packed_again():
+    x = torch.randn(2, 3, dtype=torch.complex64)
+    ir.export(lambda x: torch.stack([x, x * 1j], -1), (x,), target="khronos", verify=True)
+
+
+def test_attention_with_a_mask_goes_by_its_decomposition():
+    q, mask = torch.randn(2, 3, 5, 4), torch.randn(1, 1, 5, 5)
+    fn = torch.nn.functional.scaled_dot_product_attention
+    ir.export(lambda q, m: fn(q, q, q, attn_mask=m), (q, mask), target="khronos", verify=True)
+
+
+def test_weights_of_truth_values_are_refused_by_name():
+    with pytest.raises(ir.RefusedError, match="refuses full: a constant of truth values"):
+        ir.export(lambda x: torch.full((2, 3), True), (X,), target="khronos")

@@ -231,6 +231,10 @@ class Driver:
             reason = f"it reads %{value.name}, a result that the handler which made it left out"
             raise RefusedError(refusal_text(self.target.name, node, reason)) from None
 
+    def _is_read(self, value: Value) -> bool:
+        graph = self.scopes[-1]
+        return value in graph.uses or value in graph.results.values()
+
     def symbol(self, name: str) -> tuple[Any, SymbolSource]:
         """The target's value that a symbol can be read from, and how; the innermost graph first.
 
@@ -277,6 +281,8 @@ class Driver:
         for value, result in zip(node.outputs, results, strict=False):
             if result is None:
                 continue  # a handler may leave out what nothing reads; `resolve` tells where something does
+            if result.type.rank != value.type.rank and not self._is_read(value):
+                continue  # torch's decomposition of attention gives its log-sums another shape than its kernel
             if result.type.dtype is not value.type.dtype:
                 raise ExportError(
                     f"the handler of {node.overload} returned {result.type.dtype} for %{value.name}, which is "

@@ -249,6 +249,8 @@ class NnefHelper(Counted):
 
     def weight(self, value: Value, weight: Weight) -> NnefValue:
         """A weight: a variable whose file is written from the model's own tensor."""
+        if value.type.dtype is DType.bool and not self.target.tract:
+            raise RefusedError(f"target {self.target.name!r} refuses {weight.name}: {_NO_BITS}")
         if not self.target.packs(self.graph, value, weight):
             return self.variable(weight.name, value.type, weight.numpy)
         made = self.variable(weight.name, value.type, packed_source(weight))
@@ -269,7 +271,7 @@ class NnefHelper(Counted):
         """Variables stand in the graph, whichever scope asks; those that nothing reads are left out in the end."""
         top = self.scopes[0]
         if type.dtype is DType.bool and not self.target.tract:
-            self.refuse("it needs a constant of truth values, which the standard packs in bits and we do not")
+            self.refuse(f"it needs {_NO_BITS}")
         size = type.dtype.bits // 8 * math.prod(int(s) for s in type.shape)
         if size > MAX_BYTES:
             raise RefusedError(
@@ -381,4 +383,5 @@ class NnefHelper(Counted):
 
 STANDARD_NAMES = {"recip": "rcp", "square": "sqr"}  # where tract spells an operation its own way
 _GENERIC = {"bool": "logical", "int": "integer", "uint": "integer", "float": "scalar"}
+_NO_BITS = "a constant of truth values, which the standard packs in bits and we do not"
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

@@ -267,7 +267,8 @@ class KhronosProgram:
     def __init__(self, artifact: Document, graph: Graph, path: Path | None) -> None:
         self._folder, self.path = _on_disk(artifact, path)
         self.inputs, self.outputs = artifact.inputs, artifact.outputs
-        self.types = [v.type for v in graph.results.values()]
+        types = [v.type.dtype for v in graph.results.values()]
+        self.dtypes = [numpy_dtype(t.real if t.is_complex else t) for t in types]  # complex: as two real numbers
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """The results in the order of the graph's outputs and updates."""
@@ -280,7 +281,7 @@ class KhronosProgram:
             results = khronos.run(self.path, arrays)
         except RuntimeError as error:
             raise RuntimeFailure(f"nnef-tools' interpreter failed on the document: {error}") from error
-        made = [np.asarray(results[name]) for name in self.outputs]
         return [
-            torch.from_numpy(np.array(a, dtype=numpy_dtype(t.dtype))) for a, t in zip(made, self.types, strict=True)
+            torch.from_numpy(np.array(results[name], dtype=dtype))
+            for name, dtype in zip(self.outputs, self.dtypes, strict=True)
         ]
