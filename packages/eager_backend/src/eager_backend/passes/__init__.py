@@ -32,6 +32,7 @@ PASSES: Mapping[str, BlockPass] = {
     "scalars": bind_scalars,
     "inplace": write_in_place,
 }
-MEASURED = frozenset({"siblings"})  # pay on some machines and sizes only: by name or autotune
+# By name or autotune: what pays on some machines and sizes only, and what no GPU has run so far.
+MEASURED = frozenset({"siblings", "cudnn", "cublas"})
 
 __all__ = ["MEASURED", "PASSES", "BlockPass"]
