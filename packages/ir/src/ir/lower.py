@@ -281,7 +281,8 @@ class Driver:
         for value, result in zip(node.outputs, results, strict=False):
             if result is None:
                 continue  # a handler may leave out what nothing reads; `resolve` tells where something does
-            if result.type.rank != value.type.rank and not self._is_read(value):
+            shape = result.type.shape  # None where a target's value does not know it
+            if shape is not None and len(shape) != value.type.rank and not self._is_read(value):
                 continue  # torch's decomposition of attention gives its log-sums another shape than its kernel
             if result.type.dtype is not value.type.dtype:
                 raise ExportError(
