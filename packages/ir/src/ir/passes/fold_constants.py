@@ -1,6 +1,7 @@
 """What depends on weights alone becomes a weight, computed by torch's own kernels when the artifact is written.
 
-Only where it costs little: a folded weight is at most SMALL bytes, or no larger than the weights that it replaces.
+Only where it costs little: a folded weight is at most SMALL bytes, or TABLE unless it is the floats of as many
+integers (a quantised weight), or no larger than the weights that it replaces.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from ir.dims import Expr, product
 from ir.graph import ComputedWeight, Graph, Node, Value, Weight, leaves
 from ir.types import TensorType
 
-SMALL = 1 << 18  # bytes: a window attention's table of positions among them
+SMALL = 1 << 16
+TABLE = 1 << 18  # for what is no weight in integers: window attention looks its positions up in a smaller table
 _UNSET = ("aten::empty", "aten::new_empty", "aten::empty_like", "aten::empty_strided", "aten::empty_permuted")
 
 
@@ -43,7 +45,8 @@ def _folded(graph: Graph, replace_weights: bool) -> Graph:
     for value, node in constant.items():
         needed = _upstream(node, constant)
         bases = dict.fromkeys(v for n in needed for v in n.inputs if v in graph.weights)
-        if _bytes(value.type) <= max(SMALL, sum(_bytes(v.type) for v in bases if v in freed)):
+        small = SMALL if any(_dequantised(v.type, value.type) for v in bases) else TABLE
+        if _bytes(value.type) <= max(small, sum(_bytes(v.type) for v in bases if v in freed)):
             weights[value] = ComputedWeight(value.name, value.type, _compute(graph, needed, value, bases))
     kept: list[Node] = []
     read = set(results)
@@ -83,6 +86,10 @@ def _upstream(node: Node, constant: Mapping[Value, Node]) -> tuple[Node, ...]:
 def _compute(graph: Graph, nodes: tuple[Node, ...], value: Value, bases: Mapping[Value, None]) -> Callable[[], Any]:
     held = {v: graph.weights[v] for v in bases}
     return lambda: graph.context.evaluate(nodes, held, value)
+
+
+def _dequantised(base: TensorType, made: TensorType) -> bool:
+    return not base.dtype.is_float and made.dtype.is_float and product(base.shape) == product(made.shape)
 
 
 def _bytes(type: TensorType) -> int:
