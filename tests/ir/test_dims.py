@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import random
+from typing import Any
 
 import pytest
 
 from ir import dims
+from ir.bounds import bounds
 from ir.dims import Expr, ceildiv, evaluate, floordiv, maximum, minimum, mod, quotient, solve, substitute, symbol
+from ir.graph import Range
 
 s, b = symbol("s"), symbol("b")
 
@@ -77,3 +81,40 @@ def test_floats_and_truth_values_are_calls():
     scaled = dims.call("floor", dims.call("mul", s, 0.5))
     assert evaluate(scaled, {"s": 5}) == 2 and scaled.symbols == {"s"}
     assert dims.call("gt", s, 3).kind == "bool" and dims.call("truediv", s, 2).kind == "float"
+
+
+@pytest.mark.parametrize(
+    ("expr", "least", "most"),
+    [
+        (7, 7, 7),
+        (s - 3, 0, 5),
+        (s // 4, 0, 2),
+        ((s - 1) // 2 + 1, 2, 4),
+        (s * b, 3, math.inf),
+        (maximum(s, b), 3, math.inf),
+        (minimum(s, b), 1, 8),
+        (s % 5, 0, 4),
+        (s - b, -math.inf, 7),
+        (b // s, 0, math.inf),
+        (symbol("unknown"), -math.inf, math.inf),
+        (dims.call("pow", s, 2), -math.inf, math.inf),
+    ],
+)
+def test_bounds(expr, least, most):
+    assert bounds(expr, {"s": Range(3, 8), "b": Range(1, None)}) == (least, most)
+
+
+def test_bounds_contain_every_value():
+    rng = random.Random(0)
+    for _ in range(300):
+        x: Any = s
+        for _ in range(4):
+            other = rng.choice([s, b, rng.randint(-3, 4)])
+            step = rng.choice(["add", "sub", "mul", "floordiv", "mod", "max", "min"])
+            if step in ("floordiv", "mod") and (not isinstance(other, int) or other < 1):
+                continue
+            x = dims._EXACT.get(step, dims.FUNCTIONS[step])(x, other)
+        ranges = {"s": Range(0, 5), "b": Range(1, 4)}
+        least, most = bounds(x, ranges)
+        for env in ({"s": i, "b": j} for i in range(6) for j in range(1, 5)):
+            assert least <= evaluate(x, env) <= most, (x, env)

@@ -120,3 +120,11 @@ def test_a_batch_that_is_never_empty_costs_nothing() -> None:
         return [n.op_type for n in program.artifact.graph]
 
     assert "Pad" in ops(0) and "Pad" not in ops(1)
+
+
+def test_sizes_that_the_ranges_keep_above_zero_cost_nothing() -> None:
+    height = torch.export.Dim("height", min=32)
+    args = (torch.randn(1, 3, 64, 64),)
+    module = row("", lambda x, w: F.conv2d(x, w, stride=2).mean((2, 3)), f32(1), f32(1)).module()
+    program = ir.export(module, (*args, torch.randn(4, 3, 3, 3)), dynamic_shapes=({2: height}, None), target="onnx")
+    assert [n.op_type for n in program.artifact.graph] == ["Conv", "ReduceMean"]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ir import dims as d
+from ir.bounds import bounds
 from ir.dims import Dim, Expr
 from ir.graph import Graph
 from ir.types import DType
@@ -52,11 +53,8 @@ class Sizes(Emitter):
         return None
 
     def may_be_empty(self, dim: Dim) -> bool:
-        """True for a dimension of 0, and for one whose symbols may be that small at run time."""
-        if not isinstance(dim, Expr):
-            return dim == 0
-        known = self.graph.symbols
-        return any(s not in known or known[s].min < 1 for s in dim.symbols)
+        """True unless the ranges of the symbols keep the dimension above 0 at run time."""
+        return bounds(dim, self.graph.symbols)[0] < 1
 
     def sizes(self, dims: Sequence[Dim]) -> OnnxValue:
         """Dimensions as one int64 tensor of shape [n]."""

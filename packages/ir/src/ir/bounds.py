@@ -1,0 +1,62 @@
+"""What values a dimension can take, from the ranges of its symbols: interval arithmetic over the expression.
+
+The result contains every value but may be wider (`s - s // 2` counts its two `s` as independent), so a bound that it
+gives is a fact, and one that it does not give is unknown.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+
+from ir.dims import Dim, Expr, Symbol, visit
+from ir.graph import Range
+
+Bounds = tuple[float, float]
+ANY: Bounds = (float("-inf"), float("inf"))
+
+
+def bounds(dim: Dim, ranges: Mapping[str, Range]) -> Bounds:
+    """(least, most) of a dimension, ends included; infinite where unknown."""
+    if not isinstance(dim, Expr):
+        return dim, dim
+
+    def symbol(s: Symbol) -> Bounds:
+        known = ranges.get(s.name)
+        return ANY if known is None else (known.min, float("inf") if known.max is None else known.max)
+
+    return visit(dim, lambda n: (n, n), symbol, lambda fn, args: _RULES.get(fn, _unknown)(*args))
+
+
+def _unknown(*_: Bounds) -> Bounds:
+    return ANY
+
+
+def _corners(fn: Callable[[float, float], float], a: Bounds, b: Bounds) -> Bounds:
+    """Of a function that is monotonic in each argument."""
+    found = [fn(x, y) for x, y in itertools.product(a, b)]
+    return min(found), max(found)
+
+
+def _mul(a: Bounds, b: Bounds) -> Bounds:
+    return _corners(lambda x, y: x * y if x and y else 0, a, b)
+
+
+def _floordiv(a: Bounds, b: Bounds) -> Bounds:
+    def divide(x: float, y: float) -> float:
+        if abs(y) == float("inf"):
+            return 0 if x >= 0 else -1
+        return x if abs(x) == float("inf") else x // y
+
+    return _corners(divide, a, b) if b[0] > 0 else ANY
+
+
+_RULES: dict[str, Callable[..., Bounds]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": _mul,
+    "floordiv": _floordiv,
+    "mod": lambda a, b: (0, b[1] - 1) if b[0] > 0 else ANY,
+    "max": lambda *xs: (max(x[0] for x in xs), max(x[1] for x in xs)),
+    "min": lambda *xs: (min(x[0] for x in xs), min(x[1] for x in xs)),
+}
