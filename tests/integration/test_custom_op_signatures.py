@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import ir
+from ir.testing import check_op
 
 TARGETS = ("onnx", "nnef", "eager")
 X = torch.rand(4, 3)
@@ -121,6 +122,40 @@ def test_a_size_that_depends_on_the_data(target):
     program = ir.export(fn, X, target=target, dynamic_shapes=ROWS, verify=True)
     for n in (1, 9):
         program.verify((torch.rand(n, 3),))
+
+
+@ir.custom_op("signatures::on_the_way")
+def on_the_way(x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    return x[x > 0.3].mean(), x[x > 0.6][:k], torch.cat([x[x > 0.2], x[x < 0.7]])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sizes_that_data_decides_inside_of_a_body(target):
+    """torch wants each such size to be one of a result's; a body may need more of them."""
+    fn = lambda x: [y * 2 for y in on_the_way(x, 2)]  # noqa: E731
+    program = ir.export(fn, X, target=target, dynamic_shapes=ROWS, verify=True)
+    for n in (2, 9):
+        program.verify((torch.rand(n, 3),))
+    check_op(on_the_way, [(X, 2), (torch.rand(7, 3), 2)], targets=[])
+
+
+@ir.custom_op("signatures::table")
+def table(n: int, d: int) -> Tensor:
+    return torch.outer(torch.arange(n).float(), torch.arange(d) / d)
+
+
+@ir.custom_op("signatures::first_rows")
+def first_rows(weight: Tensor, n: int) -> Tensor:
+    return weight[:n] + table(n, weight.shape[1])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_size_that_no_operand_has(target):
+    """It comes into the body from outside, within the range that the program has it in."""
+    weight = torch.rand(50, 3)
+    fn = lambda x: first_rows(weight, x.shape[0]) + table(x.shape[0], 3) + x  # noqa: E731
+    program = ir.export(fn, X, target=target, dynamic_shapes=ROWS, verify=True)
+    program.verify((torch.rand(9, 3),))
 
 
 @ir.custom_op("signatures::host")

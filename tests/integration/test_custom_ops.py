@@ -121,3 +121,29 @@ def test_unknown_ops_fail_on_every_target_that_has_no_kernel():
         with pytest.raises(ir.UnsupportedOpsError, match="demo::opaque"):
             ir.export(fn, (X,), target=target)
     ir.export(fn, (X,), target="eager", verify=True)
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef"])
+def test_verify_takes_what_export_takes(target, tmp_path):
+    suffix = {"onnx": "onnx", "nnef": "nnef.tgz"}[target]
+    program = ir.export(OneCall(), X, target=target, dynamic_shapes=SHAPES, path=tmp_path / f"m.{suffix}", verify=True)
+    more = torch.randn(6, 4)
+    for args in (more, (more,), [more]):
+        assert program.verify(args).rows[0].shape == (6, 4)
+    with pytest.raises(ir.ExportError, match="the model was captured with"):
+        program.verify(kwargs={"x": more})
+    with pytest.raises(TypeError, match="give a tensor, or the arguments as a tuple"):
+        program.verify({"x": more})
+
+
+@ir.custom_op("demo::times")
+def times(x: Tensor, factor: float) -> Tensor:
+    return x * factor
+
+
+@pytest.mark.parametrize(("target", "op"), [("onnx", "Mul"), ("nnef", "mul")])
+def test_a_number_is_not_cut_to_an_operands_integers(target, op):
+    """A handler that did not think of integers refuses them; the body serves."""
+    handlers = {"demo::times": lambda h, x, factor: h.emit(op, x, factor)}
+    for x in (torch.arange(4), X):
+        ir.export(lambda x: times(x, 1.5), x, target=target, handlers=handlers, verify=True)

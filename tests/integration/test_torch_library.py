@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.library import Library, impl
 
 import ir
+from ir.testing import check_op
 
 TARGETS = ("onnx", "nnef", "eager")
 X = torch.rand(4, 3)
@@ -105,6 +106,16 @@ def test_a_body_for_all_overloads_and_for_one(target):
 
     program = ir.export(Model(), X, target=target, dynamic_shapes=ROWS, verify=True)
     program.verify((torch.rand(7, 3),))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_body_for_the_unnamed_overload(target):
+    ir.op("foo::add.default").body(lambda self, other: self + other)
+    ir.op("foo::add.scalar").body(lambda self, other, *, alpha: self + other * alpha)
+    ir.export(Model(), X, target=target, dynamic_shapes=ROWS, verify=True)
+    ir.op("foo::add.default").body(lambda self, other: self - other)
+    report = check_op(torch.ops.foo.add.default, [(X, X)], targets=[], opcheck=False, raise_exception=False)
+    assert [c.what for c in report.checks if not c.ok] == ["body"]
 
 
 def test_what_is_missing_is_said_with_the_overloads_own_arguments():

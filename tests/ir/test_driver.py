@@ -149,3 +149,22 @@ def test_a_target_that_is_not_installed_names_its_package():
         ir.export(lambda x: torch.sin(x), (X,), target="nonsense")
     with pytest.raises(TypeError, match="opset"):
         ir.export(lambda x: torch.sin(x), (X,), target=Toy(), opset=3)
+
+
+def test_arguments_are_a_tuple_or_one_tensor():
+    sin = {"aten::sin": lambda h, self: h.emit("sin", self)}
+    with pytest.raises(TypeError, match=r"kwargs is 'model.onnx'.*path="):
+        lowered(lambda x: torch.sin(x), X, sin, kwargs="model.onnx")
+    for args in ("x", {"x": X}, 3):
+        with pytest.raises(TypeError, match="give a tensor, or the arguments as a tuple"):
+            lowered(lambda x: torch.sin(x), args, sin)
+
+
+def test_an_error_leaves_no_marks_at_the_arguments():
+    """torch notes dynamic sizes at the tensors; left there, the next export would fail as well."""
+    x = torch.ones(4, 3)
+    relu = {"aten::view": lambda h, self, size: h.emit("view", self)}
+    with pytest.raises(ir.CaptureError):
+        lowered(lambda x: x.view(4, 3, 1), x, relu, dynamic_shapes=({0: "n"},))
+    assert not vars(x)
+    lowered(lambda x: x.view(4, 3, 1), x, relu)

@@ -188,6 +188,37 @@ def test_a_script_whose_opset_means_something_else():
     assert torch.allclose(program(*args), torch.nn.functional.group_norm(args[0], 2), atol=1e-4)
 
 
+def test_numbers_of_a_traced_function_are_pythons():
+    """As in torch.onnx: `int | None` reads as an input there, and the number is a number all the same."""
+
+    def repeated(self, repeats: int, dim: int | None = None, output_size: int | None = None):
+        tiles = [1] * (len(self.shape) + 1)
+        tiles[dim + 1] = repeats
+        wide = op.Expand(op.Unsqueeze(self, [dim + 1]), tiles)
+        return op.Reshape(wide, [s * repeats if i == dim else s for i, s in enumerate(self.shape)])
+
+    def clamped(self, min=None, max=None):
+        return op.Min(op.Max(self, op.CastLike(min, self)), op.CastLike(max, self))
+
+    table = {torch.ops.aten.repeat_interleave.self_int: repeated, torch.ops.aten.clamp.default: clamped}
+    fn = lambda x: x.repeat_interleave(2, 1).clamp(-0.5, 1)  # noqa: E731
+    program = ir.export(fn, X, custom_translation_table=table, verify=True)
+    assert ops(program) == ["Unsqueeze", "Expand", "Reshape", "CastLike", "Max", "CastLike", "Min"]
+
+
+def test_a_compiled_function_that_calls_another_domain():
+    """onnxruntime's own ops: their domain is imported by the model as well."""
+    microsoft = onnxscript.values.Opset("com.microsoft", 1)
+
+    @onnxscript.script(onnxscript.values.Opset("custom.aten", 1))
+    def gelu(self, approximate: str = "none"):
+        return microsoft.Gelu(self)
+
+    table = {torch.ops.aten.gelu.default: gelu}
+    program = ir.export(torch.nn.GELU(), X, custom_translation_table=table, verify=True)
+    assert program.artifact.opset_imports == {"": 20, "custom.aten": 1, "com.microsoft": 1}
+
+
 def test_custom_translation_table_as_torch_takes_it():
     """The example of torch.onnx's documentation, the table unchanged; both exporters run."""
 

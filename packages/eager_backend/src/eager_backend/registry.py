@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from eager_backend.bind import arguments_of
-from ir.importer.bodies import BODIES, KERNELS
+from ir.importer.bodies import KERNELS, given_body
 from ir.importer.schema import op_schema, overload_of
 from ir.registry import HandlerFn, Registry, loading, registry
 
@@ -55,7 +55,7 @@ def fallback(name: str) -> HandlerFn | None:
     if op.startswith(("ir::", "higher_order::")):
         return None
     target = overload_of(op, overload)
-    if (name in BODIES or op in BODIES) and (op in KERNELS or not _has_kernel(target)):
+    if given_body(op, name) is not None and (op in KERNELS or not _has_kernel(target)):
         return None
     # OpOverload.__call__ only forwards to `_op`; calling that saves a Python frame
     kernel: BuiltinFunctionType | None = getattr(target, "_op", None)

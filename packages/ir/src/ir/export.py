@@ -12,7 +12,7 @@ from ir import plugins as _plugins
 from ir.errors import MismatchError
 from ir.files import staged
 from ir.graph import Graph
-from ir.importer.capture import capture
+from ir.importer.capture import arguments, capture
 from ir.importer.complex.border import PackedRunner
 from ir.lower import lower
 from ir.target import Runner, Target
@@ -59,7 +59,7 @@ class Exported:
 
     def verify(
         self,
-        args: Sequence[Any] | None = None,
+        args: Any = None,
         kwargs: Mapping[str, Any] | None = None,
         *,
         rtol: float | None = None,
@@ -67,7 +67,14 @@ class Exported:
     ) -> Report:
         """Run the artifact and torch on the same arguments (the captured ones by default) and compare every result.
 
+        Args:
+            args: a tuple, as for `ir.export`, or a tensor that is the only argument.
+            kwargs: keyword arguments.
+            rtol, atol: see `ir.compare`.
+
         Raises:
+            TypeError: `args` is no sequence, or `kwargs` no mapping.
+            ExportError: they are nested otherwise than those that the model was captured with.
             MismatchError: a result differs in dtype, shape or value.
         """
         return self._verify(self.runner, args, kwargs, rtol, atol)
@@ -76,9 +83,9 @@ class Exported:
         context = self.graph.context
         if args is None and kwargs is None:
             args, kwargs = context.example()
-        args, kwargs = tuple(args or ()), dict(kwargs or {})
-        expected = context.reference(self.graph, args, kwargs, self.target.stored_weights(self.graph))
+        args, kwargs = arguments(() if args is None else args, kwargs)
         inputs = context.private(self.graph.structure.flatten(args, kwargs))
+        expected = context.reference(self.graph, args, kwargs, self.target.stored_weights(self.graph))
         # a runtime that keeps mutated buffers, as the module does, offers a call that does not
         actual = context.arrays(getattr(runner, "stateless", runner)(*inputs))
         self.report = compare(
@@ -97,7 +104,7 @@ class Exported:
 
 def export(
     model: Any,
-    args: tuple[Any, ...] = (),
+    args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
     target: str | Target = "onnx",
@@ -116,7 +123,7 @@ def export(
 
     Args:
         model: an nn.Module, a torch.export.ExportedProgram, the path of a .pt2 file, or an ir.Graph.
-        args, kwargs: example arguments, as for torch.export.export.
+        args, kwargs: example arguments, as for torch.export.export; a tensor may stand for a tuple of it alone.
         target: "onnx", "nnef", "khronos", "eager", or a Target object.
         path: where to write the artifact; nothing is written without it.
         dynamic_shapes: torch.export's own argument; a string in place of a Dim names a dynamic dimension.
@@ -133,20 +140,21 @@ def export(
     """
     chosen = _plugins.find_target(target, options)
     _plugins.load(plugins, discover=discover_plugins, strict=strict_plugins)
+    args, kwargs = arguments(args, kwargs)
     graph = capture(
         model, args, kwargs, dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names
     )
     artifact = lower(graph, chosen, chosen.registry.with_handlers(handlers))
     program = Exported(chosen, graph, artifact)
+    given = (args, kwargs) if args or kwargs else (None, None)
     if path is None:
         if verify:
-            program.verify()
+            program.verify(*given)
         return program
     with staged(Path(path)) as temporary:
         chosen.write(artifact, temporary)
         if verify:
             runner = _runner(chosen, artifact, graph, temporary)
-            given = (args, kwargs) if args or kwargs else (None, None)
             program._verify(runner, given[0], given[1], None, None)
             close = getattr(runner, "close", None)
             if close is not None:

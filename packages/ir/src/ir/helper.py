@@ -111,13 +111,19 @@ class OpHelper(abc.ABC, Generic[V]):
         """A constant from a Python number or list, in `dtype` or in the element type of another value.
 
         Integers wrap around, as in torch: -1 is the largest uint8.
+
+        Raises:
+            Refusal: the element type is an integer's and the number is none.
         """
         if dtype is not None and not isinstance(dtype, DType):
             dtype = dtype.type.dtype
         if dtype is None:
             return self.constant(np.asarray(value))
-        if dtype.is_integer and np.asarray(value).dtype.kind in "iu":
-            return self.constant(np.asarray(value).astype(numpy_dtype(dtype)))
+        array = np.asarray(value)
+        if dtype.is_integer and array.dtype.kind == "f" and not np.array_equal(array, np.trunc(array)):
+            self.refuse(f"{value} is no {dtype}, and would be cut to one; cast the operand beside it to a float type")
+        if dtype.is_integer and array.dtype.kind in "iu":
+            return self.constant(array.astype(numpy_dtype(dtype)))
         return self.constant(np.asarray(value, numpy_dtype(dtype)))
 
     def tensor(self, x: Any, dtype: DType | V | None = None) -> V:

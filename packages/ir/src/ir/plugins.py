@@ -73,7 +73,10 @@ def found(explicit: Sequence[str] = (), discover: bool = False) -> list[Plugin]:
     ]
     if discover:
         plugins += [Plugin(e.value.split(":")[0], _named_by(e)) for e in entry_points(group=HANDLERS)]
-    return list({p.module: p for p in reversed(plugins)}.values())[::-1]
+    first: dict[str, Plugin] = {}
+    for plugin in plugins:
+        first.setdefault(plugin.module, plugin)
+    return list(first.values())
 
 
 def _named_by(entry: EntryPoint) -> str:

@@ -50,6 +50,11 @@ def _place(fn: Any) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(fn)
 
 
+def names_of(op: str, overload: str | None = None) -> tuple[str, str]:
+    """What an overload (by its full name) is registered under: its own name, "aten::add.default" too, then the op's."""
+    return overload if overload and overload != op else f"{op}.default", op
+
+
 _LAYER: ContextVar[tuple[str, str]] = ContextVar("layer", default=("runtime", ""))
 
 
@@ -131,9 +136,8 @@ class Registry:
 
     def lookup(self, op: str, overload: str | None = None, version: int | None = None) -> Handler | None:
         """The handler that serves `op` (as `overload`, its full name) at a version, or None."""
-        names = (overload if overload and overload != op else f"{op}.default", op)
         for layer in LAYERS:
-            for name in names:
+            for name in names_of(op, overload):
                 fitting = [
                     e
                     for e in self.entries.get(name, ())

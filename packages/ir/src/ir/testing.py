@@ -19,8 +19,8 @@ from torch.utils import _pytree as pytree
 from ir import plugins
 from ir.errors import CaptureError, ExportError, MismatchError
 from ir.export import export
-from ir.importer.bodies import BODIES, KERNELS
-from ir.importer.capture import Capture, capture
+from ir.importer.bodies import KERNELS, given_body
+from ir.importer.capture import Capture, arguments, capture
 from ir.importer.custom_ops import CustomOp
 from ir.importer.schema import packet_of
 from ir.target import Target
@@ -103,7 +103,7 @@ def check_op(
 
     Args:
         op: an ir.CustomOp, an op of torch.ops (packet or overload), or its name.
-        samples: the arguments of calls: tuples of positional arguments, or `Sample(args, kwargs)`.
+        samples: the arguments of calls: tuples of positional arguments, a tensor alone, or `Sample(args, kwargs)`.
         targets: target names or Target objects; None takes those that are installed, without "khronos".
         opcheck: run torch.library.opcheck on each sample as well.
         rtol, atol: as for Exported.verify.
@@ -113,17 +113,17 @@ def check_op(
         MismatchError: a check failed; its message is the table.
         ValueError: torch knows no such op, or there are no samples.
     """
-    name, fn = _resolve(op)
+    name, called, fn = _resolve(op)
     if not samples:
         raise ValueError(f"{name}: give at least one sample")
-    given = [s if isinstance(s, Sample) else Sample(tuple(s)) for s in samples]
+    given = [s if isinstance(s, Sample) else Sample(arguments(s)[0]) for s in samples]
     named = [(s.name or _describe(s), s) for s in given]
     if targets is None:
         targets = [t for t in plugins.targets() if t != "khronos"]
     checks: list[Check] = []
     for label, sample in named:
         checks.append(_check("fake", label, partial(_fake, fn, sample)))
-        body = BODIES.get(name) or KERNELS.get(name)
+        body = given_body(name, called) or KERNELS.get(name)
         if body is not None:
             checks.append(_check("body", label, partial(_body, fn, body, sample, rtol, atol)))
         if opcheck:
@@ -140,8 +140,8 @@ def check_op(
     return report.check() if raise_exception else report
 
 
-def _resolve(op: Any) -> tuple[str, Callable[..., Any]]:
-    """The op's name without overload, and what to call."""
+def _resolve(op: Any) -> tuple[str, str, Callable[..., Any]]:
+    """The op's name, that of the overload, and what to call."""
     if isinstance(op, CustomOp):
         op = op.name
     if isinstance(op, str):
@@ -149,9 +149,10 @@ def _resolve(op: Any) -> tuple[str, Callable[..., Any]]:
         packet = packet_of(base)
         if packet is None:
             raise ValueError(f"torch.library knows no op {op!r}; import what defines it first")
-        return base, getattr(packet, overload) if overload else packet
-    name = op._schema.name if isinstance(op, torch._ops.OpOverload) else op._qualified_op_name
-    return name, op
+        return base, op, getattr(packet, overload) if overload else packet
+    if isinstance(op, torch._ops.OpOverload):
+        return op._schema.name, f"{op._schema.name}.{op._overloadname}", op
+    return op._qualified_op_name, op._qualified_op_name, op
 
 
 def _describe(sample: Sample) -> str:

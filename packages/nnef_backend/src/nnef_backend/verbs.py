@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ir.dims import Dim, Expr, product
-from ir.helper import OpHelper, numpy_dtype
+from ir.helper import OpHelper
 from ir.passes.promote import promote_types
 from ir.types import DType, TensorType
 from nnef_backend.operators import OPERATORS
@@ -206,17 +206,6 @@ class Verbs(OpHelper["NnefValue"]):
     def floating(self, x: NnefValue) -> NnefValue:
         """`x` as what torch computes with: halves in f32, all else as it is."""
         return self.cast(x, DType.float32) if x.type.dtype is DType.float16 else x
-
-    def const(self, value: Any, dtype: Any = None) -> NnefValue:
-        """A constant; integers wrap into a narrow element type, as torch's numbers do."""
-        if dtype is not None and not isinstance(dtype, DType):
-            dtype = dtype.type.dtype
-        array = np.asarray(value)
-        if dtype is None:
-            return self.constant(array)
-        if dtype.is_integer and array.dtype.kind == "f" and not np.array_equal(array, np.trunc(array)):
-            raise TypeError(f"{value} is no constant of element type {dtype}")
-        return self.constant(array.astype(numpy_dtype(dtype)))
 
     def filled(self, value: Any, dtype: DType, like: NnefValue) -> NnefValue:
         """A tensor of one number in the shape of another."""

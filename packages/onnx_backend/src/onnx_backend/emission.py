@@ -159,6 +159,7 @@ class Emitter(OpHelper[OnnxValue]):
             inputs.pop()
         known = [x.type.dtype if isinstance(x, OnnxValue) else None for x in inputs]
         bound = bind_types(schema, known) if schema else {}
+        floats = {f.variable for i, x in enumerate(inputs) if schema and _is_float(x) and (f := schema.input(i))}
         result: list[OnnxValue | None] = []
         for i, x in enumerate(inputs):
             if x is None or isinstance(x, OnnxValue):
@@ -169,7 +170,8 @@ class Emitter(OpHelper[OnnxValue]):
             if formal and wanted is None and known[0] is not None and known[0].is_float and known[0] in formal.allowed:
                 wanted = known[0]  # the exponent of Pow
             if formal and wanted is None:
-                wanted = DType.int64 if DType.int64 in formal.allowed else next(iter(formal.allowed), None)
+                wanted = DType.float32 if formal.variable in floats else DType.int64
+                wanted = wanted if wanted in formal.allowed else next(iter(formal.allowed), None)
             if isinstance(x, (list, tuple)) and any(isinstance(e, Expr) for e in x):
                 result.append(self.sizes(x))
             else:
@@ -259,6 +261,11 @@ class Emitter(OpHelper[OnnxValue]):
         if formal.variable in bound:
             return bound[formal.variable]
         return next(iter(formal.allowed)) if len(formal.allowed) == 1 else None
+
+
+def _is_float(x: Any) -> bool:
+    """True for a Python float and for a list with one."""
+    return isinstance(x, float) or (isinstance(x, (list, tuple)) and any(isinstance(e, float) for e in x))
 
 
 def _attribute(name: str, value: Any) -> onnx_ir.Attr:

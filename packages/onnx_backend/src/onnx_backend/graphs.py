@@ -10,7 +10,7 @@ from typing import Any
 import onnx_ir
 
 from ir.dims import Expr
-from ir.graph import Body, Graph, leaves
+from ir.graph import Body, Graph, Node, leaves
 from ir.types import DType, TensorType
 from onnx_backend.emission import Scope
 from onnx_backend.finish import domains, fingerprint, live, reads
@@ -105,7 +105,7 @@ class Graphs(Verbs):
     def _function(self, body: Body) -> Function:
         graph = body.graph
         # A custom op stands for itself; modules are handed the sizes, so that each is computed once in the model.
-        own = set() if self.node.op == "ir::call" else graph.sources.keys()
+        own = set() if self.node.op == "ir::call" else _own_symbols(graph, self.node)
         outer = self.symbols, self.names, self.node_names
         self.names, self.node_names = Names(), Names()
         try:
@@ -140,6 +140,14 @@ class Graphs(Verbs):
             graph = onnx_ir.Graph(inputs, outputs, nodes=nodes, opset_imports=imports, name=base)
             self._known[key] = onnx_ir.Function(domain, taken.unique(base), graph=graph, attributes=[])
         return self._known[key]
+
+
+def _own_symbols(graph: Graph, node: Node) -> set[str]:
+    """The symbols that the body of a node reads off its inputs, and those that only its own results have."""
+    args = [*leaves(node.args.values()), *(s for v in node.inputs for s in v.type.shape)]
+    given = {s for a in args if isinstance(a, Expr) for s in a.symbols}
+    carried = {s for s, source in graph.sources.items() if source.value in graph.inputs}
+    return carried | (graph.sources.keys() - given)
 
 
 def free_symbols(graph: Graph) -> set[str]:

@@ -119,8 +119,6 @@ class Recorder(Evaluator):
             if any(isinstance(e, Expr) for e in x):
                 return self.traced(self.h.sizes(x))
             return [self.traced(e) if isinstance(e, OnnxValue) else e for e in x]
-        if isinstance(x, (bool, int, float)):
-            return self.traced(self.h.const(x, _dtype_of_number(x, parameter, list(values.values()))))
         return x
 
     def plain(self, x: Any) -> Any:
@@ -269,6 +267,8 @@ def _import(h: Any, fn: Any) -> None:
                      f"between that and {h.opset}; use opset={own}")  # fmt: skip
     if "" in function.opset_imports:
         function.opset_imports[""] = h.opset
+    for domain, version in function.opset_imports.items():
+        h.domains.setdefault(domain, version)
     h.add_function(key, function)
     for inner in fn.function_ir.get_called_functions().values():
         _import(h, inner)

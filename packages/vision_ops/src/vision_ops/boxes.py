@@ -23,8 +23,10 @@ nms = ir.op("torchvision::nms")
 @nms.handler("onnx", since_version=10)
 def _(h: Any, dets: Any, scores: Any, iou_threshold: float) -> Any:
     """NonMaxSuppression keeps equal scores in their order, as torchvision's stable sort does."""
-    if not 0 <= iou_threshold <= 1 or dets.type.dtype is ir.DType.float64:
-        h.refuse(f"NonMaxSuppression takes boxes of float32 and a threshold in [0, 1], not {iou_threshold}")
+    if not 0 <= iou_threshold <= 1:
+        h.refuse(f"NonMaxSuppression takes a threshold in [0, 1], not iou_threshold={iou_threshold}")
+    if dets.type.dtype is ir.DType.float64:
+        h.refuse("NonMaxSuppression takes boxes of float32, and those of float64 would be rounded")
     boxes, marks = (h.cast(x, ir.DType.float32) for x in (dets, scores))
     # turned inside out a box overlaps nothing in torchvision; here its corners would be swapped
     low, high = h.slice(boxes, 1, 0, 2, size=2), h.slice(boxes, 1, 2, 4, size=2)

@@ -23,6 +23,7 @@ from ir.importer.normalise import Importer
 from ir.importer.schema import TORCH_DTYPES, op_schema, overload_of
 from ir.importer.scratch import Scratch, SizeSpecific
 from ir.importer.symbols import Symbols
+from ir.registry import names_of
 from ir.types import DType
 
 # layouts and memory formats, which stand as text in the IR
@@ -43,6 +44,11 @@ def _rotary_embedding(input: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
 
 
 CORE: dict[str, Callable[..., Any]] = {"ir::rotary_embedding": _rotary_embedding}  # what passes of the core make
+
+
+def given_body(op: str, overload: str) -> Callable[..., Any] | None:
+    """The body that somebody gave to an overload, or to its op."""
+    return next((BODIES[name] for name in names_of(op, overload) if name in BODIES), None)
 
 
 class Bodies:
@@ -82,7 +88,7 @@ class Bodies:
         return self._rules[key]
 
     def _make(self, node: Node) -> Body | None:
-        given = BODIES.get(node.overload) or BODIES.get(node.op)
+        given = given_body(node.op, node.overload)
         own = given or KERNELS.get(node.op) or _python_kernel(node)
         fn = own or CORE.get(node.op) or _decomposition(node)
         if fn is None:

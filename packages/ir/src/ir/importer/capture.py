@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ class Capture:
 
 def capture(
     model: Any,
-    args: tuple[Any, ...] = (),
+    args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
@@ -127,7 +128,8 @@ def capture(
 
     Args:
         model: an nn.Module, a torch.export.ExportedProgram, the path of a .pt2 file, or an ir.Graph (as it is).
-        args, kwargs: example arguments, as for torch.export.export; not needed for a program that exists already.
+        args, kwargs: example arguments, as for torch.export.export (a tensor may stand for a tuple of it alone); not
+            needed for a program that exists already.
         dynamic_shapes: torch.export's own argument. A string in place of a Dim names a dimension that torch.export
             finds the range of (Dim.DYNAMIC). For a program that exists already it only names dimensions.
         input_names, output_names: names for the flat tensor inputs and outputs, in order; the first ones if fewer.
@@ -138,13 +140,29 @@ def capture(
     if isinstance(model, Graph):
         return model
     module = model if isinstance(model, torch.nn.Module) else None
-    args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
-    program = _program(model, args, dict(kwargs or {}), dynamic_shapes)
+    args, kwargs = arguments(args, kwargs)
+    program = _program(model, args, kwargs, dynamic_shapes)
     symbols = Symbols(program.range_constraints)
-    name_symbols(program, symbols, args, dict(kwargs or {}), dynamic_shapes)
+    name_symbols(program, symbols, args, kwargs, dynamic_shapes)
     if not supported(program.graph_module) or _needs_retrace(program.graph_module):
         program = _functionalised(program)
     return _import(program, module, symbols, input_names, output_names)
+
+
+def arguments(args: Any, kwargs: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call; a tensor in place of a sequence is the only one.
+
+    Raises:
+        TypeError: `args` is no sequence, or `kwargs` no mapping.
+    """
+    if isinstance(args, torch.Tensor):
+        args = (args,)
+    if isinstance(args, (str, Mapping)) or not isinstance(args, Iterable):
+        raise TypeError(f"args is a {type(args).__name__}: give a tensor, or the arguments as a tuple")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        hint = "; a file is named by path=" if isinstance(kwargs, (str, os.PathLike)) else ""
+        raise TypeError(f"kwargs is {kwargs!r:.60}: keyword arguments are given as a dict{hint}")
+    return tuple(args), dict(kwargs or {})
 
 
 def _program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> ExportedProgram:
@@ -161,7 +179,7 @@ def _program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_
     shapes = pytree.tree_map_only(str, lambda _: TorchDim.DYNAMIC, dynamic_shapes)
     args, kwargs = _distinct(args, kwargs)
     try:
-        with fake_rules.dynamic(), autograd_functions.kept():
+        with fake_rules.dynamic(), autograd_functions.kept(), _unmarked((args, kwargs)):
             return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     except CaptureError:
         raise
@@ -176,6 +194,18 @@ _REMEDIES = {  # for torch's errors that say no more than the op's name
     "DynamicOutputShapeException": " gives a shape that depends on the data, which torch has no symbols for; write it "
     "with other ops, or as a custom op with a body",
 }
+
+
+@contextlib.contextmanager
+def _unmarked(arguments: Any) -> Iterator[None]:
+    """Inside of the block torch notes at the tensors which sizes are dynamic; after an error it leaves that there."""
+    noted = [(t, dict(vars(t))) for t in pytree.tree_leaves(arguments) if isinstance(t, torch.Tensor)]
+    try:
+        yield
+    finally:
+        for tensor, before in noted:
+            vars(tensor).clear()
+            vars(tensor).update(before)
 
 
 def _distinct(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

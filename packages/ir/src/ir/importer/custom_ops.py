@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
+from torch._guards import detect_fake_mode
 
 from ir.graph import Node, Value
 from ir.importer.bodies import BODIES, KERNELS, writes_of
@@ -110,7 +112,7 @@ def define(
     arguments = torch._C.parse_schema(f"{name}{schema}").arguments
     mutates = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
     definition = torch.library.custom_op(name, kernel, mutates_args=mutates, device_types=device_types, schema=schema)
-    definition.register_fake(_fresh_results(fake or fn))
+    definition.register_fake(_sized_by_results(_fresh_results(fake or fn)))
     op = CustomOp(name, definition, fn)
     if not mutates:
         _derive_autograd(op, gradient or fn)
@@ -141,6 +143,38 @@ def _fresh_results(fn: Fn) -> Fn:
     return functools.wraps(fn)(kernel)
 
 
+def _sized_by_results(fake: Fn) -> Fn:
+    """The fake without sizes that data decides on the way, which torch wants to see in a result: `x[x > 0].mean()`.
+
+    A result whose size is made of such ones, as of `x[x > 0][:3]`, gets a size of its own.
+    """
+
+    def sized(*args: Any, **kwargs: Any) -> Any:
+        mode: Any = detect_fake_mode((args, kwargs))
+        env = mode.shape_env if mode is not None else None
+        before = set(env.pending_fresh_unbacked_symbols) if env is not None else set()
+        results = fake(*args, **kwargs)
+        made = set(env.pending_fresh_unbacked_symbols) - before if env is not None else set()
+        if not made:
+            return results
+        tensors = [r for r in pytree.tree_leaves(results) if isinstance(r, torch.Tensor)]
+        sizes = {s.node.expr for r in tensors for s in r.shape if isinstance(s, torch.SymInt)}
+        told = {e / e.as_coeff_Mul()[0] for e in sizes}  # u0 and 4 * u0 tell u0
+        env.pending_fresh_unbacked_symbols[:] = [
+            s for s in env.pending_fresh_unbacked_symbols if s not in made or s in told
+        ]
+        hidden = made - told
+        own = {e: torch.library.get_ctx().new_dynamic_size() for e in sizes if e.free_symbols & hidden}
+
+        def resized(r: Any) -> Any:
+            shape = [own.get(s.node.expr, s) if isinstance(s, torch.SymInt) else s for s in r.shape]
+            return r.new_empty(shape) if any(a is not b for a, b in zip(shape, r.shape, strict=True)) else r
+
+        return pytree.tree_map_only(torch.Tensor, resized, results) if own else results
+
+    return functools.wraps(fake)(sized)
+
+
 def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a is b or a.untyped_storage()._cdata == b.untyped_storage()._cdata
 
@@ -149,7 +183,7 @@ def _derive_autograd(op: CustomOp, fn: Fn) -> None:
     """The gradient of the body: recomputed from the saved arguments when it is asked for."""
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: Any = None, output: Any = None) -> None:
-        flat, spec = torch.utils._pytree.tree_flatten((inputs, keyword_only_inputs or {}))
+        flat, spec = pytree.tree_flatten((inputs, keyword_only_inputs or {}))
         ctx.spec = spec
         ctx.places = [i for i, a in enumerate(flat) if isinstance(a, torch.Tensor)]
         ctx.rest = [None if isinstance(a, torch.Tensor) else a for a in flat]
@@ -160,10 +194,10 @@ def _derive_autograd(op: CustomOp, fn: Fn) -> None:
         tensors = [t.detach().requires_grad_(t.is_floating_point() or t.is_complex()) for t in ctx.saved_tensors]
         for place, tensor in zip(ctx.places, tensors, strict=True):
             flat[place] = tensor
-        args, kwargs = torch.utils._pytree.tree_unflatten(flat, ctx.spec)
+        args, kwargs = pytree.tree_unflatten(flat, ctx.spec)
         with torch.enable_grad():
-            results = torch.utils._pytree.tree_leaves(fn(*args, **kwargs))
-        given = torch.utils._pytree.tree_leaves(list(gradients))
+            results = pytree.tree_leaves(fn(*args, **kwargs))
+        given = pytree.tree_leaves(list(gradients))
         pairs = [(r, g) for r, g in zip(results, given, strict=False) if g is not None and r.requires_grad]
         leaves = [t for t in tensors if t.requires_grad]
         outputs, weights = [r for r, _ in pairs], [g for _, g in pairs]
@@ -172,7 +206,7 @@ def _derive_autograd(op: CustomOp, fn: Fn) -> None:
         answer: list[Any] = [None] * len(flat)
         for place, tensor in zip(ctx.places, tensors, strict=True):
             answer[place] = next(by_leaf) if tensor.requires_grad else None
-        positional, _ = torch.utils._pytree.tree_unflatten(answer, ctx.spec)
+        positional, _ = pytree.tree_unflatten(answer, ctx.spec)
         gradients = tuple(p if _holds_tensor(a) else None for p, a in zip(positional, args, strict=True))
         gradients = gradients[: _passed(op, args)]
         return gradients if len(gradients) != 1 else gradients[0]
@@ -198,7 +232,7 @@ def _passed(op: CustomOp, args: Sequence[Any]) -> int:
 
 def _holds_tensor(arg: Any) -> bool:
     """True for a tensor or a list with one: what a gradient belongs to."""
-    return any(isinstance(a, torch.Tensor) for a in torch.utils._pytree.tree_leaves(arg))
+    return any(isinstance(a, torch.Tensor) for a in pytree.tree_leaves(arg))
 
 
 def skeleton(node: Node, target: str) -> str:

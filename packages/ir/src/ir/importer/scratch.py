@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from ir.dims import Expr, evaluate
+from ir.graph import Range
 from ir.importer.schema import TORCH_DTYPES
 from ir.importer.symbols import Symbols
 from ir.types import TensorType
@@ -86,8 +87,9 @@ class Scratch:
     def check(self) -> None:
         """That the trace holds for other sizes as well.
 
-        torch notes every branch on a size as a guard; each must hold for sizes drawn at random. Sizes under 8 are left
-        out: there, what a window or a slice needs is torch.export's own concern.
+        torch notes every branch on a size as a guard; each must hold for sizes drawn at random, out of the range that
+        the program has them in. Sizes under 8 are left out: there, what a window or a slice needs is torch.export's
+        own concern.
 
         Raises:
             SizeSpecific: a guard fails for some sizes, or a size was fixed.
@@ -97,8 +99,17 @@ class Scratch:
             if symbol in self._env.replacements:
                 raise SizeSpecific(f"it fixes the size {name} to {self._env.replacements[symbol]}")
         draw = random.Random(0)
+        known = self._outer.ranges
+        bounds = {s: _to_draw_from(known.get(n, Range())) for n, s in symbols.items()}
         for _ in range(32):
-            values = {s: draw.randint(8, 200) for s in symbols.values()}
+            values = {s: draw.randint(*ends) for s, ends in bounds.items()}
             for guard in self._env.guards:
                 if guard.expr.free_symbols <= values.keys() and guard.expr.xreplace(values) == False:  # noqa: E712
                     raise SizeSpecific(f"it holds only where {guard.expr}")
+
+
+def _to_draw_from(known: Range) -> tuple[int, int]:
+    """The least and the greatest size to try of a symbol in this range."""
+    low = max(8, known.min)
+    high = max(200, low + 192)
+    return (low, high) if known.max is None else (min(low, known.max), min(high, known.max))
