@@ -168,3 +168,12 @@ def test_an_error_leaves_no_marks_at_the_arguments():
         lowered(lambda x: x.view(4, 3, 1), x, relu, dynamic_shapes=({0: "n"},))
     assert not vars(x)
     lowered(lambda x: x.view(4, 3, 1), x, relu)
+
+
+def test_the_source_line_is_known_in_a_plain_function_too():
+    def model(x, *, scale=2):
+        y = x * scale
+        return torch.sin(y)
+
+    with pytest.raises(ir.UnsupportedOpsError, match=r"test_driver.py:\d+  `return torch.sin\(y\)`"):
+        lowered(model, X, {"aten::mul": lambda h, self, other: h.emit("mul", self, other)})

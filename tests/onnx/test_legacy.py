@@ -243,6 +243,20 @@ def test_what_is_wrong_is_said(symbolic, error, match):
         ir.export(Asinh(), X)
 
 
+def test_lists_of_numbers_are_constants():
+    """As after TorchScript's constant propagation, for functions that do without parse_args."""
+
+    def symbolic(g, self, shifts, dims):
+        (shift,), (dim,) = (symbolic_helper._maybe_get_const(x, "is") for x in (shifts, dims))
+        back = symbolic_helper._slice_helper(g, self, axes=[dim], starts=[-shift], ends=[2**63 - 1])
+        front = symbolic_helper._slice_helper(g, self, axes=[dim], starts=[0], ends=[-shift])
+        return g.op("Concat", back, front, axis_i=dim)
+
+    register_custom_op_symbolic("aten::roll", symbolic, 9)
+    program = ir.export(lambda x: x.roll([2], [1]), X, verify=True)
+    assert ops(program) == ["Slice", "Slice", "Concat"]
+
+
 def test_dtypes_come_as_torchscripts_numbers():
     def symbolic(g, self, dtype, *rest):
         kind = legacy.JitScalarType(symbolic_helper._get_const(dtype, "i", "dtype"))

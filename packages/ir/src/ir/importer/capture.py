@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import os
+import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -235,7 +237,17 @@ class _FunctionModule(torch.nn.Module):
         except ValueError:  # a builtin
             self.forward = lambda *args: fn(*args)
         else:
-            self.forward = fn if hasattr(fn, "__code__") else lambda *args, **kwargs: fn(*args, **kwargs)
+            self.forward = _as_forward(fn) if hasattr(fn, "__code__") else lambda *args, **kwargs: fn(*args, **kwargs)
+
+
+def _as_forward(fn: Any) -> Any:
+    """The function under the name `forward`: only of frames with that name does torch note the source lines."""
+    if not inspect.isfunction(fn) or hasattr(fn, "__wrapped__"):
+        return fn
+    code = fn.__code__.replace(co_name="forward")
+    named = types.FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    named.__kwdefaults__ = fn.__kwdefaults__
+    return functools.update_wrapper(named, fn)
 
 
 def _functionalised(program: ExportedProgram) -> ExportedProgram:

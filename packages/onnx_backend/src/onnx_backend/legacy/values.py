@@ -230,8 +230,9 @@ class Node:
         content = self._value.content
         if content is None or isinstance(content, str):
             return "prim::Constant"
-        if isinstance(content, list):
-            return "prim::ListConstruct"
+        if isinstance(content, list):  # of numbers alone it is what torch's constant propagation leaves of it
+            plain = all(isinstance(v.content, (bool, int, float)) for v in content)
+            return "onnx::Constant" if plain else "prim::ListConstruct"
         if isinstance(content, Expr):
             return "prim::Size"
         if not isinstance(content, OnnxValue) or content.array is not None:
