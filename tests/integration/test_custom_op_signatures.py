@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -122,6 +124,20 @@ def test_a_size_that_depends_on_the_data(target):
     program = ir.export(fn, X, target=target, dynamic_shapes=ROWS, verify=True)
     for n in (1, 9):
         program.verify((torch.rand(n, 3),))
+
+
+@ir.custom_op("signatures::lists")
+def lists(x: Tensor, more: list[Tensor] | None = None, dims: list[int] = (0,), factors: Sequence[float] = (0.5, 2)) -> Tensor:  # fmt: skip
+    return sum(more or [], start=x).sum(list(dims)) * factors[1]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_lists_as_defaults_and_lists_left_out(target):
+    """What torch.library's own reading of annotations does not take."""
+    schema = "Tensor x, Tensor[]? more=None, SymInt[] dims=[0], float[] factors=[0.5, 2.]"
+    assert str(torch.ops.signatures.lists.default._schema) == f"signatures::lists({schema}) -> Tensor"
+    fn = lambda x: (lists(x), lists(x, [x, x], [0, 1], factors=[1.0, 3.0]))  # noqa: E731
+    ir.export(fn, X, target=target, dynamic_shapes=ROWS, verify=True)
 
 
 @ir.custom_op("signatures::on_the_way")

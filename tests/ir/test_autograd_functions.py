@@ -181,3 +181,16 @@ def test_torch_is_as_before_after_errors_and_in_other_threads():
     assert seen[0].tolist() == [3, 3] and "apply" not in vars(BASE)
     a = torch.ones(2, requires_grad=True)
     assert Double.apply(a, a).grad_fn.name() == "DoubleBackward"
+
+
+def test_defaults_that_are_tuples():
+    class Turned(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, order=(1, 0), factors=(0.5,)):
+            return x.permute(order) * factors[0]
+
+    ir.op_from_function(Turned, "functions::turned")
+    schema = torch.ops.functions.turned.default._schema
+    assert str(schema) == "functions::turned(Tensor x, SymInt[] order=[1, 0], float[] factors=[0.5]) -> Tensor"
+    graph = ir.capture(lambda x: Turned.apply(x), (torch.rand(2, 3),))
+    assert [n.op for n in graph.nodes] == ["functions::turned"] and graph.outputs[0].type.shape == (3, 2)

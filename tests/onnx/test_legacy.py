@@ -202,6 +202,25 @@ def test_a_registered_handler_comes_before_the_symbolic():
     assert "Gelu" in ops(program)
 
 
+class Times(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        return x * factor
+
+    @staticmethod
+    def symbolic(g, x, factor):
+        return g.op("Mul", x, g.op("Constant", value_t=torch.tensor(float(factor))))
+
+
+def test_a_size_where_a_symbolic_wants_a_number():
+    """Its own form serves numbers; for a size that is known at run time only there is `forward`."""
+    args = (torch.rand(3, 4),)
+    program = ir.export(lambda x: Times.apply(x, 3), args, dynamic_shapes=({0: "n"},), verify=True)
+    assert ops(program) == ["Mul"]
+    program = ir.export(lambda x: Times.apply(x, x.shape[0]), args, dynamic_shapes=({0: "n"},), verify=True)
+    program.verify(torch.rand(7, 4))
+
+
 class InPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx, a, b):

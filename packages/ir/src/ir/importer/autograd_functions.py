@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ir.errors import CaptureError
 from ir.importer.custom_ops import CustomOp, define
+from ir.importer.schema import declared
 
 Fn = Callable[..., Any]
 NAMESPACE = "autograd_function"
@@ -274,7 +275,7 @@ def _declared_schema(cls: type, mutates: tuple[str, ...]) -> str:
     def forward(*args: Any) -> Any: ...
 
     forward.__signature__ = inspect.Signature(parameters, return_annotation=returns)  # type: ignore[attr-defined]
-    return torch.library.infer_schema(forward, mutates_args=mutates)
+    return declared(forward, mutates)
 
 
 def _annotation(default: Any) -> Any:

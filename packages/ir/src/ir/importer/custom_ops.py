@@ -13,7 +13,7 @@ from torch._guards import detect_fake_mode
 
 from ir.graph import Node, Value
 from ir.importer.bodies import BODIES, KERNELS, writes_of
-from ir.importer.schema import overload_of, packet_of
+from ir.importer.schema import declared, overload_of, packet_of
 from ir.registry import registry
 
 Fn = Callable[..., Any]
@@ -92,7 +92,7 @@ def custom_op(
     mutated = mutates_args if isinstance(mutates_args, str) else tuple(mutates_args)
 
     def decorate(fn: Fn) -> CustomOp:
-        written = schema or torch.library.infer_schema(fn, mutates_args=mutated)
+        written = schema or declared(fn, mutated)
         return define(name, fn, written, device_types=device_types)
 
     return decorate if fn is None else decorate(fn)

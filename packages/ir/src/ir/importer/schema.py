@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -131,6 +134,42 @@ def _functional(target: Any) -> OpSchema | None:
     names = tuple(a.name for a in target._schema.arguments)
     same = len(schema.names) == len(names) and schema.names[1:] == names[1:]
     return schema if same and not schema.writes else None
+
+
+def declared(fn: Callable[..., Any], mutates_args: Any = ()) -> str:
+    """The schema that a function's annotations and defaults declare.
+
+    By torch's own rules, and where torch has none: defaults that are lists of numbers, and `list[Tensor] | None`.
+
+    Raises:
+        ValueError: a parameter's type has no form in a schema.
+    """
+    try:
+        signature = inspect.signature(fn, eval_str=True)
+    except (NameError, AttributeError):  # names that exist for type checkers only
+        signature = inspect.signature(fn)
+    edits: list[tuple[str, str]] = []
+    parameters = []
+    for name, p in signature.parameters.items():
+        if isinstance(p.default, (list, tuple)):
+            edits.append((rf"\b{name}=None", f"{name}=[{', '.join(map(str, p.default))}]"))
+            p = p.replace(default=None)
+        choices = typing.get_args(p.annotation)
+        lists = [c for c in choices if typing.get_args(c) == (torch.Tensor,)]
+        if lists and len(choices) == 2 and type(None) in choices:
+            edits.append((rf"\[\] {name}\b", f"[]? {name}"))
+            p = p.replace(annotation=lists[0])
+        parameters.append(p)
+    if not edits:
+        return torch.library.infer_schema(fn, mutates_args=mutates_args)
+
+    def plain(*args: Any) -> Any: ...
+
+    plain.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    schema = torch.library.infer_schema(plain, mutates_args=mutates_args)
+    for pattern, text in edits:
+        schema = re.sub(pattern, text, schema, count=1)
+    return schema
 
 
 def packet_of(op: str) -> Any:

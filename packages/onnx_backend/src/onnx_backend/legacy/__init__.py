@@ -11,8 +11,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ir.dims import Expr
 from ir.errors import RefusedError
-from ir.graph import Node
+from ir.graph import Node, leaves
 from ir.helper import refusal_text
 from ir.importer.autograd_functions import FUNCTIONS
 from ir.importer.bodies import writes_of
@@ -68,6 +69,11 @@ def _handler(fn: Symbolic, convert: Callable[[Any], Any]) -> HandlerFn:
         token = CURRENT.set(g)
         try:
             made = fn(g, *values, **keywords)
+        except TypeError as error:
+            sizes = [str(a) for a in leaves(arguments.values()) if isinstance(a, Expr)]
+            if not sizes:
+                raise
+            h.refuse(f"its symbolic function does not take {sizes}, known at run time only: {error}")
         finally:
             CURRENT.reset(token)
         return _results(h, g, made)
