@@ -127,7 +127,9 @@ def test_a_size_that_depends_on_the_data(target):
 
 
 @ir.custom_op("signatures::lists")
-def lists(x: Tensor, more: list[Tensor] | None = None, dims: list[int] = (0,), factors: Sequence[float] = (0.5, 2)) -> Tensor:  # fmt: skip
+def lists(
+    x: Tensor, more: list[Tensor] | None = None, dims: list[int] = (0,), factors: Sequence[float] = (0.5, 2)
+) -> Tensor:
     return sum(more or [], start=x).sum(list(dims)) * factors[1]
 
 

@@ -128,6 +128,41 @@ def test_what_is_missing_is_said_with_the_overloads_own_arguments():
     assert "in the words of 'nnef' alone" in scalar.skeleton
 
 
+@torch.library.custom_op("foo::opaque", mutates_args=("state",))
+def opaque(xs: list[Tensor], state: Tensor, lambda_: float = 1.0) -> Tensor:
+    state += torch.from_numpy(xs[0].numpy() * lambda_)
+    return torch.from_numpy(xs[1].numpy() + 1)
+
+
+opaque.register_fake(lambda xs, state, lambda_=1.0: torch.empty_like(xs[1]))
+
+
+def test_what_is_printed_can_be_filled_in():
+    """Lists among the operands, an argument that ends in an underscore, writes; a body with too few results is told."""
+
+    def fn(x):
+        state = torch.zeros_like(x)
+        return opaque([x, x], state, 3.0), state
+
+    for target, add, times in (("onnx", "Add", "Mul"), ("nnef", "add", "mul")):
+        with pytest.raises(ir.UnsupportedOpsError) as error:
+            ir.export(fn, X, target=target)
+        handler = error.value.missing[0].skeleton.partition("else a handler")[2].partition("\n")[2]
+        written = f'[h.emit("{add}", xs[1], 1.0), h.emit("{add}", state, h.emit("{times}", xs[0], lambda_))]'
+        assert 'h.emit("...", *xs, state)' in handler
+        filled = handler.replace('h.emit("...", *xs, state)', written)
+        exec(filled, {"ir": ir})
+        ir.export(fn, X, target=target, verify=True)
+        ir.registry.registry(target).remove("foo::opaque")
+    body = error.value.missing[0].skeleton.partition("# else")[0]
+    ir.op("foo::opaque").body(lambda xs, state, lambda_: None)
+    with pytest.raises(ir.CaptureError, match="gives 1 tensors, the op has 2, what it writes to among them"):
+        ir.export(fn, X)
+    exec(body.replace("...", "state.add_(xs[0] * lambda_); return xs[1] + 1"), {"ir": ir})
+    for target in TARGETS:
+        ir.export(fn, X, target=target, verify=True)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_composite_kernels_are_bodies(target):
     ir.op("foo::add").body(lambda self, other: self + other)

@@ -196,10 +196,9 @@ class Driver:
         self._bind(node, results)
 
     def _arguments(self, handler: Handler, node: Node) -> dict[str, Any]:
-        parameters = handler.parameters
         bound: dict[str, Any] = {}
         for name, arg in node.args.items():
-            parameter = parameters.get(name)
+            parameter = handler.parameter(name)
             if parameter is not None:
                 bound[parameter.name] = self.resolve(arg)
             elif handler.takes_all:

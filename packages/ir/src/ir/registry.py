@@ -33,9 +33,13 @@ class Handler:
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The handler's parameters after `h`, by schema name (`from_` stands for `from`)."""
+        """The handler's parameters after `h`."""
         _, *rest = inspect.signature(self.fn).parameters.values()
-        return {p.name.rstrip("_"): p for p in rest}
+        return {p.name: p for p in rest}
+
+    def parameter(self, name: str) -> inspect.Parameter | None:
+        """The parameter that takes this argument of the schema: of the same name, or `from_` for `from`."""
+        return self.parameters.get(name) or self.parameters.get(f"{name}_")
 
     @cached_property
     def takes_all(self) -> bool:

@@ -109,6 +109,11 @@ class Bodies:
             if given is not None:
                 raise CaptureError(f"the body of {node.op} could not be traced: {error}\n  at {node.origin}") from error
             return None
+        if own is not None and len(graph.outputs) != len(node.outputs):
+            raise CaptureError(
+                f"the body of {node.op} gives {len(graph.outputs)} tensors, the op has {len(node.outputs)}"
+                f"{', what it writes to among them' if writes_of(node) else ''}\n  at {node.origin}"
+            )
         if any(n.overload == node.overload and n.args.keys() == node.args.keys() for n in graph.nodes):
             return None
         return Body(graph, node.op if own is not None else None)

@@ -11,7 +11,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch._guards import detect_fake_mode
 
-from ir.graph import Node, Value
+from ir.graph import Node, Value, leaves
 from ir.importer.bodies import BODIES, KERNELS, writes_of
 from ir.importer.schema import declared, overload_of, packet_of
 from ir.registry import registry
@@ -244,7 +244,8 @@ def skeleton(node: Node, target: str) -> str:
     names = list(renamed.values())
     body = [n for k, n in renamed.items() if k not in keyword_only]
     body += ["*", *(renamed[k] for k in renamed if k in keyword_only)] if keyword_only else []
-    tensors = ", ".join(renamed[k] for k, a in node.args.items() if isinstance(a, Value)) or "..."
+    listed = {k: isinstance(a, tuple) for k, a in node.args.items() if any(isinstance(v, Value) for v in leaves(a))}
+    tensors = ", ".join(f"*{renamed[k]}" if many else renamed[k] for k, many in listed.items()) or "..."
     returned = f"  # the new contents of {', '.join(written)} last" if (written := writes_of(node)) else ""
     return (
         f"# a body, if torch functions can say it: it serves every target\n"
