@@ -132,6 +132,16 @@ CASES = family(
         i64(value=DIVISORS),
     ),
     row("floor_divide", lambda x, y: x // y, i32(value=SIGNED), i32(value=DIVISORS)),
+    row(
+        "floor_divide_ends",
+        lambda x, y: (x // y, x // 3, x >> 1, torch.div(x, -7, rounding_mode="floor")),
+        *(i8(value=[127, -128, 127, -128, -127, 100]), i8(value=[-128, 3, -3, 127, 2, -100])),
+    ),
+    row(
+        "divided_far",
+        lambda x, y: (torch.fmod(x, y), x // y, torch.remainder(x, y)),
+        *(i64(value=[2**62 + 1, -(2**62) - 1, 2**53 + 1, -7]), i64(value=[3, 5, 2**40, 2])),
+    ),
     row("floor_divide_float", lambda x: x // 0.3, f32("B", 3)),
     row("scalar_over_tensor", lambda x: 1 / x, f32("B", 3, positive=True)),
     row("remainder_int", lambda x, y: torch.remainder(x, y), i64(value=SIGNED), i64(value=DIVISORS)),

@@ -35,6 +35,13 @@ def assign_slice(x: Tensor) -> Tensor:
     return z
 
 
+def assign_mask_row(x: Tensor, row: Tensor) -> Tensor:
+    z, y = x.clone(), x.clone()
+    z[x[..., 0] > 0] = row
+    y[:, x[0, :, 1] > 0] = x[:, :1]
+    return z + y
+
+
 def assign_strided(x: Tensor) -> Tensor:
     z = x.new_zeros(x.shape[0], 2 * x.shape[1])
     z[:, 0::2] = x.sin()
@@ -98,6 +105,7 @@ CASES = family(
     row("assign_slice", assign_slice, f32("B", "S")),
     row("assign_strided", assign_strided, f32("B", 3)),
     row("assign_mask", assign_mask, f32("B", 3)),
+    row("assign_mask_row", assign_mask_row, f32("B", 4, 3), f32(3)),
     row("assign_places", assign_places, TABLE, DISTINCT, f32(3)),
     row("assign_input", assign_input, f32("B", 3)),
     row("index_put", lambda x, i, v: x.index_put((i,), v), TABLE, DISTINCT, f32(3, 3)),
@@ -226,6 +234,7 @@ CASES = family(
         i64(value=[-2, 0, 3]),
     ),
     row("isin", lambda x: torch.isin(x, torch.tensor([0, 2, 4])), i64("B", 3, low=0, high=6)),
+    row("isin_number", lambda x: (torch.isin(x, 2), torch.isin(2, x)), i64("B", 3)),
     row("isin_invert", lambda x, y: torch.isin(x, y, invert=True), i64("B", 3), i64("N")),
     row("gather_f16", lambda x, i: x.gather(1, i), f16("B", 5), i64("B", 3, low=0, high=5)),
     # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one

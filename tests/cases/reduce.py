@@ -65,6 +65,22 @@ CASES = family(
     row("kthvalue", lambda x: x.kthvalue(2, 1), f32("B", 3)),
     row("mode", lambda x: x.mode(1).values, i64(value=TIES)),
     row("quantile", lambda x: torch.quantile(x, 0.3, dim=1), f32("B", 4)),
+    row(
+        "quantile_many",
+        lambda x, q: (torch.quantile(x, q, 1, keepdim=True), torch.quantile(x, q, 0, interpolation="higher")),
+        *(f32("B", "S"), f32(value=[0.0, 0.3, 1.0])),
+    ),
+    row(
+        "nanquantile_many",
+        lambda x, q: torch.nanquantile(x, q),
+        f32(value=[[nan, 1.0, 5.0, 2.0], [nan] * 4]),
+        f32(value=[0.2, 0.9]),
+    ),
+    row(
+        "sum_far",
+        lambda x: (x.sum(1), x.sum(0, keepdim=True), x.sum(), x.trace(), (x * 2**40).sum(-1, keepdim=True) % 1000),
+        i64("B", "S", low=2**53, high=2**53 + 99),
+    ),
     # truth and counting
     row("any", lambda x: x.any(), boolean("B", 3)),
     row("any_dim", lambda x: x.any(1), boolean("B", 3)),

@@ -244,6 +244,20 @@ CASES = family(
         lambda x: F.interpolate(x, size=(7, 9), mode="bicubic", align_corners=True),
         f32("B", 4, 5, 6),
     ),
+    row(
+        "bilinear_u8",
+        lambda x: (
+            F.interpolate(x, size=(13, 5), mode="bilinear"),
+            F.interpolate(x, scale_factor=2.5, mode="bilinear"),
+        ),
+        u8("B", 3, 8, 9, low=0, high=256),
+    ),
+    row("bicubic_u8", lambda x: F.interpolate(x, size=(13, 5), mode="bicubic"), u8("B", 3, 8, 9, low=0, high=256)),
+    row(
+        "bilinear_u8_antialias",
+        lambda x: F.interpolate(x, size=(3, 12), mode="bilinear", antialias=True),
+        u8("B", 3, 8, 9, low=0, high=256),
+    ),
     row("linear_1d", lambda x: F.interpolate(x, size=9, mode="linear"), f32("B", 3, "T")),
     row(
         "linear_1d_corners",
@@ -258,6 +272,11 @@ CASES = family(
         "grid_sample_corners",
         lambda x, g: F.grid_sample(x, g, padding_mode="border", align_corners=True),
         *(IMAGE, f32("B", 3, 5, 2)),
+    ),
+    row(
+        "grid_sample_far",
+        lambda x, g: F.grid_sample(x, g, padding_mode="border", align_corners=False),
+        *(IMAGE, f32("B", 2, 3, 2, value=[[1e8, -1e8], [inf, 0.3], [0.2, -3e9]])),
     ),
     row(
         "grid_sample_nearest_reflection",

@@ -21,6 +21,14 @@ LIMITS: dict[str, str] = {
         "elementwise/gelu_bf16 matmul/matmul_bf16 conv/conv2d_bf16 norm/layer_norm_bf16 norm/softmax_bf16 "
         "attention/sdpa_bf16_causal control/autocast_on",
     ),
+    **_all(
+        "torch has no decomposition where the fractions are a tensor",
+        "reduce/quantile_many reduce/nanquantile_many",
+    ),
+    **_all(
+        "tract interpolates floats only, and torch rounds bytes after each axis",
+        "shape/bilinear_u8 shape/bicubic_u8 shape/bilinear_u8_antialias",
+    ),
     "reduce/bincount": "the size of the result depends on data, and tract counts nothing but what is not zero",
     **_all(
         CHANCE,

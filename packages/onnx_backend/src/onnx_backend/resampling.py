@@ -115,6 +115,8 @@ def _resize(h: Any, x: Any, factors: Factors, align_corners: bool, taps: Taps, *
     """Given factors place the samples, the sizes do otherwise; with align_corners they do in any case."""
     old, new = x.type.shape[2:], h.out.shape[2:]
     factors = None if align_corners else factors
+    if x.type.dtype is DType.uint8:
+        return _bytes(h, x, factors, align_corners, taps)
     if _sayable(old, new, factors, taps is not _cubic_taps):
         place = "align_corners" if align_corners else "half_pixel"
         return _emit(h, x, factors, {**attributes, "coordinate_transformation_mode": place})
@@ -131,6 +133,8 @@ def _antialias(h: Any, x: Any, factors: Factors, align_corners: bool, kernel: An
 
     old, new = x.type.shape[2:], h.out.shape[2:]
     native = h.opset >= 18 and not align_corners
+    if x.type.dtype is DType.uint8:
+        return _bytes(h, x, None if align_corners else factors, align_corners, taps)
     if native and _sayable(old, new, factors, True):
         return _resize(h, x, factors, align_corners, taps, antialias=1, exclude_outside=1, **attributes)
     if any(isinstance(d, Expr) for d in (*old, *new)):
@@ -179,6 +183,34 @@ def _by_taps(h: Any, x: Any, factors: Factors, align: bool, taps: Taps) -> Any:
         index, weight = taps(old, new, scale, align)
         x = _weighted(h, x, 2 + i, h.constant(index), h.constant(weight.astype(numpy_dtype(x.type.dtype))))
     return x
+
+
+def _bytes(h: Any, x: Any, factors: Factors, align: bool, taps: Taps) -> Any:
+    """Images of uint8, from the last axis to the first: weights are whole numbers, and each axis rounds anew.
+
+    Source: aten/src/ATen/native/cpu/UpSampleKernel.cpp, compute_index_ranges_int16_weights.
+    """
+    old, new = x.type.shape[2:], h.out.shape[2:]
+    if any(isinstance(d, Expr) for d in (*old, *new)):
+        h.refuse(
+            "uint8 over a dynamic size, which torch computes with weights in whole numbers; cast to float32 before"
+        )
+    x = h.cast(x, DType.int32)
+    for i, (o, n) in reversed(list(enumerate(zip(old, new, strict=True)))):
+        factor = factors[i] if factors else None
+        if o == n and factor in (None, 1):
+            continue
+        index, weight = taps(o, n, _scale(o, n, factor, align), align)
+        for j in reversed(range(1, index.shape[1])):  # what was cut off at the border counts as one tap
+            again = index[:, j] == index[:, j - 1]
+            weight[again, j - 1] += weight[again, j]
+            weight[again, j] = 0
+        bits = next(b for b in range(23) if b == 22 or int(0.5 + weight.max() * 2 ** (b + 1)) >= 2**15)
+        whole = np.trunc(weight * 2**bits + np.copysign(0.5, weight)).astype(np.int32)
+        total = _weighted(h, x, 2 + i, h.constant(index), h.constant(whole))
+        total = h.emit("Max", h.emit("Add", total, 1 << (bits - 1)), 0)
+        x = h.emit("Min", h.emit("Div", total, 1 << bits), 255)
+    return h.cast(x, DType.uint8)
 
 
 def _scale(old: int, new: int, factor: float | None, align: bool) -> float:

@@ -20,6 +20,8 @@ def grid_sample(h: Any, x: Any, grid: Any, mode: int, padding: int, align_corner
         if name == "cubic":
             h.refuse("cubic sampling needs GridSample of opset 16")
         return _by_hand(h, x, grid, name == "nearest", _PADDINGS[padding], align_corners)
+    if _PADDINGS[padding] == "border":  # onnxruntime's weights lose their digits far outside
+        grid = h.emit("Clip", grid, h.const(-8, grid), h.const(8, grid))
     if h.opset < 20:
         name = {"linear": "bilinear", "cubic": "bicubic"}.get(name, name)
     return h.emit(
@@ -50,7 +52,7 @@ def _by_hand(h: Any, x: Any, grid: Any, nearest: bool, padding: str, align: bool
             clipped = h.emit("Max", h.emit("Min", place, end), h.const(0, dtype))
             if padding == "zeros":
                 weights.append(h.cast(h.emit("Equal", place, clipped), dtype))
-            whole = h.cast(clipped, DType.int64)
+            whole = h.emit("Max", h.cast(clipped, DType.int64), h.const(0, DType.int64))  # nan is somewhere, too
             index = whole if index is None else h.emit("Add", h.emit("Mul", index, h.tensor(size, DType.int64)), whole)
         found = h.emit("GatherND", flat, index, batch_dims=1, shape=(batch, count, channels))
         found = reduce(lambda a, w: h.emit("Mul", a, w), weights, found)

@@ -52,8 +52,9 @@ class Verbs(Sizes):
             axis = _flatten_axis(x.type.shape, shape)
             if axis is not None:
                 return self.emit("Flatten", x, axis=axis, shape=shape)
-            if self.opset >= 14:
-                return self.emit("Reshape", x, self.sizes(shape), allowzero=1, shape=shape)
+            # at opset 13 a 0 takes what stands in its place, which is a 0 where the axis was there before
+            zero = {"allowzero": 1} if self.opset >= 14 else {}
+            return self.emit("Reshape", x, self.sizes(shape), **zero, shape=shape)
         made = self.emit("Reshape", x, self.sizes(dims), shape=shape)
         made.before = x
         return made

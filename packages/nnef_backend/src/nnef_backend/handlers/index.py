@@ -310,8 +310,9 @@ def bucketize(h, self, boundaries, out_int32=False, right=False):
 
 
 @op("aten::isin")
-def isin(h, elements, test_elements, assume_unique=False, invert=False):
-    x, given = h.together(h.tensor(elements), h.tensor(test_elements))
+def isin(h, elements=None, test_elements=None, assume_unique=False, invert=False, element=None, test_element=None):
+    x, given = (many if one is None else one for many, one in ((elements, element), (test_elements, test_element)))
+    x, given = h.together(h.tensor(x), h.tensor(given))
     given = h.reshape(given, [product(given.type.shape)])
     found = h.reduce("any_reduce", h.emit("eq", h.unsqueeze(x, [x.type.rank]), given), x.type.rank)
     return h.emit("not", found) if invert else found

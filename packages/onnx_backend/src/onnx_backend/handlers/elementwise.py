@@ -75,7 +75,7 @@ def floor_divide(h, self, other):
     if h.out.dtype.kind == "uint":
         return h.emit("Div", self, other)
     if h.out.dtype.is_integer:
-        return h.emit("Div", h.emit("Sub", self, h.emit("Mod", self, other)), other)
+        return floored(h, self, other)
     # the remainder comes off first: 1.0 // 0.1 is 9, although 1.0 / 0.1 rounds to 10
     rest = h.emit("Mod", self, other, fmod=1)
     whole = h.emit("Div", h.emit("Sub", self, rest), other)
@@ -84,6 +84,16 @@ def floor_divide(h, self, other):
     if never_zero(other):
         return result
     return h.emit("Where", h.emit("Equal", other, 0), h.emit("Div", self, other), result)
+
+
+def floored(h, self, other):
+    """The quotient of integers rounded down; nothing on the way leaves the type, even beside its ends."""
+    rest = h.emit("Mod", self, other)  # the sign of the divisor
+    if other.array is not None and bool(((other.array > 0) & (other.array & (other.array - 1) == 0)).all()):
+        return h.emit("Div", h.emit("Sub", self, rest), other)  # powers of two divide the lowest number
+    quotient = h.emit("Div", self, other)  # rounded to zero
+    exact = h.emit("Equal", h.emit("Add", h.emit("Mul", quotient, other), rest), self)
+    return h.emit("Where", exact, quotient, h.emit("Sub", quotient, 1))
 
 
 def opposite(h, rest, other):
@@ -108,7 +118,10 @@ def remainder(h, self, other):
 
 @op("aten::fmod")
 def fmod(h, self, other):
-    return h.emit("Mod", h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype), fmod=1)
+    self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
+    if h.out.dtype is DType.int64:  # onnxruntime's Mod goes by way of doubles
+        return h.emit("Sub", self, h.emit("Mul", h.emit("Div", self, other), other))
+    return h.emit("Mod", self, other, fmod=1)
 
 
 @op("aten::pow", "aten::float_power")

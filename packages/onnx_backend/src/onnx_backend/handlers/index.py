@@ -251,7 +251,10 @@ def bucketize(h, self, boundaries, out_int32=False, right=False):
 
 
 @op("aten::isin")
-def isin(h, elements, test_elements, assume_unique=False, invert=False):
+def isin(h, elements=None, test_elements=None, assume_unique=False, invert=False, element=None, test_element=None):
+    elements, test_elements = (
+        many if one is None else one for many, one in ((elements, element), (test_elements, test_element))
+    )
     if not h.is_value(elements) or not h.is_value(test_elements):
         like = elements if h.is_value(elements) else test_elements
         elements, test_elements = h.tensor(elements, like), h.tensor(test_elements, like)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ir.dims import Expr
 from ir.types import DType
+from onnx_backend.handlers.reduce import total
 from onnx_backend.registry import register as op
 
 
@@ -72,7 +73,7 @@ def addbmm(h, self, batch1, batch2, beta=1, alpha=1):
     dtype = h.out.dtype
     work = DType.float32 if dtype.is_float and dtype.bits < 32 else dtype
     self, batch1, batch2 = (h.cast(t, work) for t in (self, batch1, batch2))
-    return h.cast(combined(h, self, h.reduce("ReduceSum", product(h, batch1, batch2), [0]), beta, alpha), dtype)
+    return h.cast(combined(h, self, total(h, product(h, batch1, batch2), [0]), beta, alpha), dtype)
 
 
 @op("aten::addr")
@@ -139,4 +140,4 @@ def cross(h, self, other, dim=-1):
 @op("aten::trace")
 def trace(h, self):
     eye = h.emit("EyeLike", h.cast(self, h.out.dtype))
-    return h.reduce("ReduceSum", h.emit("Mul", h.cast(self, h.out.dtype), eye))
+    return total(h, h.emit("Mul", h.cast(self, h.out.dtype), eye), [0, 1])

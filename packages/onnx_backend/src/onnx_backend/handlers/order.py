@@ -111,3 +111,40 @@ def mode(h, self, dim=-1, keepdim=False):
     shape = value.type.shape if keepdim else [s for i, s in enumerate(value.type.shape) if i != axis]
     at = h.emit("ArgMax", hit, axis=axis, keepdims=keepdim, select_last_index=1, shape=shape)
     return value if keepdim else h.squeeze(value, [axis]), at
+
+
+@op("aten::quantile")
+def quantile(h, self, q, dim=None, keepdim=False, interpolation="linear", skip=False):
+    """Rows sorted, and read between two places; a nan where there is any, or where nothing else is."""
+    dtype = self.type.dtype
+    if dim is None or self.type.rank == 0:
+        self, dim = h.reshape(self, [count(self, range(self.type.rank))]), 0
+    axis, last = h.axis(dim, self), self.type.rank - 1
+    rows = h.transpose(self, [*(i for i in range(last + 1) if i != axis), axis])
+    unknown = h.emit("IsNaN", rows)
+    end = h.tensor(rows.type.shape[-1] - 1, dtype)
+    if skip:
+        end = h.emit("Sub", h.reduce("ReduceSum", h.cast(h.emit("Not", unknown), dtype), [last], True), 1)
+    q = h.tensor(q, dtype)
+    place = h.emit("Mul", q if q.type.rank else h.unsqueeze(q, [0]), end)
+    place = h.emit("Max", place, 0) if skip else place
+    rows = sort(h, rows)[0]
+
+    def read(rounding):
+        at = h.cast(h.emit(rounding, place), DType.int64)
+        return h.emit("GatherElements", rows, at, axis=last) if skip else h.emit("Gather", rows, at, axis=last)
+
+    single = {"lower": "Floor", "higher": "Ceil", "nearest": "Round"}.get(interpolation)
+    found = read(single or "Floor")
+    if single is None:
+        weight = h.emit("Sub", place, h.emit("Floor", place)) if interpolation == "linear" else h.const(0.5, dtype)
+        found = h.emit("Add", found, h.emit("Mul", weight, h.emit("Sub", read("Ceil"), found)))
+    if not skip:
+        some = h.cast(h.reduce("ReduceMax", h.cast(unknown, DType.int32), [last], True), DType.bool)
+        found = h.emit("Where", some, h.const(math.nan, dtype), found)
+    return h.reshape(h.transpose(found, [last, *range(last)]) if q.type.rank else found, h.out.shape)
+
+
+@op("aten::nanquantile")
+def nanquantile(h, self, q, dim=None, keepdim=False, interpolation="linear"):
+    return quantile(h, self, q, dim, keepdim, interpolation, skip=True)

@@ -21,14 +21,34 @@ def count(x, axes):
 
 @op("aten::sum")
 def sum_(h, self, dim=None, keepdim=False, dtype=None):
-    return reduced(h, "ReduceSum", self, dim, keepdim)
+    return total(h, self, h.axes(dim, self), keepdim) if self.type.rank else self
+
+
+def total(h, x, axes, keepdim=False):
+    """The sum over axes; 64-bit integers as a product with ones, for onnxruntime adds them up as doubles."""
+    if x.type.dtype is not DType.int64 or from_narrow(x):
+        return h.reduce("ReduceSum", x, axes, keepdim)
+    kept, last = [i for i in range(x.type.rank) if i not in axes], [x.type.rank - 1]
+    rows = h.transpose(x, [*kept, *axes])
+    rows = h.reshape(rows, [*(x.type.shape[i] for i in kept), count(x, axes)])
+    found = h.emit("MatMul", rows, h.full((count(x, axes), 1), 1, DType.int64))
+    if keepdim and list(axes) == last:
+        return found
+    found = h.squeeze(found, [len(kept)])
+    return h.unsqueeze(found, axes) if keepdim else found
+
+
+def from_narrow(x):
+    """True for integers that were of fewer bits: no sum of them comes near 2**53."""
+    cast = x.made_by("Cast")
+    return cast is not None and cast.inputs[0].dtype is not None and cast.inputs[0].dtype.bitwidth < 64
 
 
 @op("aten::nansum")
 def nansum(h, self, dim=None, keepdim=False, dtype=None):
     if self.type.dtype.is_float:
         self = h.emit("Where", h.emit("IsNaN", self), h.const(0, self), self)
-    return reduced(h, "ReduceSum", self, dim, keepdim)
+    return sum_(h, self, dim, keepdim)
 
 
 def average(h, x, axes, keepdim):

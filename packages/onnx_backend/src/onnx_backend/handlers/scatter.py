@@ -159,8 +159,10 @@ def index_put(h, self, indices, values, accumulate=False):
     values = h.cast(values, self.type.dtype)
     known = [i for i, t in enumerate(indices) if t is not None]
     first = indices[known[0]]
-    if len(known) == 1 and is_mask(first) and not any_size(values):
-        return fill_mask(h, self, known[0], first, values, accumulate)
+    if len(known) == 1 and is_mask(first):
+        after = self.type.rank - known[0] - first.type.rank
+        if values.type.rank <= after or values.type.shape[-after - 1] == 1:
+            return fill_mask(h, self, first, after, values, accumulate)
     p = places(h, self, indices)
     rest = [self.type.shape[i] for i in p.front[len(p.axes) :]]
     order = p.to_torch(len(rest))
@@ -170,16 +172,15 @@ def index_put(h, self, indices, values, accumulate=False):
     return h.transpose(scatter_nd(h, x, stacked(h, p), values, accumulate), geometry.invert(p.front))
 
 
-def any_size(values):
-    """True where the values are more than one number."""
-    return any(s != 1 for s in values.type.shape)
-
-
-def fill_mask(h, x, axis, mask, value, accumulate):
-    after = x.type.rank - axis - mask.type.rank
+def fill_mask(h, x, mask, after, values, accumulate):
+    """The same values, which may vary along the axes after the mask's and before them, at every hit."""
     mask = h.unsqueeze(h.cast(mask, DType.bool), range(mask.type.rank, mask.type.rank + after))
-    value = h.reshape(value, ()) if value.type.rank else value
-    return h.emit("Where", mask, h.emit("Add", x, value) if accumulate else value, x)
+    if all(s == 1 for s in values.type.shape):
+        values = h.reshape(values, ())
+    elif values.type.rank > after:  # one axis of hits stands for all of the mask's
+        hits = values.type.rank - after
+        values = h.unsqueeze(values, range(hits, hits + mask.type.rank - after - 1))
+    return h.emit("Where", mask, h.emit("Add", x, values) if accumulate else values, x)
 
 
 @op("aten::masked_scatter")
