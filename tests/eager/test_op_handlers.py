@@ -141,3 +141,17 @@ def test_what_is_no_handler():
     op_handlers.register(types.SimpleNamespace(ops=lambda: ["op_handlers::minmax"], compile=lambda *a: None))
     with pytest.raises(ir.ExportError, match="cannot be called"):
         exported(Net())
+
+
+def test_a_class_stands_for_an_instance():
+    class Relu:
+        def ops(self):
+            return ["aten::relu"]
+
+        def compile(self, node, initial_values, device):
+            (x,) = (i.arg.name for i in node.inputs)
+            return lambda values: values[x] * 0 + 7
+
+    assert isinstance(op_handlers.register(Relu), Relu) and isinstance(op_handlers.lookup("aten::relu"), Relu)
+    program = ir.export(lambda x: x.relu(), torch.ones(2), target="eager")
+    assert program(torch.ones(2)).tolist() == [7, 7]

@@ -1,5 +1,8 @@
 """vision_ops against torchvision's compiled kernels: `nox -s vision`, with the torchvision that has them."""
 
+import math
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torchvision
@@ -80,9 +83,26 @@ def test_nms():
         (*boxes(30), 0.3), (*boxes(50), 0.3), (same, torch.ones(4), 0.3), (*ties, 0.3), (tenth, torch.rand(3), 0.1),
         (torch.zeros(0, 4), torch.zeros(0), 0.3), (*boxes(1), 0.3), (*boxes(20), 0.0), (*boxes(20), 1.0),
         (flat, torch.rand(40), 0.2), (inside_out, torch.rand(40), 0.2), (*(x.double() for x in boxes(30)), 0.3),
-        (*boxes(20), 1.5), (*boxes(20), -0.5),
+        (*boxes(20), 1.5), (*boxes(20), -0.5), (boxes(4)[0], torch.tensor([0.5, math.nan, math.inf * -1, math.nan]), 0.1),
     ]  # fmt: skip
     checked("torchvision::nms", samples)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "threshold", "reason"),
+    [
+        (ir.DType.float32, 1.5, "a threshold in .*=1.5"),
+        (ir.DType.float64, 0.5, "boxes of float32, and those of float64"),
+    ],
+)
+def test_what_native_nms_refuses_is_said(dtype, threshold, reason):
+    def refuse(text):
+        raise ir.RefusedError(text)
+
+    native = ir.registry.registry("onnx").lookup("torchvision::nms").fn
+    dets = SimpleNamespace(type=SimpleNamespace(dtype=dtype))
+    with pytest.raises(ir.RefusedError, match=reason):
+        native(SimpleNamespace(refuse=refuse), dets, None, threshold)
 
 
 def test_two_nms_and_what_follows_them():

@@ -10,12 +10,13 @@
 
     op_handlers.register(VisionOps())
 
-A module with functions `ops` and `compile` will do as well. A module that registers when it is imported is a plugin as
-any other: `ir.export(..., plugins=[...])`, IR_PLUGINS, or an entry point of the group "ir.handlers".
+The class itself, or a module with functions `ops` and `compile`, will do as well. A module that registers when it is
+imported is a plugin as any other: `ir.export(..., plugins=[...])`, IR_PLUGINS, or an entry point of "ir.handlers".
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Union
@@ -87,10 +88,11 @@ class OpHandler(Protocol):
 _TABLE: dict[str, OpHandler] = {}
 
 
-def register(handler: OpHandler) -> OpHandler:
+def register(handler: Any) -> OpHandler:
     """Use this handler for its ops from now on; of two handlers of an op the newest wins.
 
-    While plugins are loaded, the first one wins, as for every handler of a plugin.
+    A class whose `ops` is a method stands for an instance of it. While plugins are loaded, the first one wins, as for
+    every handler of a plugin.
 
     Raises:
         TypeError: it has no `ops` or no `compile`.
@@ -99,12 +101,15 @@ def register(handler: OpHandler) -> OpHandler:
     for wanted in ("ops", "compile"):
         if not callable(getattr(handler, wanted, None)):
             raise TypeError(f"{handler!r} has no {wanted}(): an op handler has ops() and compile(node, values, device)")
+    if inspect.isclass(handler) and inspect.isfunction(inspect.getattr_static(handler, "ops")):
+        handler = handler()
     at_run_time = layer() == "runtime"
-    for op in list(handler.ops()):
-        REGISTRY.add(op, _Adapter(handler), override=at_run_time)
+    made: OpHandler = handler
+    for op in list(made.ops()):
+        REGISTRY.add(op, _Adapter(made), override=at_run_time)
         if at_run_time or op not in _TABLE:
-            _TABLE[op] = handler
-    return handler
+            _TABLE[op] = made
+    return made
 
 
 def lookup(op: str) -> OpHandler | None:

@@ -7,6 +7,7 @@ where data decides the number. While torch.export traces, the function here stan
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ def _(h: Any, dets: Any, scores: Any, iou_threshold: float) -> Any:
     if dets.type.dtype is ir.DType.float64:
         h.refuse("NonMaxSuppression takes boxes of float32, and those of float64 would be rounded")
     boxes, marks = (h.cast(x, ir.DType.float32) for x in (dets, scores))
+    marks = h.emit("Where", h.emit("IsNaN", marks), math.inf, marks)  # torch's sort has nan before all numbers
     # turned inside out a box overlaps nothing in torchvision; here its corners would be swapped
     low, high = h.slice(boxes, 1, 0, 2, size=2), h.slice(boxes, 1, 2, 4, size=2)
     boxes = h.concat([low, h.emit("Max", low, high)], 1)
