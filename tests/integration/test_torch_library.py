@@ -128,6 +128,45 @@ def test_what_is_missing_is_said_with_the_overloads_own_arguments():
     assert "in the words of 'nnef' alone" in scalar.skeleton
 
 
+foo.define("push_(Tensor(a!) self, int n) -> Tensor(a!)")
+foo.define("both_(Tensor(a!) x, Tensor(b!) y) -> (Tensor(a!), Tensor(b!))")
+impl(foo, "push_", "CPU")(lambda self, n: self.add_(n))
+impl(foo, "push_", "Meta")(lambda self, n: self)
+impl(foo, "both_", "CompositeExplicitAutograd")(lambda x, y: (x.add_(1), y.add_(2)))
+
+
+class Pushes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(3))
+
+    def forward(self, x):
+        y = x.clone()
+        torch.ops.foo.push_(y[0], 3)
+        doubled = y * 2
+        return torch.ops.foo.push_(y, 5), y, doubled, torch.ops.foo.push_(self.count, 1) + x
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_op_that_returns_what_it_writes_to(target):
+    """As torch's own in-place ops do; its handler and its body give the new contents, once."""
+    graph = ir.check(ir.capture(Pushes(), X, dynamic_shapes=ROWS))
+    assert [len(n.outputs) for n in graph.nodes if n.op == "foo::push_"] == [1, 1, 1]
+    if target == "eager":
+        ir.export(Pushes(), X, target=target, dynamic_shapes=ROWS, verify=True)
+    ir.op("foo::push_").body(lambda self, n: self.add_(n))
+    program = ir.export(Pushes(), X, target=target, dynamic_shapes=ROWS, verify=True)
+    if target != "eager":
+        program.verify(torch.rand(7, 3))
+    handlers = {"foo::push_": lambda h, self, n: h.emit("Add", self, n)}
+    assert not ir.export(Pushes(), X, handlers=handlers, verify=True).artifact.functions
+
+
+def test_what_torch_cannot_make_functional_is_refused():
+    with pytest.raises(ir.CaptureError, match=r"foo::both_.*alias annotations"):
+        ir.export(lambda x: torch.ops.foo.both_(x.clone(), x * 2), X)
+
+
 @torch.library.custom_op("foo::opaque", mutates_args=("state",))
 def opaque(xs: list[Tensor], state: Tensor, lambda_: float = 1.0) -> Tensor:
     state += torch.from_numpy(xs[0].numpy() * lambda_)

@@ -83,7 +83,8 @@ def test_nms():
         (*boxes(30), 0.3), (*boxes(50), 0.3), (same, torch.ones(4), 0.3), (*ties, 0.3), (tenth, torch.rand(3), 0.1),
         (torch.zeros(0, 4), torch.zeros(0), 0.3), (*boxes(1), 0.3), (*boxes(20), 0.0), (*boxes(20), 1.0),
         (flat, torch.rand(40), 0.2), (inside_out, torch.rand(40), 0.2), (*(x.double() for x in boxes(30)), 0.3),
-        (*boxes(20), 1.5), (*boxes(20), -0.5), (boxes(4)[0], torch.tensor([0.5, math.nan, math.inf * -1, math.nan]), 0.1),
+        (*boxes(20), 1.5), (*boxes(20), -0.5),
+        (boxes(4)[0], torch.tensor([0.5, math.nan, -math.inf, math.nan]), 0.1),
     ]  # fmt: skip
     checked("torchvision::nms", samples)
 

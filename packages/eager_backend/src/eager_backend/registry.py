@@ -61,7 +61,8 @@ def fallback(name: str) -> HandlerFn | None:
     kernel: BuiltinFunctionType | None = getattr(target, "_op", None)
     if kernel is None:
         return None
-    if op_schema(target).fresh:
+    schema = op_schema(target)
+    if schema.fresh or schema.in_place:
         return _closure_or(_writer(Kernel(name, _on_copies(target))))
     own = plain(Kernel(name, kernel))
     return _closure_or(lambda h, arguments: own(h, **arguments)) if op in KERNELS else own
@@ -92,14 +93,19 @@ def _writer(kernel: Kernel) -> Callable[[Any, dict[str, Any]], Any]:
 
 
 def _on_copies(target: Any) -> Callable[..., Any]:
-    """The kernel of an op that writes to its arguments, without doing so: their new contents follow its results."""
+    """The kernel of an op that writes to its arguments, without doing so: their new contents follow its results.
+
+    One that returns what it writes to returns that, once.
+    """
     schema = op_schema(target)
 
-    def call(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
+    def call(*args: Any, **kwargs: Any) -> Any:
         given = dict(zip(schema.names, args, strict=False)) | kwargs
         written = {n: tree_map_only(torch.Tensor, torch.clone, given[n]) for n in schema.writes if n in given}
         args = tuple(written.get(n, a) for n, a in zip(schema.names, args, strict=False))
         result = target(*args, **kwargs | {n: w for n, w in written.items() if n in kwargs})
+        if schema.in_place:
+            return [result]
         return [t for t in tree_leaves([result, *written.values()]) if isinstance(t, torch.Tensor)]
 
     return call

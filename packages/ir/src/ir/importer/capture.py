@@ -254,11 +254,14 @@ def _functionalised(program: ExportedProgram) -> ExportedProgram:
     """torch's own functionalisation: a retrace, for writes that ir.importer.memory cannot undo, and for autocast.
 
     Raises:
-        CaptureError: the retrace fixed a size that was dynamic.
+        CaptureError: torch refused, or the retrace fixed a size that was dynamic.
     """
     example = program.example_inputs
-    with fake_rules.dynamic():
-        done = program.run_decompositions({})
+    try:
+        with fake_rules.dynamic():
+            done = program.run_decompositions({})
+    except Exception as error:
+        raise CaptureError(f"torch's functionalisation refused the model's writes: {error}") from error
     done.example_inputs = example
     before, after = ([str(s) for s in _input_sizes(p)] for p in (program, done))
     if len(before) == len(after) and before != after:

@@ -63,7 +63,7 @@ def supported(module: torch.fx.GraphModule) -> bool:
             schema = op_schema(writer.target)
             if schema.op in TRAINING_FLAG:
                 continue
-            if not schema.fresh and (schema.functional is None or len(schema.writes) != 1):
+            if not schema.fresh and not schema.in_place and (schema.functional is None or len(schema.writes) != 1):
                 return False
             bound = schema.bind(writer.args, writer.kwargs)
             for written in (w for name in schema.writes for w in nodes_in(bound[name])):

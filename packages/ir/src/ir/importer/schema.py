@@ -42,6 +42,7 @@ class OpSchema:
 
     `fresh` says that it writes and returns nothing of what it writes: a custom op with `mutates_args`. In the graph
     such an op is functional: after its own results it returns the new contents of what it writes, in schema order.
+    `in_place` says that a custom op writes to one argument and returns that: its node's result is the new content.
     """
 
     op: str
@@ -55,6 +56,7 @@ class OpSchema:
     views: tuple[str, ...]
     functional: OpSchema | None
     fresh: bool = False
+    in_place: bool = False
 
     @property
     def mutates(self) -> bool:
@@ -83,7 +85,7 @@ def op_schema(target: Any) -> OpSchema:
     s = target._schema
     names = tuple(a.name for a in s.arguments)
     defaults = {a.name: _default(a) for a in s.arguments if a.has_default_value()}
-    writes = tuple(a.name for a in s.arguments if a.alias_info is not None and a.alias_info.is_write)
+    writes = tuple(a.name for a in s.arguments if _is_write(a))
     views = tuple(a.name for a in s.arguments if a.alias_info is not None and not a.alias_info.is_write)
     if s.name in UNANNOTATED_ALIASES:
         views = tuple(a.name for a in s.arguments if "Tensor" in str(a.type))
@@ -99,8 +101,13 @@ def op_schema(target: Any) -> OpSchema:
         writes=writes,
         views=views,
         functional=_functional(target) if writes else None,
+        in_place=len(writes) == len(s.returns) == 1 and _is_write(s.returns[0]) and not s.name.startswith("aten::"),
         fresh=bool(writes) and all(r.alias_info is None for r in s.returns) and not s.name.startswith("aten::"),
     )
+
+
+def _is_write(argument: Any) -> bool:
+    return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
 
 def _default(argument: Any) -> Any:
