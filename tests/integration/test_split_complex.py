@@ -112,6 +112,12 @@ def test_the_onnx_file_has_a_last_dimension_of_two(tmp_path):
     assert program(c64(5, 4)).shape == (5, 4)
 
 
+def test_what_is_known_on_real_numbers_only_says_so():
+    with pytest.raises(ir.UnsupportedOpsError, match="known on real tensors only") as caught:
+        ir.export(lambda x: torch.linalg.det(x), (torch.randn(3, 3, dtype=torch.complex64),), target="onnx")
+    assert caught.value.missing[0].op not in caught.value.missing[0].nearest
+
+
 @ir.custom_op("complextest::turn")
 def turn(x: Tensor, by: Tensor) -> Tensor:
     return x * torch.polar(torch.ones_like(by), by)

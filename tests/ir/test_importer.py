@@ -151,6 +151,13 @@ def test_sizes_as_outputs_and_items():
     assert ops(graph) == ["ir::item", "aten::add"] and graph.sources["u0"].axis is None
 
 
+def test_a_size_cut_off_at_the_example_is_refused():
+    """torch.export puts int() of a float into the graph as a number: a wrong length at every other size."""
+    with pytest.raises(ir.CaptureError, match=r"fixed .* at 6.*//"):
+        ir.capture(lambda x: torch.arange(int(x.shape[1] * 0.5)), (torch.randn(2, 12),), dynamic_shapes=({1: "t"},))
+    ir.capture(lambda x: torch.arange(int(x.shape[1] * 0.5)), (torch.randn(2, 12),), dynamic_shapes=({0: "b"},))
+
+
 def test_a_fixed_dimension_is_an_error_that_names_it():
     with pytest.raises(ir.CaptureError, match="specialized"):
         ir.capture(lambda x: x.reshape(4), (torch.ones(2, 2),), dynamic_shapes=({0: "n"},))

@@ -94,7 +94,7 @@ def of_torch(module: nn.Module, args: tuple[Tensor, ...]) -> Any:
         return None
 
 
-@pytest.mark.parametrize("opset", [20])  # below 14 Reshape cannot say 0 beside a size it works out, and fails aloud
+@pytest.mark.parametrize("opset", [13, 20])
 @pytest.mark.parametrize("case", ROWS, ids=lambda c: c.name)
 def test_sizes_of_zero_and_one(case: Case, opset: int) -> None:
     module = case.module()

@@ -49,6 +49,7 @@ class MissingOp:
     needs: tuple[str, ...] = ()  # what its decomposition uses that the target does not know either
     why: str = ""  # why its decomposition cannot be used
     count: int = 1
+    real_only: bool = False  # known, but not on the complex numbers that it is given here
 
 
 class UnsupportedOpsError(ExportError):
@@ -61,6 +62,8 @@ class UnsupportedOpsError(ExportError):
         for m in self.missing:
             times = f" ({m.count} times)" if m.count > 1 else ""
             lines.append(f"\n  {m.op}{times}\n    at {m.location}")
+            if m.real_only:
+                lines.append("    known on real tensors only: write it with real and imaginary parts")
             if m.needs:
                 lines.append(f"    its decomposition needs: {', '.join(m.needs)}")
             if m.why:

@@ -155,12 +155,13 @@ class Driver:
     def _report(self, nodes: list[Node], needs: tuple[str, ...]) -> MissingOp:
         node = nodes[0]
         known = {op.split(".")[0] for op in self.registry.ops()}
-        nearest = tuple(difflib.get_close_matches(node.op, known, n=3, cutoff=0.6))
+        nearest = tuple(difflib.get_close_matches(node.op, known - {node.op}, n=3, cutoff=0.6))
+        real_only = bool(node.packed) and node.op in known
         context = self.graph.context
         skeleton = context.skeleton(node, self.target.name) if context else ""
         count = len({id(n) for n in nodes})
         why = context.body_error(node) if context else ""
-        return MissingOp(node.overload, str(node.origin), nearest, skeleton, needs, why, count)
+        return MissingOp(node.overload, str(node.origin), nearest, skeleton, needs, why, count, real_only)
 
     # -- lowering --------------------------------------------------------------------------------------------------
 

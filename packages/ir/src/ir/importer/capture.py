@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import sympy
 import torch
 import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils._sympy.functions import TruncToInt
 
 from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, Weight
@@ -182,13 +185,32 @@ def _program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_
     args, kwargs = _distinct(args, kwargs)
     try:
         with fake_rules.dynamic(), autograd_functions.kept(), _unmarked((args, kwargs)):
-            return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+            program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+        _refuse_truncated(program)
+        return program
     except CaptureError:
         raise
     except Exception as error:
         raise CaptureError(
             f"torch.export refused the model: {error}{_REMEDIES.get(type(error).__name__, '')}"
         ) from error
+
+
+def _refuse_truncated(program: ExportedProgram) -> None:
+    """torch.export turns `int()` of a float that a size decides into the number that it is at the traced size.
+
+    Raises:
+        CaptureError: there is such a number: it would stand in the graph for all sizes.
+    """
+    fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
+    env = next((f.fake_mode.shape_env for f in fakes if isinstance(f, FakeTensor)), None)
+    for guard in env.guards if env is not None else ():
+        if isinstance(guard.expr, sympy.Eq) and guard.expr.has(TruncToInt):
+            made, number = guard.expr.args
+            raise CaptureError(
+                f"torch.export fixed {made} at {number}, its value at the sizes of the example, {guard.sloc}; "
+                "write math.floor or // where the code has int() of a float, and sizes in place of factors"
+            )
 
 
 _REMEDIES = {  # for torch's errors that say no more than the op's name

@@ -175,7 +175,8 @@ def cat(h, tensors, dim=0):
 def stack(h, tensors, dim=0):
     axis = dim % (tensors[0].type.rank + 1)
     unknown = sum(isinstance(s, Expr) for s in h.out.shape[axis:])
-    if axis < tensors[0].type.rank and unknown <= 1 and 0 not in h.out.shape:
+    empty = h.opset < 14 and any(h.may_be_empty(s) for s in h.out.shape[axis:])  # which Reshape cannot say there
+    if axis < tensors[0].type.rank and unknown <= 1 and 0 not in h.out.shape and not empty:
         return h.reshape(h.concat(tensors, axis), h.out.shape)
     return h.concat([h.unsqueeze(t, [axis]) for t in tensors], axis)
 
