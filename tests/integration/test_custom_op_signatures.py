@@ -142,6 +142,16 @@ def test_lists_as_defaults_and_lists_left_out(target):
     ir.export(fn, X, target=target, dynamic_shapes=ROWS, verify=True)
 
 
+@ir.custom_op("signatures::nothing")
+def nothing(x: Tensor) -> None:
+    pass
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_op_without_result(target):
+    ir.export(lambda x: (nothing(x), x + 1)[1], X, target=target, verify=True)
+
+
 @ir.custom_op("signatures::on_the_way")
 def on_the_way(x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     return x[x > 0.3].mean(), x[x > 0.6][:k], torch.cat([x[x > 0.2], x[x < 0.7]])

@@ -109,12 +109,12 @@ def define(
 ) -> CustomOp:
     """Register an op of this schema: `fn` is its kernel and its body, `gradient` what is differentiated for it."""
     kernel = _fresh_results(fn)
-    arguments = torch._C.parse_schema(f"{name}{schema}").arguments
-    mutates = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+    parsed = torch._C.parse_schema(f"{name}{schema}")
+    mutates = [a.name for a in parsed.arguments if a.alias_info is not None and a.alias_info.is_write]
     definition = torch.library.custom_op(name, kernel, mutates_args=mutates, device_types=device_types, schema=schema)
     definition.register_fake(_sized_by_results(_fresh_results(fake or fn)))
     op = CustomOp(name, definition, fn)
-    if not mutates:
+    if parsed.returns and not mutates:
         _derive_autograd(op, gradient or fn)
     KERNELS[name] = fn
     return op
