@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import NamedTuple
 
 import pytest
@@ -156,6 +157,20 @@ def test_a_size_cut_off_at_the_example_is_refused():
     with pytest.raises(ir.CaptureError, match=r"fixed .* at 6.*//"):
         ir.capture(lambda x: torch.arange(int(x.shape[1] * 0.5)), (torch.randn(2, 12),), dynamic_shapes=({1: "t"},))
     ir.capture(lambda x: torch.arange(int(x.shape[1] * 0.5)), (torch.randn(2, 12),), dynamic_shapes=({0: "b"},))
+
+
+def test_a_branch_on_a_size_is_told():
+    def model(x):
+        return x + 1 if x.shape[1] % 2 == 0 else x - 1
+
+    with pytest.warns(UserWarning, match=r"right only where\n  Eq\(Mod\(t, 2\), 0\)  \(.*test_importer.py:\d+\)$"):
+        ir.capture(model, (torch.randn(2, 12),), dynamic_shapes=({1: "t"},))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ir.capture(model, (torch.randn(2, 12),), dynamic_shapes=({0: "b"},))
+        ir.capture(
+            lambda x: x[:, 1:5].reshape(x.shape[0], 2, -1), (torch.randn(2, 12),), dynamic_shapes=({0: "b", 1: "t"},)
+        )
 
 
 def test_a_fixed_dimension_is_an_error_that_names_it():

@@ -12,18 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import sympy
 import torch
 import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.utils._sympy.functions import TruncToInt
 
 from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, Weight
-from ir.importer import autograd_functions, fake_rules
+from ir.importer import autograd_functions, fake_rules, guards
 from ir.importer import structure as st
 from ir.importer.archive import load_pt2
 from ir.importer.bodies import Bodies
@@ -139,6 +136,9 @@ def capture(
             finds the range of (Dim.DYNAMIC). For a program that exists already it only names dimensions.
         input_names, output_names: names for the flat tensor inputs and outputs, in order; the first ones if fewer.
 
+    Warns:
+        UserWarning: the model's code branched on a dynamic size: the graph has the branch of the example alone.
+
     Raises:
         CaptureError: torch.export refused the model, or its graph has something that the IR cannot say.
     """
@@ -149,6 +149,7 @@ def capture(
     program = _program(model, args, kwargs, dynamic_shapes)
     symbols = Symbols(program.range_constraints)
     name_symbols(program, symbols, args, kwargs, dynamic_shapes)
+    guards.warn_of_branches(program, symbols)
     if not supported(program.graph_module) or _needs_retrace(program.graph_module):
         program = _functionalised(program)
     return _import(program, module, symbols, input_names, output_names)
@@ -186,7 +187,7 @@ def _program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_
     try:
         with fake_rules.dynamic(), autograd_functions.kept(), _unmarked((args, kwargs)):
             program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
-        _refuse_truncated(program)
+        guards.refuse_truncated(program)
         return program
     except CaptureError:
         raise
@@ -194,23 +195,6 @@ def _program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_
         raise CaptureError(
             f"torch.export refused the model: {error}{_REMEDIES.get(type(error).__name__, '')}"
         ) from error
-
-
-def _refuse_truncated(program: ExportedProgram) -> None:
-    """torch.export turns `int()` of a float that a size decides into the number that it is at the traced size.
-
-    Raises:
-        CaptureError: there is such a number: it would stand in the graph for all sizes.
-    """
-    fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
-    env = next((f.fake_mode.shape_env for f in fakes if isinstance(f, FakeTensor)), None)
-    for guard in env.guards if env is not None else ():
-        if isinstance(guard.expr, sympy.Eq) and guard.expr.has(TruncToInt):
-            made, number = guard.expr.args
-            raise CaptureError(
-                f"torch.export fixed {made} at {number}, its value at the sizes of the example, {guard.sloc}; "
-                "write math.floor or // where the code has int() of a float, and sizes in place of factors"
-            )
 
 
 _REMEDIES = {  # for torch's errors that say no more than the op's name
