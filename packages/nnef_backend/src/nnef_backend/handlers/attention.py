@@ -29,7 +29,7 @@ def attention(h, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=Fal
         q = _split(h, q, heads[1], group)
         k, v = (h.unsqueeze(x, [x.type.rank - 2]) for x in (k, v))
     q, k, v = h.align(q, k, v)
-    scores = h.emit("matmul", h.emit("mul", q, scale), k, transposeB=True)
+    scores = h.emit("matmul", q if scale == 1 else h.emit("mul", q, scale), k, transposeB=True)
     seen = None
     if is_causal:
         lengths = scores.type.shape[-2:]
