@@ -38,3 +38,15 @@ def test_against_torch(name):
 def test_higher_orders_are_refused():
     with pytest.raises(ir.RefusedError, match="orders 0 and 1"):
         ir.export(lambda x: torch.polygamma(2, x), (ONCE,), target="nnef")
+
+
+def test_relu_behind_a_product_keeps_nan_and_gives_no_negative_zero():
+    class Layer(torch.nn.Module):
+        def forward(self, x, w):
+            y = torch.relu(x @ w)
+            return y, 1 / y, torch.relu(y + x @ w)
+
+    x, w = torch.tensor([[1.0, NAN], [3, -2], [-1, 1.5], [3e38, 1]]), torch.tensor([[1.0, -1, 1], [1, 1, 1]])
+    program = ir.export(Layer(), (x, w), target="nnef")
+    assert "leaky_relu" in {o.name for o in program.artifact.operations}
+    torch.testing.assert_close(program(x, w), Layer()(x, w), equal_nan=True)

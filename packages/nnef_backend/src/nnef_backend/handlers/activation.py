@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 
 from ir.dims import floordiv
+from ir.passes.drop_neutral import SUMS_OF_PRODUCTS
+from ir.types import DType
 from nnef_backend.handlers.elementwise import log1p, times
 from nnef_backend.handlers.logic import clamp
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
 
 rows({
-    "relu": lambda h, self: h.emit("select", h.emit("lt", self, 0), 0, self),
     "relu6": lambda h, self: clamp(h, self, 0, 6),
     "sigmoid": lambda h, self: h.emit("recip", _one_plus_exp(h, self)),
     "special_expit": lambda h, self: h.emit("recip", _one_plus_exp(h, self)),
-    "silu": lambda h, self: h.emit("div", self, _one_plus_exp(h, self)),
+    # the new tensor first, in whose place tract multiplies
+    "silu": lambda h, self: h.emit("mul", h.emit("recip", _one_plus_exp(h, self)), self),
     "tanh": lambda h, self: tanh(h, self),
     "mish": lambda h, self: h.emit("mul", self, tanh(h, softplus(h, self))),
     "hardsigmoid": lambda h, self: clamp(h, h.emit("add", h.emit("mul", self, 1 / 6), 0.5), 0, 1),
@@ -28,6 +30,27 @@ rows({
     "selu": lambda h, self: elu(h, self, 1.6732632423543772, 1.0507009873554805),
     "celu": lambda h, self, alpha=1.0: elu(h, self, alpha, 1, 1 / alpha),
 })  # fmt: skip
+
+
+@op("aten::relu")
+def relu(h, self):
+    if h.target.tract and self.type.dtype is DType.float32 and _is_finite(h.graph, h.node.args["self"]):
+        return h.emit("leaky_relu", self, alpha=-0.0)  # a negative slope, so that a negative number becomes +0.0
+    above = h.emit("max", self, 0)
+    # not the result yet: `max` loses NaN. Tensors of one shape are compared much faster than one with a number.
+    return h.emit("select", h.emit("lt", self, above), above, self) if self.type.dtype.is_float else above
+
+
+def _is_finite(graph, value):
+    """True where -inf comes of an overflow alone, or of an infinite input.
+
+    There `leaky_relu` serves, which tract fuses with the product before it: it keeps NaN, as `max` does not, but is NaN
+    for -inf.
+    """
+    producer = graph.producer.get(value)
+    if producer is None or producer.op != "aten::add":
+        return producer is not None and (producer.op in SUMS_OF_PRODUCTS or producer.op == "aten::relu")
+    return all(_is_finite(graph, producer.args[name]) for name in ("self", "other"))
 
 
 @op("aten::hardtanh")

@@ -116,7 +116,7 @@ rows({
 
 @op("aten::add")
 def add(h, self, other, alpha=1):
-    return h.emit("add", *both(h, self, times(h, other, alpha)))
+    return h.emit("add", *whole_first(h, *both(h, self, times(h, other, alpha))))
 
 
 @op("aten::sub", "aten::subtract")
@@ -137,6 +137,11 @@ def times(h, x, alpha):
 
 def both(h, x, y):
     return h.tensor(x, h.out.dtype), h.tensor(y, h.out.dtype)
+
+
+def whole_first(h, x, y):
+    """Operands in either order: the one with the result's shape first, in whose place tract then computes."""
+    return (y, x) if x.type.shape != h.out.shape and y.type.shape == h.out.shape else (x, y)
 
 
 @op("aten::div", "aten::divide", "aten::true_divide")
@@ -247,8 +252,8 @@ def hypot(h, self, other):
 
 
 rows({
-    "mul": lambda h, self, other: h.emit("mul", *both(h, self, other)),
-    "multiply": lambda h, self, other: h.emit("mul", *both(h, self, other)),
+    "mul": lambda h, self, other: h.emit("mul", *whole_first(h, *both(h, self, other))),
+    "multiply": lambda h, self, other: h.emit("mul", *whole_first(h, *both(h, self, other))),
     "floor_divide": lambda h, self, other: div(h, self, other, "floor"),
     "maximum": lambda h, self, other: h.extreme("max", *both(h, self, other)),
     "minimum": lambda h, self, other: h.extreme("min", *both(h, self, other)),
