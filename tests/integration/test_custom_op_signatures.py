@@ -142,6 +142,26 @@ def test_lists_as_defaults_and_lists_left_out(target):
     ir.export(fn, X, target=target, dynamic_shapes=ROWS, verify=True)
 
 
+def test_a_function_that_runs_on_data_alone_says_what_to_write():
+    """The line that the error prints, pasted."""
+
+    @ir.custom_op("signatures::on_data")
+    def on_data(x: Tensor, k: float = 2.0, *, mode: str = "a") -> Tensor:
+        return x * k if x.sum() > 0 else torch.from_numpy(x.numpy() * k)
+
+    fn = lambda x: on_data(x) + on_data(x, mode="b")  # noqa: E731
+    with pytest.raises(ir.CaptureError) as error:
+        ir.export(fn, X)
+    line = str(error.value).splitlines()[-1].strip()
+    assert line == ("ir.op(\"signatures::on_data\").register_fake(lambda x, k=2.0, *, mode='a': torch.empty_like(x))")
+    exec(line, {"ir": ir, "torch": torch})
+    ir.export(fn, X, target="eager", verify=True)
+    with pytest.raises(ir.UnsupportedOpsError, match="signatures::on_data"):
+        ir.export(fn, X)
+    on_data.body(lambda x, k, *, mode: x * k)
+    ir.export(fn, X, verify=True)
+
+
 @ir.custom_op("signatures::nothing")
 def nothing(x: Tensor) -> None:
     pass

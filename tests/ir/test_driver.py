@@ -177,3 +177,10 @@ def test_the_source_line_is_known_in_a_plain_function_too():
 
     with pytest.raises(ir.UnsupportedOpsError, match=r"test_driver.py:\d+  `return torch.sin\(y\)`"):
         lowered(model, X, {"aten::mul": lambda h, self, other: h.emit("mul", self, other)})
+
+
+def test_a_result_that_is_no_value_is_told():
+    with pytest.raises(ir.ExportError, match=r"aten::sin returned 1.0 for %sin, which is no value of 'toy'"):
+        lowered(lambda x: torch.sin(x), X, {"aten::sin": lambda h, self: 1.0})
+    with pytest.raises(ValueError, match="no op 'sin'"):
+        ir.op("sin")

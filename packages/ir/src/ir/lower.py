@@ -281,6 +281,12 @@ class Driver:
         for value, result in zip(node.outputs, results, strict=False):
             if result is None:
                 continue  # a handler may leave out what nothing reads; `resolve` tells where something does
+            if not self.helper.is_value(result):
+                hint = "; h.emit(..., type=...) gives one result of several" if isinstance(result, list) else ""
+                raise ExportError(
+                    f"the handler of {node.overload} returned {result!r:.60} for %{value.name}, which is no value of "
+                    f"{self.target.name!r} as h.emit and h.const make them{hint}\n  at {node.origin}"
+                )
             shape = result.type.shape  # None where a target's value does not know it
             if shape is not None and len(shape) != value.type.rank and not self._is_read(value):
                 continue  # torch's decomposition of attention gives its log-sums another shape than its kernel

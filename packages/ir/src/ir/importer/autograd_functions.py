@@ -21,7 +21,7 @@ from torch._guards import detect_fake_mode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ir.errors import CaptureError
-from ir.importer.custom_ops import CustomOp, define
+from ir.importer.custom_ops import CustomOp, define, fake_skeleton
 from ir.importer.schema import declared
 
 Fn = Callable[..., Any]
@@ -159,12 +159,10 @@ def _explained(cls: type, kernel: Fn) -> Fn:
 
 
 def _cannot_run(cls: type, error: Exception) -> str:
-    names = ", ".join(_signature(cls).parameters)
-    first = next(iter(_signature(cls).parameters), "x")
     return (
         f"{cls.__qualname__}.forward does not run on tensors without data, so the shapes of its results are unknown: "
         f"{str(error).splitlines()[0]}\n  say them, before the export:\n"
-        f"    op = ir.op_from_function({cls.__name__}, fake=lambda {names}: torch.empty_like({first}))"
+        f"    op = ir.op_from_function({cls.__name__}, fake={fake_skeleton(_signature(cls))})"
     )
 
 

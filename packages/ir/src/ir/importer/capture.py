@@ -193,8 +193,17 @@ def _program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_
         raise
     except Exception as error:
         raise CaptureError(
-            f"torch.export refused the model: {error}{_REMEDIES.get(type(error).__name__, '')}"
+            f"torch.export refused the model: {error}{_REMEDIES.get(type(error).__name__, '')}{_notes(error)}"
         ) from error
+
+
+def _notes(error: BaseException | None) -> str:
+    """What was noted at the error, or at one that it came from."""
+    notes: list[str] = []
+    while error is not None and not notes:
+        notes = getattr(error, "__notes__", [])
+        error = error.__cause__ or error.__context__
+    return "".join(f"\n  {note}" for note in dict.fromkeys(notes))
 
 
 _REMEDIES = {  # for torch's errors that say no more than the op's name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import keyword
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -112,7 +113,7 @@ def define(
     parsed = torch._C.parse_schema(f"{name}{schema}")
     mutates = [a.name for a in parsed.arguments if a.alias_info is not None and a.alias_info.is_write]
     definition = torch.library.custom_op(name, kernel, mutates_args=mutates, device_types=device_types, schema=schema)
-    definition.register_fake(_sized_by_results(_fresh_results(fake or fn)))
+    definition.register_fake(_sized_by_results(_fresh_results(fake or _with_advice(name, fn))))
     op = CustomOp(name, definition, fn)
     if parsed.returns and not mutates:
         _derive_autograd(op, gradient or fn)
@@ -141,6 +142,32 @@ def _fresh_results(fn: Fn) -> Fn:
         return fresh(result)
 
     return functools.wraps(fn)(kernel)
+
+
+def _with_advice(name: str, fn: Fn) -> Fn:
+    """The function as its own fake; where it cannot run without data, the error notes what to write."""
+
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except Exception as error:
+            error.add_note(
+                f"the function of {name} does not run on tensors without data, so it cannot tell the shapes of its "
+                f"results, nor be its body; say them, and write a body or handlers for targets other than eager:\n"
+                f'    ir.op("{name}").register_fake({fake_skeleton(inspect.signature(fn))})'
+            )
+            raise
+
+    return functools.wraps(fn)(fake)
+
+
+def fake_skeleton(signature: inspect.Signature) -> str:
+    """A fake for a function of this signature; torch leaves arguments out that have their default value."""
+    formals = signature.replace(
+        parameters=[p.replace(annotation=p.empty) for p in signature.parameters.values()],
+        return_annotation=signature.empty,
+    )
+    return f"lambda {str(formals)[1:-1]}: torch.empty_like({next(iter(signature.parameters), 'x')})"
 
 
 def _sized_by_results(fake: Fn) -> Fn:

@@ -181,8 +181,8 @@ def declared(fn: Callable[..., Any], mutates_args: Any = ()) -> str:
 
 def packet_of(op: str) -> Any:
     """The OpOverloadPacket of "aten::add", or None."""
-    namespace, name = op.split("::")
-    return getattr(getattr(torch.ops, namespace), name, None)
+    namespace, _, name = op.partition("::")
+    return getattr(getattr(torch.ops, namespace), name, None) if name else None
 
 
 def overload_of(op: str, overload: str) -> Any:
