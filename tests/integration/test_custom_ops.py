@@ -147,3 +147,9 @@ def test_a_number_is_not_cut_to_an_operands_integers(target, op):
     handlers = {"demo::times": lambda h, x, factor: h.emit(op, x, factor)}
     for x in (torch.arange(4), X):
         ir.export(lambda x: times(x, 1.5), x, target=target, handlers=handlers, verify=True)
+
+
+def test_options_that_are_not_there_are_told_with_those_that_are():
+    for option, instead in (("opset_version", "give opset="), ("f", "give path="), ("dynamic_axes", "dynamic_shapes=")):
+        with pytest.raises(TypeError, match=f"{option!r}.*{instead}.*custom_opsets"):
+            ir.export(OneCall(), X, **{option: 17})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import warnings
 from collections.abc import Sequence
@@ -17,6 +18,11 @@ from ir.target import Target
 TARGETS = "ir.targets"  # entry points of backends: target name -> "package:TargetClass"
 HANDLERS = "ir.handlers"  # entry points of plugins: any name -> "module"
 VARIABLE = "IR_PLUGINS"
+_RENAMED = {  # what torch.onnx.export calls otherwise
+    "f": ": give path=",
+    "opset_version": ": give opset=",
+    "dynamic_axes": ": give dynamic_shapes=, torch.export's",
+}
 KNOWN = {
     "onnx": "onnx_backend",
     "nnef": "nnef_backend",
@@ -59,7 +65,15 @@ def find_target(target: str | Target, options: dict[str, Any]) -> Target:
             f"install the package {package} (pip install {package})" if package else "known names: " + ", ".join(KNOWN)
         )
         raise PluginError(f"target {target!r} is not installed: {how}; installed: {installed}")
-    made = found[0].load()(**options)
+    kind = found[0].load()
+    known = [p.name for p in inspect.signature(kind).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    for option in options if len(known) == len(inspect.signature(kind).parameters) else ():
+        if option not in known:
+            raise TypeError(
+                f"neither ir.export nor its target {target!r} has an option {option!r}{_RENAMED.get(option, '')}; "
+                f"the target's own: {', '.join(known)}"
+            )
+    made = kind(**options)
     assert isinstance(made, Target)
     return made
 
