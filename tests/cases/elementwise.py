@@ -371,6 +371,12 @@ CASES = family(
         f32(value=[5.0, -5.0, 5.0, -5.0, 0.0, inf, -inf, nan, 7.5, -7.5]),
         f32(value=[inf, inf, -inf, -inf, -inf, 2.0, 3.0, 1.0, 2.0, 2.0]),
     ),
+    row(
+        "odd_gamma",
+        lambda x, a: (x.digamma(), torch.polygamma(1, x), torch.polygamma(2, x), torch.special.gammainc(a, x.abs())),
+        *(f32(value=[0.0, -0.0, inf, nan, 2.0, 1.0]), f32(value=[1.0, 2.0, 1.0, 1.0, inf, 0.5])),
+    ),
+    row("odd_bessel", lambda x: torch.special.spherical_bessel_j0(x), f32(value=[0.0, -0.0, inf, -inf, nan, 2.0])),
     row("odd_hypot", lambda x, y: torch.hypot(x, y), f32(value=ODD), f32(value=ODD_TOO)),
     row("odd_fmax", lambda x, y: (torch.fmax(x, y), torch.fmin(x, y)), f32(value=ODD), f32(value=ODD_TOO)),
     row("odd_copysign", lambda x, y: (torch.copysign(x, y), torch.atan2(x, y)), f32(value=ODD), f32(value=ODD_TOO)),

@@ -130,3 +130,15 @@ def test_the_scan_finds_what_does_nothing():
     for what in ("1 (Identity)", "2 (Cast)", "3 (Reshape)", "4 (Expand)", "5 (Transpose)", "6 (Relu)",
                  "6 (Transpose) follows", "'6' names two"):  # fmt: skip
         assert what in found
+
+
+def test_transforms_of_one_length_share_their_tables():
+    def model(x):
+        for _ in range(3):
+            x = torch.fft.irfft(torch.fft.rfft(x, norm="ortho") * 2, n=16, norm="ortho")
+        return x, torch.fft.fft(x)
+
+    program = ir.export(model, (torch.randn(2, 16),), target="onnx", verify=True)
+    tables = [v.const_value.numpy() for v in program.artifact.graph.initializers.values()]
+    tables = [(t.dtype, t.shape, t.tobytes()) for t in tables if t.size > 16]
+    assert len(tables) == len(set(tables)) > 2

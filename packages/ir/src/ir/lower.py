@@ -265,6 +265,8 @@ class Driver:
         except RefusedError as inner:
             if refusal is None:
                 raise
+            if str(refusal).partition("\n")[0].partition(": ")[2] in str(inner):  # the same reason once more
+                raise refusal from inner
             raise RefusedError(f"{refusal}\n  and its decomposition does not help: {inner}") from inner
         finally:
             self._open.pop()

@@ -130,7 +130,8 @@ for _order in (0, 1):
 
 @double("aten::special_spherical_bessel_j0")
 def spherical_bessel_j0(h, x):
-    return choose(h, h.emit("Equal", x, 0), 1, h.emit("Div", h.emit("Sin", x), x))
+    finite = h.emit("Clip", x, -1e300, 1e300)  # the limit is 0
+    return choose(h, h.emit("Equal", x, 0), 1, h.emit("Div", h.emit("Sin", finite), finite))
 
 
 # -- orthogonal polynomials --------------------------------------------------------------------------------------------

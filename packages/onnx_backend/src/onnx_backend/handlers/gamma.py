@@ -56,7 +56,8 @@ def digamma(h, x):
     angle = h.emit("Mul", x, math.pi)
     slope = h.emit("Div", h.emit("Mul", h.emit("Cos", angle), math.pi), h.emit("Sin", angle))
     mirrored = choose(h, whole(h, x), math.nan, h.emit("Sub", right, slope))
-    return h.emit("Where", left, mirrored, right)
+    pole = h.emit("Neg", h.emit("Reciprocal", x))  # which knows both zeros
+    return h.emit("Where", h.emit("Equal", x, 0), pole, h.emit("Where", left, mirrored, right))
 
 
 def hurwitz(h, s, q, count=30):
@@ -95,6 +96,7 @@ def polygamma(h, n, self):
         return h.cast(digamma(h, x), h.out.dtype)
     left = h.emit("Less", x, 0.5)
     z = h.emit("Where", left, h.emit("Sub", h.const(1, x), x), x) if n == 1 else x
+    z = h.emit("Min", z, 1e300) if n == 1 else z  # 0 at infinity, where torch has nan for the others
     value = h.emit("Mul", hurwitz(h, h.const(float(n + 1), x), z), (-1.0) ** (n + 1) * math.factorial(n))
     if n == 1:
         sine = h.emit("Sin", h.emit("Mul", x, math.pi))
@@ -109,7 +111,7 @@ TERMS = 200  # of the incomplete gamma functions: enough for arguments up to som
 def incomplete_gamma(h, a, x):
     """P(a, x) and Q(a, x): the series left of a + 1, the continued fraction right of it (Numerical Recipes, 6.2)."""
     a, x = (h.expand(h.cast(h.tensor(t, h.out.dtype), DType.float64), h.out.shape) for t in (a, x))
-    tiny = 1e-300
+    a, tiny = h.emit("Min", a, 1e300), 1e-300
     left = h.emit("Less", x, h.emit("Add", a, 1))
     near, far = h.emit("Where", left, x, h.const(0, x)), h.emit("Where", left, h.emit("Add", a, 2), x)
     far = h.emit("Min", far, 1e300)

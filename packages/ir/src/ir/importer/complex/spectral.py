@@ -8,6 +8,7 @@ that is only known at run time makes its matrix there.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,11 +26,18 @@ DIRECT = 2**17  # elements of the largest matrix that is multiplied with in one 
 def roots(rows: Any, columns: Any, period: Any, sign: int, dtype: torch.dtype) -> Pair:
     """`exp(sign * 2 pi i * row * column / period)`, made in double precision; sizes may be symbolic."""
     if all(isinstance(n, int) for n in (rows, columns, period)):
-        angle = np.outer(np.arange(rows), np.arange(columns)) % period * (2 * np.pi / period)
-        return Pair(constant(np.cos(angle), dtype), constant(sign * np.sin(angle), dtype))
+        return Pair(*(torch.from_numpy(part) for part in _tables(rows, columns, period, sign, dtype)))
     product = torch.arange(rows).unsqueeze(1) * torch.arange(columns)
     turns = torch.remainder(product, period).to(torch.float64) / period
     return Pair(torch.cos(turns * (2 * math.pi)).to(dtype), (sign * torch.sin(turns * (2 * math.pi))).to(dtype))
+
+
+@functools.lru_cache(maxsize=32)
+def _tables(rows: int, columns: int, period: int, sign: int, dtype: torch.dtype) -> tuple[np.ndarray, ...]:
+    """Cosines and sines; transforms of one length read the same memory, which a file then holds once."""
+    angle = np.outer(np.arange(rows), np.arange(columns)) % period * (2 * np.pi / period)
+    kind = str(dtype).removeprefix("torch.")
+    return np.cos(angle).astype(kind), (sign * np.sin(angle)).astype(kind)
 
 
 def constant(array: np.ndarray, dtype: torch.dtype) -> Tensor:
