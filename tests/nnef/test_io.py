@@ -28,6 +28,7 @@ from nnef_backend.document import (
 )
 from nnef_backend.errors import DocumentError, InputError, KhronosError, TractCrash, TractError, TractTimeout
 from nnef_backend.grammar import fragments_of
+from nnef_backend.signature import Fact
 
 DTYPES = [
     "bool",
@@ -334,7 +335,7 @@ def test_values_travel_unchanged(tmp_path: Path, worker: runtime.Worker, dtype: 
     (found,) = program.run([values])
     assert found.dtype == values.dtype and found.shape == shape
     np.testing.assert_array_equal(found, values)
-    assert program.input_facts == program.output_facts == [runtime.Fact(shape, SHORT[dtype])]
+    assert program.input_facts == program.output_facts == [Fact(shape, SHORT[dtype])]
 
 
 def test_inputs_of_any_layout(tmp_path: Path, worker: runtime.Worker) -> None:
@@ -342,6 +343,17 @@ def test_inputs_of_any_layout(tmp_path: Path, worker: runtime.Worker) -> None:
     values = np.arange(24, dtype=np.float32)
     for view in (values.reshape(3, 8).T, values.reshape(8, 3)[::-2], np.broadcast_to(np.float32(1), (2, 3))):
         np.testing.assert_array_equal(program.run([view])[0], view)
+
+
+def test_sizes_may_be_fixed_when_loading(tmp_path: Path, worker: runtime.Worker) -> None:
+    path = archive.write(unary("neg", [Expr("S"), 3]), tmp_path / "m")
+    program = worker.load(path, sizes={"S": 2})
+    assert program.input_facts == [Fact((2, 3), "f32")]
+    np.testing.assert_array_equal(program.run([np.ones((2, 3), np.float32)])[0], -np.ones((2, 3)))
+    with pytest.raises(InputError, match=r"has shape \[3, 3\]"):
+        program.run([np.ones((3, 3), np.float32)])
+    with pytest.raises(InputError, match=r"no dynamic dimension is called B; there are \['S'\]"):
+        worker.load(path, sizes={"B": 2})
 
 
 def test_names_facts_and_what_is_refused(tmp_path: Path, worker: runtime.Worker) -> None:
@@ -353,7 +365,7 @@ def test_names_facts_and_what_is_refused(tmp_path: Path, worker: runtime.Worker)
     (path / "graph.nnef").write_text(document.to_text().replace("(x, z)", "(z, x)"))
     program = worker.load(path)
     assert (program.input_names, program.output_names) == (["z", "x"], ["w", "y"])
-    assert program.input_facts == [runtime.Fact(("S",), "f32"), runtime.Fact(("S", 3), "f32")]
+    assert program.input_facts == [Fact(("S",), "f32"), Fact(("S", 3), "f32")]
     x, z = np.ones((2, 3), np.float32), np.float32([-1, 2])
     found = program({"x": x, "z": z})
     np.testing.assert_array_equal(found["y"], -x)
@@ -374,8 +386,8 @@ def test_names_facts_and_what_is_refused(tmp_path: Path, worker: runtime.Worker)
 
 
 def test_facts_with_expressions() -> None:
-    assert runtime.Fact.parse("1+S,min(S,3),2*T,F32") == runtime.Fact(("1+S", "min(S,3)", "2*T"), "f32")
-    assert runtime.Fact.parse("Bool") == runtime.Fact((), "bool")
+    assert Fact.parse("1+S,min(S,3),2*T,F32") == Fact(("1+S", "min(S,3)", "2*T"), "f32")
+    assert Fact.parse("Bool") == Fact((), "bool")
 
 
 def test_dimensions_cannot_be_handed_out(tmp_path: Path, worker: runtime.Worker) -> None:

@@ -123,7 +123,7 @@ class Models:
             self._states.pop(number, None)
         match request["do"]:
             case "load":
-                return self._load(request["model"], request["path"], request.get("pulse")), []
+                return self._load(request["model"], request["path"], request.get("pulse"), request.get("sizes")), []
             case "open":
                 self._states[request["stream"]] = self._runnables[request["model"]].spawn_state()
                 return {}, []
@@ -135,11 +135,15 @@ class Models:
                 return {"models": sorted(self._runnables)}, []
         raise ValueError(f"unknown request {request['do']!r}")
 
-    def _load(self, number: int, path: str, pulse: tuple[str, int] | None) -> dict[str, Any]:
+    def _load(
+        self, number: int, path: str, pulse: tuple[str, int] | None, sizes: dict[str, int] | None
+    ) -> dict[str, Any]:
         loader = self._tract.nnef()
         for extension in ("with_tract_extra", "with_tract_transformers", "with_onnx", "with_pulse"):
             loader = getattr(loader, extension, lambda loader=loader: loader)()
         model = loader.load(path)
+        if sizes:
+            model.transform(self._tract.SetSymbols(sizes))
         if pulse:
             model.transform(self._tract.Pulse(pulse[1], symbol=pulse[0]))
         facts = {
