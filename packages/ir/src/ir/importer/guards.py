@@ -39,12 +39,14 @@ def refuse_truncated(program: ExportedProgram) -> None:
 
 def warn_of_branches(program: ExportedProgram, symbols: Symbols) -> None:
     """Name the conditions on sizes that code outside of torch asked for; torch's own kernels ask for a great many."""
-    names = {s: sympy.Symbol(name) for s, name in symbols.names.items()}
+    names = {s: sympy.Symbol(name, integer=True) for s, name in symbols.names.items()}
     held: dict[str, None] = {}
     for guard in _noted(program):
         place = getattr(guard.sloc, "framework_loc", None)
         if place is not None and not place.filename.startswith(_TORCH):
-            held[f"{guard.expr.xreplace(names)}  ({place.filename}:{place.lineno})"] = None
+            condition = guard.expr.xreplace(names)
+            if condition.func(*condition.args) is not sympy.true:  # sizes of one name are one size
+                held[f"{condition}  ({place.filename}:{place.lineno})"] = None
     if held:
         conditions = "".join(f"\n  {h}" for h in held)
         warnings.warn(f"the model branches on dynamic sizes; the graph is right only where{conditions}", stacklevel=4)
