@@ -179,17 +179,16 @@ def _sized_by_results(fake: Fn) -> Fn:
     def sized(*args: Any, **kwargs: Any) -> Any:
         mode: Any = detect_fake_mode((args, kwargs))
         env = mode.shape_env if mode is not None else None
-        before = set(env.pending_fresh_unbacked_symbols) if env is not None else set()
+        pending: list[Any] = env.pending_fresh_unbacked_symbols if env is not None else []
+        before = set(pending)
         results = fake(*args, **kwargs)
-        made = set(env.pending_fresh_unbacked_symbols) - before if env is not None else set()
+        made = set(pending) - before
         if not made:
             return results
         tensors = [r for r in pytree.tree_leaves(results) if isinstance(r, torch.Tensor)]
-        sizes = {s.node.expr for r in tensors for s in r.shape if isinstance(s, torch.SymInt)}
+        sizes: set[Any] = {s.node.expr for r in tensors for s in list[Any](r.shape) if isinstance(s, torch.SymInt)}
         told = {e / e.as_coeff_Mul()[0] for e in sizes}  # u0 and 4 * u0 tell u0
-        env.pending_fresh_unbacked_symbols[:] = [
-            s for s in env.pending_fresh_unbacked_symbols if s not in made or s in told
-        ]
+        pending[:] = [s for s in pending if s not in made or s in told]
         hidden = made - told
         own = {e: torch.library.get_ctx().new_dynamic_size() for e in sizes if e.free_symbols & hidden}
 
