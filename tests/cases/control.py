@@ -188,6 +188,43 @@ def while_on_size(x: Tensor) -> Any:
     return while_loop(lambda i, x: i < steps, lambda i, x: (i + 1, x + i / steps), (torch.tensor(0), x.clone()))
 
 
+def while_down(x: Tensor) -> Any:
+    return while_loop(lambda i, x: i >= 0, lambda i, x: (i - 2, x + i), (torch.tensor(7), x.clone()))
+
+
+def while_down_from_size(x: Tensor) -> Any:
+    last = torch.scalar_tensor(x.shape[0] - 1, dtype=torch.int64)
+    return while_loop(lambda i, x: i > 0, lambda i, x: (i - 1, x * 0.5 + i), (last, x.clone()))
+
+
+def while_hundred(x: Tensor) -> Any:
+    return while_loop(lambda i, x: i < 100, lambda i, x: (i + 1, x * 0.9 + i), (torch.tensor(0), x.clone()))
+
+
+def scan_in_scan(x: Tensor) -> Any:
+    def rows(total: Tensor, row: Tensor) -> Any:
+        last, stack = scan(lambda t, e: (t + e, t * e), torch.zeros(()), row, dim=0)
+        return total + last, stack
+
+    return scan(rows, torch.zeros(()), x, dim=0)
+
+
+def scan_unread_state(x: Tensor) -> Any:
+    return scan(lambda t, x: (x.sin(), x * 2), torch.zeros(3), x, dim=0)
+
+
+def scan_in_map(x: Tensor) -> Any:
+    def one(e: Tensor) -> Any:
+        return scan(lambda t, e: (t * 0.5 + e, t + e), torch.zeros(3), e, dim=0, reverse=True)[1]
+
+    return map_rows(one, x)
+
+
+def constants_in_map(x: Tensor) -> Any:
+    table = torch.arange(4.0)
+    return map_rows(lambda e: map_rows(lambda t: t * 2 + e.sum(), table), x)
+
+
 def cond_with_size(x: Tensor) -> Tensor:
     return torch.cond(x.sum() > 0, lambda x: x.reshape(-1) / x.shape[0], lambda x: x.reshape(-1) * x.shape[0], (x,))
 
@@ -270,6 +307,13 @@ CASES = family(
     row("while_with_scan", while_with_scan, f32("S", 3)),
     row("while_in_while", while_in_while, MATRIX),
     row("while_on_size", while_on_size, MATRIX),
+    row("while_down", while_down, MATRIX),
+    row("while_down_from_size", while_down_from_size, MATRIX),
+    row("while_hundred", while_hundred, MATRIX),
+    row("scan_in_scan", scan_in_scan, f32("S", 4)),
+    row("scan_unread_state", scan_unread_state, f32("S", 3)),
+    row("scan_in_map", scan_in_map, f32("B", "S", 3)),
+    row("constants_in_map", constants_in_map, f32("B", 3)),
     row("cond_with_size", cond_with_size, MATRIX),
     row("loop_unrolled", unrolled, MATRIX),
     row("branch_on_rank", branch_on_rank, MATRIX),

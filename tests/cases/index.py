@@ -55,6 +55,12 @@ def assign_mask(x: Tensor) -> Tensor:
     return z
 
 
+def assign_constant_mask(x: Tensor, y: Tensor) -> Tensor:
+    z = x.clone()
+    z[:, torch.tensor([True, False, True])] = y[:, None]
+    return z
+
+
 def assign_places(x: Tensor, places: Tensor, y: Tensor) -> Tensor:
     z = x.clone()
     z[places] = y
@@ -104,6 +110,7 @@ CASES = family(
     row("assign_column", assign_column, f32("B", 3), f32("B")),
     row("assign_slice", assign_slice, f32("B", "S")),
     row("assign_strided", assign_strided, f32("B", 3)),
+    row("assign_constant_mask", assign_constant_mask, f32("B", 3), f32("B")),
     row("assign_mask", assign_mask, f32("B", 3)),
     row("assign_mask_row", assign_mask_row, f32("B", 4, 3), f32(3)),
     row("assign_places", assign_places, TABLE, DISTINCT, f32(3)),

@@ -43,6 +43,9 @@ class Counted(Scoped):
         """
         if product(x.type.shape) == 0:
             return self.constant(np.zeros((x.type.rank, 0), np.int64))
+        known = self.content(x)  # tract counts a constant while it loads, and has no such symbol when it runs
+        if known is not None:
+            return self.constant(np.stack(np.nonzero(known)))
         self.must_count()
         if self.scope is not self.scopes[0]:
             self.refuse("a size that depends on data inside of a loop: tract would keep that of the first round")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -192,6 +192,11 @@ class Fragment:
     results: tuple[Parameter, ...]
     operations: tuple[Operation, ...]
 
+    @property
+    def read(self) -> set[str]:
+        """The names of the tensors that its operations read."""
+        return {name for o in self.operations for name in _refs((o.inputs, tuple(o.attributes.values())))}
+
     def to_text(self) -> str:
         """The definition.
 
@@ -205,6 +210,14 @@ class Fragment:
         tail = ", ".join(result.to_text() for result in self.results)
         body = "".join(f"    {operation.to_text()}\n" for operation in self.operations)
         return f"fragment {self.name}({head}) -> ({tail})\n{{\n{body}}}\n"
+
+
+def _refs(x: object) -> Iterator[Ref]:
+    if isinstance(x, Ref):
+        yield x
+    elif isinstance(x, (list, tuple)):
+        for item in x:
+            yield from _refs(item)
 
 
 def without_comments(text: str) -> str:

@@ -35,7 +35,7 @@ class Scoped(Verbs):
         self.fragments: dict[str, Fragment | Definition] = {}
         self.extensions: set[str] = set()
         self.symbols = {s: doc.identifier(s) for s in graph.symbols}
-        self._bodies: dict[tuple[Graph, tuple[bool, ...]], tuple[str, list[NnefValue]]] = {}
+        self._bodies: dict[tuple[Graph, tuple[bool, ...], bool], tuple[str, list[NnefValue]]] = {}
         self._numbers = itertools.count()
         reserved = {doc.identifier(n) for n in (*(v.name for v in graph.inputs), *graph.results)}
         self.scopes = [Scope(names=reserved | set(self.symbols.values()))]
@@ -43,6 +43,11 @@ class Scoped(Verbs):
     @property
     def scope(self) -> Scope:
         return self.scopes[-1]
+
+    @property
+    def in_loop(self) -> bool:
+        """True where what is emitted runs once a step."""
+        return self.scope.loop
 
     def unique(self, name: str) -> str:
         """A legal identifier, free in this scope: close to `name`, or a number by the target's naming."""
@@ -136,9 +141,9 @@ class Scoped(Verbs):
     # -- fragments made of handlers --------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def nested(self) -> Iterator[Scope]:
+    def nested(self, loop: bool = False) -> Iterator[Scope]:
         """A fragment's scope."""
-        self.scopes.append(Scope(names=set(self.symbols.values())))
+        self.scopes.append(Scope(names=set(self.symbols.values()), loop=loop or self.in_loop))
         try:
             yield self.scope
         finally:
@@ -156,11 +161,12 @@ class Scoped(Verbs):
                 formal.fixed = constant
             return self.inline(body.graph, formals)
 
-        if (body.graph, fixed) not in self._bodies:
+        signature = body.graph, fixed, self.in_loop
+        if signature not in self._bodies:
             name = str(body.name).replace("::", "_")
             made = self.define(name, [(v.name, v.type) for v in body.graph.inputs], inlined)
-            self._bodies[body.graph, fixed] = made[0], [outer for outer, _ in made[2]]
-        name, captured = self._bodies[body.graph, fixed]
+            self._bodies[signature] = made[0], [outer for outer, _ in made[2]]
+        name, captured = self._bodies[signature]
         outputs = [(f"{self.node.name}_{name}", v.type) for v in body.graph.outputs]
         results = [NnefValue(self.unique(n), t, fixed=all(x.fixed for x in (*inputs, *captured))) for n, t in outputs]
         arguments = tuple(self.reachable(x) for x in (*inputs, *captured))
@@ -172,9 +178,13 @@ class Scoped(Verbs):
         name: str,
         formals: Sequence[tuple[str, TensorType]],
         body: Callable[[list[NnefValue]], Sequence[NnefValue]],
+        loop: bool = False,
     ) -> tuple[str, Fragment, list[tuple[NnefValue, NnefValue]]]:
-        """A new fragment: its name, itself, and what it takes from outside as (outer value, parameter)."""
-        with self.nested() as scope:
+        """A new fragment, the body of a loop perhaps: its name, itself, and what it takes from outside.
+
+        The latter as (outer value, parameter).
+        """
+        with self.nested(loop) as scope:
             scope.formals = [NnefValue(self.unique(n), t) for n, t in formals]
             scope.made.update((id(f), f) for f in scope.formals)
             results: list[NnefValue] = []

@@ -88,6 +88,7 @@ class Scope:
     names: set[str] = field(default_factory=set)
     made: dict[int, NnefValue] = field(default_factory=dict)  # by id: what this scope can name
     known: dict[Any, list[NnefValue]] = field(default_factory=dict)
+    loop: bool = False  # in the body of a loop
 
     def add(self, step: Step) -> None:
         """Put an operation at the end."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
+from ir.dims import Expr, floordiv
 from ir.types import DType
 from nnef_backend.registry import register as op
+from nnef_backend.sizes import is_textual
 
 LONGEST = 64  # steps of a loop that are written out
 
@@ -42,29 +42,60 @@ def _rows(h, slices):
 
 @op("higher_order::while_loop")
 def while_loop(h, cond_graph, body_graph, carried_inputs, additional_inputs=()):
-    """A loop that counts from one constant to another is written out; tract loops over an axis alone."""
-    steps = _steps(h, cond_graph, body_graph, carried_inputs)
-    if steps is None or steps > LONGEST:
-        h.refuse(f"tract has no loop whose end depends on data, and none is written out beyond {LONGEST} steps")
-    states = list(carried_inputs)
+    """A loop that counts from one size to another: written out where it is short, else a scan over what it counts."""
+    found = _steps(h, cond_graph, body_graph, carried_inputs)
+    if found is None:
+        h.refuse("tract has no loop whose end depends on data")
+    k, start, step, steps = found
+
+    def body(slices, states):
+        before = [*states[:k], *(h.cast(row, states[k].type.dtype) for row in _rows(h, slices)), *states[k + 1 :]]
+        return h.inline(body_graph, [*before, *additional_inputs]), []
+
+    states = [h.tensor(c, r.dtype) for c, r in zip(carried_inputs, h.results, strict=True)]
+    if not isinstance(steps, int) or steps > LONGEST:
+        ones = h.emit("add", h.zeros_at_run_time(steps), 1)
+        places = h.emit("tract_core_cumsum", ones, axis=0, exclusive=True, reverse=False)
+        counter = h.emit("add", h.emit("mul", places, step), h.tensor(start, DType.int64))
+        return h.scan("while_body", [counter], states, body)[0]
     for _ in range(steps):
         states = h.inline(body_graph, [*states, *additional_inputs])
     return states
 
 
 def _steps(h, cond_graph, body_graph, carried):
-    """How often the loop runs, if its condition is `i < end` and its body says `i + step` of constants."""
-    if len(cond_graph.nodes) != 1 or cond_graph.nodes[0].op not in ("aten::lt", "aten::le"):
+    """Which of the states counts, from where and by what, and how often: `i < end` and `i + step`, or `>` and `-`."""
+    if len(cond_graph.nodes) != 1 or cond_graph.nodes[0].op not in _TESTS:
         return None
     test = cond_graph.nodes[0]
-    counter, end = test.args["self"], test.args["other"]
-    if counter not in cond_graph.inputs[: len(carried)] or type(end) is not int:
+    counter, end, (sign, closed) = test.args["self"], test.args["other"], _TESTS[test.op]
+    if counter not in cond_graph.inputs[: len(carried)] or not _is_size(h, end):
         return None
     k = cond_graph.inputs.index(counter)
-    grown, start = body_graph.producer.get(body_graph.outputs[k]), h.content(carried[k])
-    if start is None or grown is None or grown.op != "aten::add" or grown.args["self"] is not body_graph.inputs[k]:
+    grown, start = body_graph.producer.get(body_graph.outputs[k]), _start(h, carried[k], k)
+    if start is None or grown is None or grown.op not in _GROWS or grown.args["self"] is not body_graph.inputs[k]:
         return None
     step = grown.args["other"]
-    if type(step) is not int or step <= 0 or grown.args.get("alpha", 1) != 1 or start.dtype.kind != "i":
+    if type(step) is not int or grown.args.get("alpha", 1) != 1 or sign * _GROWS[grown.op] * step <= 0:
         return None
-    return max(0, math.ceil((end + (test.op == "aten::le") - int(start)) / step))
+    steps = floordiv(sign * (end - start) + closed + abs(step) - 1, abs(step))
+    return k, start, _GROWS[grown.op] * step, max(0, steps) if isinstance(steps, int) else steps
+
+
+_TESTS = {"aten::lt": (1, 0), "aten::le": (1, 1), "aten::gt": (-1, 0), "aten::ge": (-1, 1)}  # direction, end included
+_GROWS = {"aten::add": 1, "aten::sub": -1}
+
+
+def _start(h, counter, k):
+    """What the counter begins with: a constant, or a size that was made a tensor."""
+    known = h.content(counter)
+    if known is not None:
+        return int(known) if known.dtype.kind == "i" else None
+    made = h.graph.producer.get(h.node.args["carried_inputs"][k])
+    size = made.args["s"] if made is not None and made.op == "aten::scalar_tensor" else None
+    return size if _is_size(h, size) and counter.type.dtype.kind == "int" else None
+
+
+def _is_size(h, x):
+    """An integer, or one that follows from the sizes of the inputs."""
+    return type(x) is int or (isinstance(x, Expr) and x.symbols <= h.known and is_textual(x))
