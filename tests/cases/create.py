@@ -84,6 +84,7 @@ CASES = family(
     row("arange_dtype", lambda x: torch.arange(x.shape[1], dtype=torch.float32) / 2, SEQUENCE),
     row("linspace", lambda x: torch.linspace(-1, 1, 5) + x, f32("B", 5)),
     row("linspace_by_size", lambda x: torch.linspace(0, 1, x.shape[1]), f32("B", 5, 3)),  # torch fixes the count
+    row("linspace_to_size", lambda x: torch.linspace(-1, x.shape[0] - 1, 6).floor() + x[0], f32("B", 1)),
     row("linspace_one", lambda x: torch.linspace(2, 9, 1) + x, f32("B", 1)),
     row("logspace", lambda x: torch.logspace(0, 2, 4) * x, f32("B", 4)),
     row("eye", lambda x: x @ torch.eye(3), f32("B", 3)),

@@ -73,6 +73,11 @@ class Counter(nn.Module):
         return x - self.mean + self.calls
 
 
+def floor_of_size(x: Tensor) -> Tensor:
+    third = torch.scalar_tensor(x.shape[0], dtype=torch.float32) / 3
+    return x * (third - third.floor()) + third.round() - third.ceil()
+
+
 CASES = family(
     __name__,
     # maths of one tensor
@@ -94,6 +99,7 @@ CASES = family(
     row("round_decimals_negative", lambda x: torch.round(x, decimals=-1), f32("B", 3, low=-100, high=100)),
     row("abs_int", lambda x: torch.abs(x), i64("B", 3)),
     row("neg_int8", lambda x: -x, i8("B", 3)),
+    row("floor_of_size", floor_of_size, f32("B", 3)),
     row("floor_int", lambda x: torch.floor(x), i32("B", 3)),
     row("sqrt_int_promotes", lambda x: torch.sqrt(x), i64("B", 3, positive=True)),
     row("sigmoid_bool_promotes", lambda x: torch.sigmoid(x), boolean("B", 3)),

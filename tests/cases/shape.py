@@ -267,6 +267,12 @@ CASES = family(
     row("trilinear", lambda x: F.interpolate(x, scale_factor=2, mode="trilinear"), f32("B", 2, 3, 4, 5)),
     row("area", lambda x: F.interpolate(x, size=(3, 2), mode="area"), f32("B", 4, 6, 8)),
     row("bilinear_f16", lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), f16("B", 2, 3, 4)),
+    row(
+        "linear_corners_to_dynamic",
+        lambda x, y: F.interpolate(x, size=y.shape[2], mode="linear", align_corners=True),
+        f32("B", 2, 4),
+        f32("B", 2, "S"),
+    ),
     row("grid_sample", lambda x, g: F.grid_sample(x, g, align_corners=False), IMAGE, f32("B", 3, 5, 2)),
     row(
         "grid_sample_corners",

@@ -20,7 +20,7 @@ from nnef_backend.counted import Counted
 from nnef_backend.dat import MAX_BYTES
 from nnef_backend.document import Document
 from nnef_backend.fragments import called
-from nnef_backend.operators import CONTRACTIONS, OPERATORS, SHORT, STORED, Operator
+from nnef_backend.operators import CONTRACTIONS, OPERATORS, ROUNDINGS, SHORT, STORED, Operator
 from nnef_backend.quantise import PACKED_OPS, packed_source
 from nnef_backend.shapes import infer
 from nnef_backend.sizes import computed, is_textual, size_text
@@ -85,6 +85,8 @@ class NnefHelper(Counted):
             inputs = tuple(self._operands(operator, inputs))
         if operator.name in CONTRACTIONS or (op == "select" and all(x.fixed for x in inputs)):
             inputs = map_values(inputs, self._opaque)
+        if op in ROUNDINGS:
+            inputs = map_values(inputs, self._number)
         inputs = tuple(self.anchored(inputs, attributes))
         values = list(leaves(inputs))
         if op not in PACKED_OPS and any(v.packed for v in values):
@@ -163,6 +165,12 @@ class NnefHelper(Counted):
         made = self.take(x, self.positions(x.type.shape[axis]), axis)
         made.fixed = False
         return made
+
+    def _number(self, x: Any) -> Any:
+        """The operand as a number: tract follows sizes through arithmetic, and to it rounding leaves them alone."""
+        if not isinstance(x, NnefValue) or not x.fixed or x.array is not None or not x.type.dtype.is_float:
+            return x
+        return self.emit("mul", self.emit("sign", x), self.emit("abs", x))
 
     def _work(self, operator: Operator, element: DType | None) -> DType | None:
         """The element type to do it in; refused if neither the operands' own nor a wider one will do."""

@@ -147,6 +147,7 @@ _DECLARED = [
 ]  # fmt: skip
 
 # Operations that multiply and add up over axes: tract's einsum in the end.
+ROUNDINGS = frozenset({"floor", "ceil", "round"})
 CONTRACTIONS = frozenset({"matmul", "linear", "tract_core_einsum", "conv", "deconv"})
 
 # tract's first version with an operation, where that is later than the oldest that is written for.

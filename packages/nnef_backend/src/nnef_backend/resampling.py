@@ -86,7 +86,7 @@ def _places(index: np.ndarray, old: int, new: int, mode: str, factor: float | No
 
 def _computed(h: Any, old: Dim, new: Dim, mode: str, factor: float | None, corners: bool) -> Any:
     """The same on sizes that are known at run time."""
-    index = h.cast(h.range(0, new, 1, new), F32)
+    index = h.cast(h.positions(new), F32)  # numbers of a range are dimensions to tract, cut off when divided
     if corners:
         last = h.emit("max", h.scalar(new - 1, F32), 1.0)  # a single place lies at 0 whatever the ratio
         return h.emit("mul", index, h.emit("div", h.scalar(old - 1, F32), last))

@@ -60,12 +60,25 @@ def arange(h, end=None, start=0, step=1, **options):
 
 @op("aten::linspace")
 def linspace(h, start, end, steps, **options):
+    if any(h.is_value(x) or isinstance(x, Expr) for x in (start, end)) and h.out.dtype.is_float:
+        return _computed_line(h, start, end, h.static(steps, "the number of steps"))
     return h.constant(_line(h, start, end, steps).astype(numpy_dtype(h.out.dtype)))
 
 
 @op("aten::logspace")
 def logspace(h, start, end, steps, base=10.0, **options):
     return h.constant((float(base) ** _line(h, start, end, steps)).astype(numpy_dtype(h.out.dtype)))
+
+
+def _computed_line(h, start, end, count):
+    """The first half from the start and the second from the end, as torch rounds it."""
+    first, last = (h.tensor(x, h.out.dtype) for x in (start, end))
+    step = h.emit("div", h.emit("sub", last, first), max(count - 1, 1))
+    places = np.arange(count, dtype=numpy_dtype(h.out.dtype))
+    half = max(count // 2, min(count, 1))  # a line of one place is its start
+    head = h.emit("add", first, h.emit("mul", step, h.constant(places[:half])))
+    tail = h.emit("sub", last, h.emit("mul", step, h.constant(places[: count - half][::-1].copy())))
+    return head if count == half else h.concat([head, tail], 0)
 
 
 def _line(h, start, end, steps):

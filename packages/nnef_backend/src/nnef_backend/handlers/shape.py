@@ -77,7 +77,7 @@ def repeat_interleave_each(h, self, repeats, dim=None, output_size=None):
         h.refuse("the size of the result depends on the repeats; give output_size")
     ends = h.emit("tract_core_cumsum", h.cast(h.expand(repeats, [x.type.shape[axis]]), DType.int64), axis=0,
                   exclusive=False, reverse=False)  # fmt: skip
-    index = h.unsqueeze(h.cast(h.range(0, output_size, 1, output_size), DType.int64), [1])
+    index = h.unsqueeze(h.positions(output_size), [1])
     before = h.cast(h.emit("le", h.unsqueeze(ends, [0]), index), DType.int64)
     return h.take(x, h.reduce("sum_reduce", before, [1]), axis)
 
@@ -193,7 +193,7 @@ def window(h, x, axis, begin, count):
     """`count` places from `begin` on."""
     if not from_data(h, begin):
         return h.slice(x, axis, begin, begin + count)
-    places = h.cast(h.range(0, count, 1, count), DType.int64)
+    places = h.positions(count)
     return h.take(x, h.emit("add", places, h.tensor(begin, DType.int64)), axis)
 
 
@@ -261,7 +261,7 @@ def channel_shuffle(h, self, groups):
 
 def places(h, count, step, size, dilation):
     """[count, size]: where the windows along an axis read."""
-    starts, offsets = (h.cast(h.range(0, n * s, s, n), DType.int64) for n, s in ((count, step), (size, dilation)))
+    starts, offsets = (h.progression(0, s, n) for n, s in ((count, step), (size, dilation)))
     return h.emit("add", h.unsqueeze(starts, [1]), h.unsqueeze(offsets, [0]))
 
 
