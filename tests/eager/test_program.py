@@ -49,7 +49,7 @@ def test_a_size_is_computed_once() -> None:
     program = compiled(lambda x: x.view(-1, 2 * x.shape[0]).sum() + x.new_zeros(2 * x.shape[0]), torch.randn(4, 6),
                        shapes=({0: "n", 1: "m"},))  # fmt: skip
     listing = program.artifact.listing()
-    assert len(re.findall(r"\.size\(0\)", listing)) == 1
+    assert len(re.findall(r"= \w+\.size\(0\)", listing)) == 1
     assert len(re.findall(r"\* 2|2 \*", listing)) == 1
     x = torch.randn(6, 4)
     assert_same(program(x), x.sum() + torch.zeros(12))
@@ -159,9 +159,9 @@ def test_results_are_ordinary_tensors(built_in_inference: bool) -> None:
 
 
 def test_grad_mode_is_restored_after_an_error() -> None:
-    program = compiled(nn.Linear(4, 4), MATRIX)
+    program = compiled(lambda x: torch.linalg.inv(x), torch.eye(3))
     with pytest.raises(RuntimeError):
-        program.artifact(torch.randn(3, 5))
+        program.artifact(torch.zeros(3, 3))
     assert torch.is_grad_enabled()
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import ir
+from ir.passes.merge_common import merge_common
 
 
 @ir.custom_op("tests::swish")
@@ -132,3 +133,32 @@ def test_kernels_and_fakes_can_be_replaced():
     graph = ir.capture(lambda x: host(x), (torch.ones(2),))
     assert [n.op for n in graph.context.body(graph.nodes[0]).graph.nodes] == ["aten::add"]
     assert host(torch.ones(2)).tolist() == [2, 2]
+
+
+@ir.custom_op("tests::noisy")
+def noisy(x: Tensor) -> Tensor:
+    return x + torch.randn_like(x) - torch.randn_like(x)
+
+
+@ir.custom_op("tests::noisy_outside")
+def noisy_outside(x: Tensor) -> Tensor:
+    return noisy(x) * 2
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x: noisy(x) - noisy(x), lambda x: noisy_outside(x),
+        lambda x: torch.cond(x.sum() > 0, lambda x: noisy(x) + 1, lambda x: x * 2, (x,)),
+    ],
+)  # fmt: skip
+def test_a_body_that_draws_makes_the_graph_random(model):
+    graph = ir.capture(model, (torch.randn(3),))
+    assert graph.random
+    assert not ir.capture(lambda x: swish(x) - swish(x), (torch.randn(3),)).random
+
+
+def test_two_draws_of_a_body_stay_two():
+    graph = ir.capture(noisy, (torch.randn(3),))
+    body = graph.context.body(graph.nodes[0]).graph
+    assert merge_common(body) is body

@@ -68,3 +68,11 @@ def test_handlers_registered_at_run_time_beat_plugins(modules):
     registry("toyplug").add("a::b", lambda h, x: "mine")
     plugins.load(["plug_one"])
     assert winner() == "mine"
+
+
+def test_a_plugin_that_comes_too_late_is_told(modules, recwarn):
+    plugins.load(["plug_one", "plug_two"])  # in the order asked for
+    assert not [w for w in recwarn if "plug_" in str(w.message)]
+    with pytest.warns(UserWarning, match="plug_two: its handler of a::b .* since plug_one was loaded earlier"):
+        plugins.load(["plug_two"])
+    assert winner() == "plug_one"

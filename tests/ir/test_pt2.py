@@ -95,3 +95,14 @@ def test_old_load_path_is_not_offered(tmp_path):
     torch.save({"x": 1}, tmp_path / "plain.pt2")
     with pytest.raises(CaptureError, match="older format"):
         ir.capture(tmp_path / "plain.pt2")
+
+
+def test_weights_that_the_graph_was_not_made_for(parts, tmp_path):
+    def swap(document):
+        tensors = document["config"]
+        first, second = list(tensors)[:2]
+        tensors[first], tensors[second] = tensors[second], tensors[first]
+
+    path = pt2_files.write(tmp_path / "swapped.pt2", pt2_files.edited(parts, pt2_files.WEIGHTS, swap))
+    with pytest.raises(CaptureError, match="the graph was made for"):
+        ir.capture(path)

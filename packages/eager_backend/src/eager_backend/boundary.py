@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from eager_backend.registry import named
-from eager_backend.steps import Slot, Step
-from ir.graph import Graph
+from eager_backend.steps import Entry, Slot, Step
+from ir.dims import Expr
+from ir.errors import ExportError
+from ir.graph import Graph, SymbolSource, Value
+from ir.importer.schema import TORCH_DTYPES
 from ir.importer.structure import Fixed
 from ir.types import DType
 
@@ -25,6 +28,41 @@ _VIEWS = frozenset(
         "__getitem__",
     ).values()
 )
+
+
+def entries(h: EagerHelper, slots: Sequence[Slot]) -> list[Entry]:
+    """What each input must be for the program to stand for the model: steps were chosen and dropped on that ground.
+
+    torch's own module checks sizes at every call as well, but not element types.
+    """
+    by_value = dict(zip(h.graph.inputs, slots, strict=True))
+    carried = {n: s for n, s in h.graph.sources.items() if s.value in by_value and s.axis is not None}
+    sizes = {n: (by_value[s.value], s) for n, s in carried.items()}
+    return [_entry(h, v, s, sizes) for v, s in by_value.items()]
+
+
+def _entry(h: EagerHelper, value: Value, slot: Slot, sizes: Mapping[str, tuple[Slot, SymbolSource]]) -> Entry:
+    dtypes = [TORCH_DTYPES[value.type.dtype]]
+    if value.type.dtype is DType.float32 and h.target.dtype not in (None, torch.float32):
+        dtypes.append(h.target.dtype)
+    limits = {}
+    for axis, dim in enumerate(value.type.shape):
+        known = h.graph.symbols.get(dim.as_symbol or "") if isinstance(dim, Expr) else None
+        if known is not None and (known.min > 0 or known.max is not None):
+            limits[axis] = known.min, known.max
+    bounds = [f"{a} <= {value.type.shape[i]}" + ("" if b is None else f" <= {b}") for i, (a, b) in limits.items()]
+    wanted = f"{value.type}" + (f" with {' and '.join(bounds)}" if bounds else "")
+
+    def refuse(given: Any) -> None:
+        what = f"a {type(given).__name__}"
+        if isinstance(given, Tensor):
+            what = f"{str(given.dtype).removeprefix('torch.')}{list(given.shape)}"
+        raise ExportError(
+            f"the input {value.name} is {what}, the program was made for {wanted}; other sizes need dynamic_shapes "
+            "when the model is captured, another element type a cast"
+        )
+
+    return Entry(slot, tuple(dtypes), value.type.shape, sizes, limits, refuse)
 
 
 def accept(h: EagerHelper, slot: Slot) -> Slot:
@@ -61,8 +99,18 @@ def _fresh(h: EagerHelper, slots: Sequence[Slot], index: int) -> Slot:
     slot = slots[index]
     constant = _base(h, slot).home is None
     shared = slot in h.block.inputs or slot in slots[:index]
-    if not constant and (not shared or _same_in_torch(h.graph, index)):
-        return slot
+    return _copy(h, slot) if constant or (shared and not _same_in_torch(h.graph, index)) else slot
+
+
+def own(h: EagerHelper, slots: Sequence[Slot], index: int) -> Slot:
+    """A result of a sub-graph, copied where it may lie in the memory of an input, a constant or an earlier result."""
+    slot = slots[index]
+    base = _base(h, slot)
+    shared = base.home is None or base in h.block.inputs or base in [_base(h, s) for s in slots[:index]]
+    return _copy(h, slot) if shared else slot
+
+
+def _copy(h: EagerHelper, slot: Slot) -> Slot:
     copy = Slot(h.names.take(f"{slot.name}_copy"), slot.type, h.block)
     h.block.steps.append(Step(Tensor.clone, (slot,), {}, (copy,), True))
     return copy

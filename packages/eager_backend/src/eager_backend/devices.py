@@ -11,8 +11,17 @@ from ir.errors import ExportError
 
 
 def chosen(device: str | torch.device) -> torch.device:
-    """The device; "cuda" is the one that is current now, whichever is later."""
-    found = torch.device(device)
+    """The device; "cuda" is the one that is current now, whichever is later.
+
+    Raises:
+        ValueError: it is neither the CPU nor a GPU of CUDA.
+    """
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device={device!r}: {str(error).partition(chr(10))[0]}") from error
+    if found.type not in ("cpu", "cuda"):
+        raise ValueError(f"device={str(device)!r}: a program runs on cpu or cuda")
     if found.type == "cuda" and found.index is None and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return found

@@ -215,8 +215,9 @@ class EagerHelper(OpHelper[Slot]):
         if graph not in self._functions:
             outer, self.block = self.block, Block(self.names.take(graph.name))
             self.block.inputs = [self._slot(v.name, v.type) for v in graph.inputs]
-            # the inlined graph may hand back its own inputs and constants as they are
-            self.block.results = self.driver.inline(graph, list(self.block.inputs))
+            results = self.driver.inline(graph, list(self.block.inputs))
+            # the graph, which drops copies, may hand back its inputs and constants; torch forbids branches and ops that
+            self.block.results = [boundary.own(self, results, i) for i in range(len(results))]
             inner, self.block = self.block, outer
             name = self._compile(inner)
             self._functions[graph] = Function(name), tuple(inner.outer)
@@ -230,6 +231,7 @@ class EagerHelper(OpHelper[Slot]):
     def finish(self, results: dict[str, Slot]) -> Program:
         if self.target.autotune:
             return self.target.tuned(self.graph, self.driver.registry)
+        self.block.entries = boundary.entries(self, self.block.inputs)
         self.block.results = boundary.results(self, results)
         entry = self._compile(self.block)
         run = self.source.compile(entry)

@@ -78,6 +78,7 @@ def trace(program: Program, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
 
 def check(program: Program, inputs: Sequence[Tensor], rtol: float | None, atol: float | None) -> Check:
     """See `Program.check`."""
+    inputs = watch.private(program, inputs)
     reference = _Reference(program)
     together = reference.device == program.device.type  # kernels and random numbers of another device are others
     if program.plan.exact and rtol is atol is None and together:

@@ -17,7 +17,7 @@ imported is a plugin as any other: `ir.export(..., plugins=[...])`, IR_PLUGINS, 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Union
 
@@ -25,7 +25,7 @@ import torch
 
 from eager_backend.registry import REGISTRY
 from eager_backend.steps import Slot
-from ir.dims import Expr
+from ir.dims import Dim, Expr
 from ir.errors import ExportError
 from ir.graph import Graph, Node, Value
 from ir.registry import layer
@@ -95,7 +95,7 @@ def register(handler: Any) -> OpHandler:
     every handler of a plugin.
 
     Raises:
-        TypeError: it has no `ops` or no `compile`.
+        TypeError: it has no `ops` or no `compile`, or `ops` returns one text.
         ValueError: one of its ops is no "namespace::name".
     """
     for wanted in ("ops", "compile"):
@@ -105,7 +105,14 @@ def register(handler: Any) -> OpHandler:
         handler = handler()
     at_run_time = layer() == "runtime"
     made: OpHandler = handler
-    for op in list(made.ops()):
+    names = made.ops()
+    if isinstance(names, str):
+        raise TypeError(f"ops() of {made!r} returned the text {names!r}: a list of names is wanted")
+    ops = list(names)
+    for op in ops:  # before any is registered
+        if "::" not in op:
+            raise ValueError(f"ops() of {made!r} names {op!r}, which is no op: write 'namespace::name'")
+    for op in ops:
         REGISTRY.add(op, _Adapter(made), override=at_run_time)
         if at_run_time or op not in _TABLE:
             _TABLE[op] = made
@@ -150,7 +157,31 @@ class _Adapter:
         if not callable(closure):
             what = f"compile() of {self.handler!r} returned {closure!r} for {node.op}, which cannot be called"
             raise ExportError(f"{what}\n  at {origin}")
-        return h.emit(_step(closure, tuple(operands), node.returns == "one"), *operands.values())
+        return h.emit(_step(closure, tuple(operands), self._asserted(h, node)), *operands.values())
+
+    def _asserted(self, h: Any, node: Node) -> Callable[[Any], Any]:
+        """What a closure returned, if that is what the node has; torch's own kernels need no such check."""
+        dtypes = [h.dtype(v.type.dtype) for v in node.outputs]
+        shapes = [v.type.shape for v in node.outputs]
+        single = node.returns == "one"
+
+        def wrong(found: str) -> ExportError:
+            wanted = ", ".join(f"%{v.name}: {v.type}" for v in node.outputs)
+            place = f"the closure of {self.handler!r} for {node.op}"
+            return ExportError(f"{place} returned {found}, the node has {wanted}\n  at {node.origin}")
+
+        def checked(result: Any) -> Any:
+            results = result if isinstance(result, (list, tuple)) else (result,)
+            if len(results) != len(dtypes):
+                raise wrong(f"{len(results)} results")
+            for i, r in enumerate(results):
+                if not isinstance(r, torch.Tensor):
+                    raise wrong(f"a {type(r).__name__}")
+                if r.dtype is not dtypes[i] or not _fits(r.shape, shapes[i]):
+                    raise wrong(f"{str(r.dtype).removeprefix('torch.')}{list(r.shape)}")
+            return results[0] if single else results
+
+        return checked
 
 
 def _described(h: Any, arg: Any, operands: dict[str, Any]) -> Any:
@@ -168,11 +199,15 @@ def _described(h: Any, arg: Any, operands: dict[str, Any]) -> Any:
     return arg
 
 
-def _step(closure: Closure, names: tuple[str, ...], single: bool) -> Callable[..., Any]:
+def _fits(shape: Sequence[int], wanted: Sequence[Dim]) -> bool:
+    """True if the sizes are those wanted, as far as these are numbers."""
+    return len(shape) == len(wanted) and all(s == w or isinstance(w, Expr) for s, w in zip(shape, wanted, strict=True))
+
+
+def _step(closure: Closure, names: tuple[str, ...], checked: Callable[[Any], Any]) -> Callable[..., Any]:
     """The closure over positional operands."""
 
     def step(*operands: Any) -> Any:
-        result = closure(dict(zip(names, operands, strict=True)))
-        return result[0] if single and isinstance(result, (list, tuple)) else result
+        return checked(closure(dict(zip(names, operands, strict=True))))
 
     return step

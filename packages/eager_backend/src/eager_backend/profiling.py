@@ -123,6 +123,7 @@ def profile(program: Program, inputs: Sequence[Tensor], runs: int) -> Profile:
     """See `Program.profile`."""
     if runs < 1:
         raise ValueError(f"runs={runs}: at least one")
+    inputs = watch.private(program, inputs)
     steps, clock = program.plan.block.steps, _Clock(program.device)
     traffic = _traffic(program, inputs)
     marks: list[Any] = []

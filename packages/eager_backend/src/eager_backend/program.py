@@ -175,5 +175,11 @@ class Program:
         """
         return layers.check(self, inputs, rtol, atol)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "an eager program holds compiled code, so it is neither pickled nor copied: clone() gives another one over "
+            "the same weights, and save() of what ir.export returned a .pt2 file that ir.export takes"
+        )
+
     def __repr__(self) -> str:
         return f"<eager program of {len(self.graph.nodes)} nodes>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -30,6 +31,23 @@ def places(graph: Graph, constants: Constants) -> dict[str, str | None]:
     return {n: constants.model_names.get(n, read.get(_memory(t))) for n, t in program.state_dict.items()}
 
 
+def with_state(captured: Any, current: Mapping[str, Tensor]) -> Any:
+    """The captured program with a program's tensors; its own where they differ by device or element type alone."""
+    changed: dict[str, Tensor] = {}
+    for name, own in captured.state_dict.items():
+        new = current.get(name, own)
+        plain = type(own) in (Tensor, torch.nn.Parameter) and own.layout is torch.strided
+        if plain and not torch.equal(own.detach().to(new), new.detach()):
+            moved = taken(new, own, assign=False)
+            is_parameter = isinstance(own, torch.nn.Parameter)
+            changed[name] = torch.nn.Parameter(moved, own.requires_grad) if is_parameter else moved
+    if not changed:
+        return captured
+    other = copy.copy(captured)
+    other._state_dict = {**captured.state_dict, **changed}
+    return other
+
+
 def _memory(tensor: Tensor) -> Any:
     if tensor.layout is not torch.strided or not tensor.numel():
         return id(tensor)
@@ -50,7 +68,10 @@ def compare_keys(name: str, current: Mapping[str, Tensor], given: Mapping[str, A
 
     Raises:
         RuntimeError: a shape differs, or `strict` and there are such keys; nothing was loaded then.
+        TypeError: it is no mapping.
     """
+    if not isinstance(given, Mapping):
+        raise TypeError(f"Expected state_dict to be dict-like, got {type(given)}.")
     keys = Keys([n for n in current if n not in given], [n for n in given if n not in current])
     errors: list[str] = []
     for what, listed in (("Missing", keys.missing_keys), ("Unexpected", keys.unexpected_keys)) if strict else ():

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ir.dims import Expr
-from ir.graph import Node
+from ir.dims import Dim, Expr
+from ir.graph import Node, SymbolSource
 from ir.types import TensorType
 
 
@@ -83,11 +83,29 @@ class Step:
         return replace(self, args=args, kwargs={k: map_leaves(a, swap) for k, a in self.kwargs.items()})
 
 
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """What an input must be: `refuse(tensor)` raises where it is not.
+
+    Attributes:
+        shape: sizes, and expressions over `sizes`, the places where each symbol can be read.
+        limits: the axes whose size is a symbol with bounds; no upper one is None.
+    """
+
+    slot: Slot
+    dtypes: tuple[Any, ...]
+    shape: tuple[Dim, ...]
+    sizes: Mapping[str, tuple[Slot, SymbolSource]]
+    limits: Mapping[int, tuple[int, int | None]]
+    refuse: Callable[[Any], None]
+
+
 @dataclass(eq=False)
 class Block:
     """A function of the program: the whole graph, a custom op's body, a branch or a loop body.
 
-    `outer` are the sizes of the surrounding block that it reads; they come before its tensors.
+    `outer` are the sizes of the surrounding block that it reads; they come before its tensors. `entries` are checked
+    before its first step.
     """
 
     name: str
@@ -96,6 +114,7 @@ class Block:
     steps: list[Step] = field(default_factory=list)
     results: list[Slot] = field(default_factory=list)
     numbers: dict[Any, Number] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
 
     @property
     def parameters(self) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
-from eager_backend import devices
+from eager_backend import devices, state
 from eager_backend.autotune import choose
 from eager_backend.helper import EagerHelper
 from eager_backend.passes import MEASURED, PASSES
@@ -19,6 +19,13 @@ from ir.graph import Graph
 from ir.lower import lower
 from ir.registry import Registry
 from ir.target import Runner, Target
+
+
+def _floating(dtype: Any) -> torch.dtype | None:
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype is None or (isinstance(found, torch.dtype) and found.is_floating_point):
+        return found
+    raise ValueError(f"dtype={dtype!r}: a floating element type of torch, for float32 to become")
 
 
 class Eager(Target):
@@ -34,6 +41,10 @@ class Eager(Target):
             order, bit for bit.
         autotune: measure at load which of these passes, and of those that pay only here and there
             (`eager_backend.passes.MEASURED`), pay for the example inputs, and drop the others.
+
+    Raises:
+        ValueError: there is no such pass or device, or `dtype` is no floating element type.
+        TypeError: `optimize` is neither a bool nor names.
     """
 
     name: ClassVar[str] = "eager"
@@ -49,9 +60,14 @@ class Eager(Target):
         autotune: bool = False,
     ) -> None:
         self.device = devices.chosen(device)
-        self.dtype: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        self.dtype = _floating(dtype)
         usual = [name for name in PASSES if autotune or name not in MEASURED]
-        wanted = (usual if optimize else ()) if isinstance(optimize, bool) else optimize
+        if isinstance(optimize, bool):
+            wanted: Collection[str] = usual if optimize else ()
+        elif isinstance(optimize, Iterable):
+            wanted = [optimize] if isinstance(optimize, str) else list(optimize)
+        else:
+            raise TypeError(f"optimize={optimize!r}: True, False, or the names of passes")
         unknown = set(wanted) - set(PASSES)
         if unknown:
             raise ValueError(f"no pass {', '.join(sorted(unknown))}; there are {', '.join(PASSES)}")
@@ -81,11 +97,14 @@ class Eager(Target):
         return build(choose(graph, self.chosen, build))
 
     def write(self, artifact: Program, path: Path) -> None:
-        """Save the captured program: an eager program is compiled from it in a moment, and it holds no code."""
+        """Save the captured program: an eager program is compiled from it in a moment, and it holds no code.
+
+        What `load_state_dict` or a call put into the program's state is in the file.
+        """
         program = getattr(artifact.graph.context, "program", None)
         if program is None:
             raise ExportError("this graph was not captured from a model, and only a captured one can be saved")
-        torch.export.save(program, path)
+        torch.export.save(state.with_state(program, artifact.state_dict()), path)
 
     def runner(self, artifact: Any, graph: Graph, path: Path | None = None) -> Runner:
         runner: Program = artifact

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from ir.errors import ExportError
+
 if TYPE_CHECKING:
     from eager_backend.program import Program
 
@@ -24,6 +26,12 @@ def watched(program: Program, hook: Hook) -> Program:
 
 
 def private(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The inputs, copied where the model writes to them."""
-    names = (v.name for v in program.graph.inputs)
+    """The inputs, copied where the model writes to them.
+
+    Raises:
+        ExportError: there are more or fewer than the program takes.
+    """
+    names = [v.name for v in program.graph.inputs]
+    if len(inputs) != len(names):
+        raise ExportError(f"{len(inputs)} tensors for the {len(names)} inputs {', '.join(names)}")
     return [t.clone() if n in program.graph.updates else t for n, t in zip(names, inputs, strict=True)]

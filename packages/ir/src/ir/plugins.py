@@ -6,13 +6,13 @@ import importlib
 import inspect
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from ir.errors import PluginError
-from ir.registry import loading
+from ir.registry import loading, registries
 from ir.target import Target
 
 TARGETS = "ir.targets"  # entry points of backends: target name -> "package:TargetClass"
@@ -102,6 +102,9 @@ def load(explicit: Sequence[str] = (), *, discover: bool = False, strict: bool =
 
     Raises:
         PluginError: with `strict`, if one cannot be imported; without it, a warning says so.
+
+    Warns:
+        UserWarning: an op of one of them stays with a plugin that an earlier call loaded.
     """
     loaded = []
     for plugin in found(explicit, discover):
@@ -114,4 +117,17 @@ def load(explicit: Sequence[str] = (), *, discover: bool = False, strict: bool =
             if strict:
                 raise PluginError(message) from error
             warnings.warn(message, stacklevel=3)
+    for message in _out_of_turn([p.module for p in loaded]):
+        warnings.warn(message, stacklevel=3)
     return loaded
+
+
+def _out_of_turn(modules: Sequence[str]) -> Iterator[str]:
+    """What to say of ops that a plugin of this call would handle, had not another been loaded before this call."""
+    for place, module in enumerate(modules):
+        for registry in registries():
+            for (late, op), first in registry.shadowed.items():
+                still = any(e.layer == "plugin" and e.source == first for e in registry.entries.get(op, ()))
+                if late == module and still and first not in modules[:place]:
+                    what = f"plugin {module}: its handler of {op} for {registry.target!r} is not used"
+                    yield f"{what}, since {first} was loaded earlier in this process; give it by handlers= to have it"

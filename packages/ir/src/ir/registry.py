@@ -90,6 +90,7 @@ class Registry:
     entries: dict[str, list[Handler]] = field(default_factory=dict)
     fallback: Callable[[str], HandlerFn | None] | None = None
     adapt: Callable[[Any], HandlerFn] | None = None
+    shadowed: dict[tuple[str, str], str] = field(default_factory=dict)  # plugin and op -> the plugin that was first
 
     def register(
         self, op: str, *more: str, since_version: int = 0, override: bool = False
@@ -119,6 +120,7 @@ class Registry:
         same = [e for e in entries if e.layer == new.layer and e.since_version == since_version]
         if same and not override:
             if new.layer == "plugin" and same[0].source != new.source:
+                self.shadowed[new.source, op] = same[0].source
                 return  # the first plugin that names an op keeps it
             raise DuplicateHandlerError(
                 f"{self.target}: {op} (since_version={since_version}) is registered in the {new.layer} layer by "
@@ -174,3 +176,8 @@ _REGISTRIES: dict[str, Registry] = {}
 def registry(target: str) -> Registry:
     """The one registry of a target name, made on first use: a custom op may name a target that is not installed."""
     return _REGISTRIES.setdefault(target, Registry(target))
+
+
+def registries() -> tuple[Registry, ...]:
+    """All that were made so far."""
+    return tuple(_REGISTRIES.values())

@@ -65,9 +65,24 @@ def load_pt2(path: Path) -> ExportedProgram:
     import torch.ao.quantization.fx._decomposed  # registers the ops of quantised programs
 
     try:
-        return torch.export.load(path)
+        program = torch.export.load(path)
     except Exception as error:
         raise CaptureError(f"{path} is not a .pt2 file that torch.export.load accepts: {error}") from error
+    _check_weights(path, program)
+    return program
+
+
+def _check_weights(path: Path, program: ExportedProgram) -> None:
+    """Every tensor must be what the graph was made for; torch.export.load takes any."""
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
+    for node, spec in zip(nodes, program.graph_signature.input_specs, strict=True):
+        wanted, name = node.meta.get("val"), spec.target
+        given = program.state_dict.get(name, program.constants.get(name)) if name else None
+        if not isinstance(wanted, torch.Tensor) or not isinstance(given, torch.Tensor):
+            continue
+        if (given.dtype, given.shape) != (wanted.dtype, wanted.shape):
+            sides = [f"{t.dtype}{list(t.shape)}".removeprefix("torch.") for t in (given, wanted)]
+            raise CaptureError(f"{path}: the tensor {name} is {sides[0]}, the graph was made for {sides[1]}")
 
 
 def check_archive(path: Path) -> None:

@@ -20,7 +20,7 @@ from ir.importer.complex.pairs import Pair
 from ir.importer.complex.rules import RULES
 from ir.importer.memory import supported, writers
 from ir.importer.normalise import Importer
-from ir.importer.schema import TORCH_DTYPES, op_schema, overload_of
+from ir.importer.schema import TORCH_DTYPES, is_random, op_schema, overload_of
 from ir.importer.scratch import Scratch, SizeSpecific
 from ir.importer.symbols import Symbols
 from ir.registry import names_of
@@ -67,8 +67,24 @@ class Bodies:
         key = node.overload, tuple((k, map_arg(a, _signature)) for k, a in node.args.items())
         if key not in self._cache:
             self._cache[key] = None  # a body that needs itself has none
-            self._cache[key] = self._make(node)
+            try:
+                self._cache[key] = self._make(node)
+            except CaptureError:  # whoever asks next is told as well
+                del self._cache[key]
+                raise
         return self._cache[key]
+
+    def draws(self, node: Node) -> bool:
+        """True if the node draws random numbers, by its schema or in the body of a custom op."""
+        if is_random(node) or any(self.draws(n) for g in node.graphs for n in g.nodes):
+            return True
+        if node.op.startswith((*OWN, "ir::", "higher_order::")):
+            return False
+        try:
+            body = self.body(node)
+        except CaptureError:  # a handler may serve it; who needs the body is told then
+            return False
+        return body is not None and body.graph.random
 
     def parts(self, node: Node) -> Graph | None:
         """The node's rule on real and imaginary parts, traced; None without a rule, or where it does not hold.
@@ -170,7 +186,8 @@ class Bodies:
         if any(isinstance(w.tensor, FakeTensor) or w.tensor.is_meta for w in importer.weights.values()):
             raise NotImplementedError(f"the kernel of {node.op} makes its result out of sight of the tracer")
         names = tuple(f"out_{i}" for i in range(len(results)))
-        return Graph(tuple(inputs), tuple(importer.nodes), tuple(results), names, importer.weights,
+        random = any(self.draws(n) for n in importer.nodes)
+        return Graph(tuple(inputs), tuple(importer.nodes), tuple(results), names, importer.weights, random=random,
                      name=node.op.replace("::", "_"))  # fmt: skip
 
 

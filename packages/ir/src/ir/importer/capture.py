@@ -28,7 +28,6 @@ from ir.importer.evaluate import evaluate
 from ir.importer.memory import supported, writers
 from ir.importer.naming import name_symbols
 from ir.importer.normalise import Importer
-from ir.importer.schema import is_random
 from ir.importer.symbols import Symbols
 from ir.importer.weights import TorchWeight
 
@@ -364,6 +363,7 @@ def _import(
     names = [n for n, k in zip(all_names, kinds, strict=True) if not isinstance(k, st.Fixed)]
     names[: len(output_names or ())] = list(output_names or ())[: len(names)]
     convention = st.Structure(program.call_spec.in_spec, out_spec, tuple(leaves), kinds, tuple(v.name for v in inputs))
+    bodies = Bodies(symbols)
     return Graph(
         inputs=tuple(inputs),
         nodes=tuple(importer.nodes),
@@ -372,9 +372,9 @@ def _import(
         weights=_used(importer, outputs, updates),
         updates=updates,
         symbols=symbols.ranges,
-        random=any(is_random(n) for n in importer.nodes),
+        random=any(bodies.draws(n) for n in importer.nodes),
         structure=convention,
-        context=Capture(program, Bodies(symbols), model),
+        context=Capture(program, bodies, model),
     )
 
 

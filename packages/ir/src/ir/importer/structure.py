@@ -51,7 +51,8 @@ class Structure:
         Raises:
             ExportError: the arguments are nested differently, or a constant differs from the captured one.
         """
-        if not kwargs and len(args) == len(self.inputs) and all(isinstance(a, torch.Tensor) for a in args):
+        flat = not kwargs and len(args) == len(self.inputs) and all(i is TENSOR for i in self.inputs)
+        if flat and all(isinstance(a, torch.Tensor) for a in args):
             return list(args)
         leaves, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs)))
         if len(leaves) != len(self.inputs) or (spec != self.in_spec and not _alike(spec, self.in_spec)):
@@ -59,8 +60,8 @@ class Structure:
         tensors = []
         for leaf, expected in zip(leaves, self.inputs, strict=True):
             if expected is TENSOR:
-                tensors.append(leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf))
-            elif leaf is not expected and leaf != expected:
+                tensors.append(leaf if isinstance(leaf, torch.Tensor) else _as_tensor(leaf))
+            elif not _same(leaf, expected):
                 raise ExportError(f"the model was captured with the constant argument {expected!r}, not {leaf!r}")
         return tensors
 
@@ -83,6 +84,20 @@ class Structure:
             return dict(kwargs)
         known = self.in_spec.children()[1].context
         return {k: kwargs[k] for k in known if k in kwargs} | {k: v for k, v in kwargs.items() if k not in known}
+
+
+def _as_tensor(leaf: Any) -> torch.Tensor:
+    try:
+        return torch.as_tensor(leaf)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ExportError(f"the argument {leaf!r:.60} stands where the model was captured with a tensor") from error
+
+
+def _same(leaf: Any, expected: Any) -> bool:
+    """True for the constant that was captured; a tensor is none, nan is itself."""
+    if isinstance(leaf, torch.Tensor) or type(expected) is not float:
+        return leaf is expected or (not isinstance(leaf, torch.Tensor) and bool(leaf == expected))
+    return bool(leaf == expected or (leaf != leaf and expected != expected))
 
 
 class _Tensor:
