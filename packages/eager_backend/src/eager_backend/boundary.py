@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import is_contiguous_or_false
 
 from eager_backend.registry import named
 from eager_backend.steps import Entry, Slot, Step
@@ -15,6 +16,7 @@ from ir.errors import ExportError
 from ir.graph import Graph, SymbolSource, Value
 from ir.importer.schema import TORCH_DTYPES
 from ir.importer.structure import Fixed
+from ir.importer.weights import TorchWeight
 from ir.types import DType
 
 if TYPE_CHECKING:
@@ -35,13 +37,15 @@ def entries(h: EagerHelper, slots: Sequence[Slot]) -> list[Entry]:
 
     torch's own module checks sizes at every call as well, but not element types.
     """
-    by_value = dict(zip(h.graph.inputs, slots, strict=True))
-    carried = {n: s for n, s in h.graph.sources.items() if s.value in by_value and s.axis is not None}
-    sizes = {n: (by_value[s.value], s) for n, s in carried.items()}
-    return [_entry(h, v, s, sizes) for v, s in by_value.items()]
+    local = {v: h.names.take(f"{v.name}_sizes") for v in h.graph.inputs}
+    carried = {n: s for n, s in h.graph.sources.items() if s.value in local and s.axis is not None}
+    sizes = {n: (local[s.value], s) for n, s in carried.items()}
+    return [_entry(h, v, s, local[v], sizes) for v, s in zip(h.graph.inputs, slots, strict=True)]
 
 
-def _entry(h: EagerHelper, value: Value, slot: Slot, sizes: Mapping[str, tuple[Slot, SymbolSource]]) -> Entry:
+def _entry(
+    h: EagerHelper, value: Value, slot: Slot, local: str, sizes: Mapping[str, tuple[str, SymbolSource]]
+) -> Entry:
     dtypes = [TORCH_DTYPES[value.type.dtype]]
     if value.type.dtype is DType.float32 and h.target.dtype not in (None, torch.float32):
         dtypes.append(h.target.dtype)
@@ -62,7 +66,7 @@ def _entry(h: EagerHelper, value: Value, slot: Slot, sizes: Mapping[str, tuple[S
             "when the model is captured, another element type a cast"
         )
 
-    return Entry(slot, tuple(dtypes), value.type.shape, sizes, limits, refuse)
+    return Entry(slot, local, tuple(dtypes), value.type.shape, sizes, limits, refuse)
 
 
 def accept(h: EagerHelper, slot: Slot) -> Slot:
@@ -140,7 +144,7 @@ def is_contiguous_in_torch(graph: Graph, index: int) -> bool:
     if program is None or index >= len(graph.outputs):
         return True
     value = _users(graph, program)[index].meta.get("val")
-    return not isinstance(value, Tensor) or bool(value.is_contiguous())
+    return not isinstance(value, Tensor) or is_contiguous_or_false(value)
 
 
 def _users(graph: Graph, program: Any) -> list[Any]:
@@ -157,6 +161,12 @@ def _written(h: EagerHelper) -> list[Slot]:
     """The buffers and inputs that the model mutates, in the order of `graph.updates`."""
     inputs = {v.name: s for v, s in zip(h.graph.inputs, h.block.inputs, strict=True)}
     buffers = {w.name: h.weight(v, w) for v, w in h.graph.weights.items() if w.name in h.graph.updates}
+    for name in h.graph.updates:
+        if name not in buffers and name not in inputs:  # written as a whole, and read by nobody before
+            captured = h.graph.context.program
+            tensor = captured.state_dict[name] if name in captured.state_dict else captured.constants[name]
+            weight = TorchWeight(name, tensor)
+            buffers[name] = h.weight(Value(name, weight.type), weight)
     return [buffers[name] if name in buffers else inputs[name] for name in h.graph.updates]
 
 

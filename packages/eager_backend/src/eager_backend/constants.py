@@ -65,6 +65,7 @@ class Constants:
         self.derived: dict[str, Tensor] = {}
         self.recipes: list[Recipe] = []
         self.written: set[Slot] = set()  # buffers that the program itself writes to
+        self.captured: dict[str, Tensor] = {}  # their contents when the model was captured
         self._numbers: dict[tuple[float, DType, float], Slot] = {}
 
     def add(self, tensor: Tensor, wish: str, type: TensorType) -> Slot:

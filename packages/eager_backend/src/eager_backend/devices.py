@@ -20,7 +20,7 @@ def chosen(device: str | torch.device) -> torch.device:
         found = torch.device(device)
     except RuntimeError as error:
         raise ValueError(f"device={device!r}: {str(error).partition(chr(10))[0]}") from error
-    if found.type not in ("cpu", "cuda"):
+    if found.type not in ("cpu", "cuda", "meta"):
         raise ValueError(f"device={str(device)!r}: a program runs on cpu or cuda")
     if found.type == "cuda" and found.index is None and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())

@@ -174,6 +174,7 @@ class EagerHelper(OpHelper[Slot]):
             self._by_weight[id(tensor)] = slot
             if weight.name in self.graph.updates:
                 self.constants.written.add(slot)
+                self.constants.captured[slot.name] = tensor
         self.constants.model_names[weight.name] = self._by_weight[id(tensor)].name
         return self._by_weight[id(tensor)]
 

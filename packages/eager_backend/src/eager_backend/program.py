@@ -76,9 +76,7 @@ class Program:
 
     def stateless(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """A call that finds the model's buffers as they were captured, and leaves the program's as they are."""
-        names, held = self.constants.model_names, self.graph.weights.values()
-        captured = {names[w.name]: w.tensor for w in held if w.name in self.graph.updates}
-        return self._with_buffers(captured)(*inputs)
+        return self._with_buffers(self.constants.captured)(*inputs)
 
     def _with_buffers(self, buffers: Mapping[str, Tensor]) -> Program:
         own = {n: state.taken(t, self.weights[n], False) for n, t in buffers.items()}

@@ -108,7 +108,7 @@ class Source:
 
     def function(self, block: Block) -> str:
         """Add a block as a function and return its name."""
-        lines = [f"def {block.name}({', '.join(block.parameters)}):", *map(self.entry, block.entries)]
+        lines = [f"def {block.name}({', '.join(block.parameters)}):", *self.entries(block)]
         for step, dead in zip(block.steps, _last_uses(block), strict=True):
             lines += [self.line(step), *_deletion(dead)]
         lines.append(f"    return {self.literal(tuple(block.results))}")
@@ -121,7 +121,7 @@ class Source:
         The step's operands are freed before the hook is called: that is part of its time.
         """
         name, hook = self.names.take(f"{block.name}_watched"), self.names.take("hook")
-        lines = [f"def {name}({', '.join((hook, *block.parameters))}):", *map(self.entry, block.entries)]
+        lines = [f"def {name}({', '.join((hook, *block.parameters))}):", *self.entries(block)]
         for place, (step, dead) in enumerate(zip(block.steps, _last_uses(block), strict=True)):
             made = tuple(o.name for o in step.outputs)
             lines += [self.line(step), *_deletion(n for n in dead if n not in made)]
@@ -129,35 +129,42 @@ class Source:
         lines.append(f"    return {self.literal(tuple(block.results))}")
         return _loaded("\n".join(lines), {}, name).__code__
 
-    def entry(self, entry: Entry) -> str:
-        """The check of an input as a line; text, since a call would cost more than the check."""
-        x = entry.slot.name
-        sizes = [self.size_of(d, entry) for d in entry.shape]
-        wanted = [d if isinstance(d, int) else f"{x}.size({i})" if d is None else d for i, d in enumerate(sizes)]
-        wrong = [f"{x}.dim() != {len(sizes)}"] if any(not isinstance(d, int) for d in sizes) else []
-        wrong.append(f"{x}.shape != {_tuple(wanted)}")
+    def entries(self, block: Block) -> list[str]:
+        """The checks of the inputs as lines; a call would cost more than the check."""
+        dynamic = [e for e in block.entries if not e.is_static]
+        read = [f"    {e.local} = {e.slot.name}.shape" for e in dynamic]
+        return [*read, *map(self._entry, block.entries)]
+
+    def _entry(self, entry: Entry) -> str:
+        x, wrong = entry.slot.name, []
+        if entry.is_static:
+            wrong.append(f"{x}.shape != {self.literal(tuple(entry.shape))}")
+        else:
+            wrong.append(f"len({entry.local}) != {len(entry.shape)}")
+            sizes = [self._size(d, entry) for d in entry.shape]
+            wrong += [f"{entry.local}[{i}] != {s}" for i, s in enumerate(sizes) if s is not None]
         for axis, (least, most) in entry.limits.items():
             low, high = f"{least} <= " if least else "", "" if most is None else f" <= {most}"
-            wrong.append(f"not {low}{x}.size({axis}){high}")
+            wrong.append(f"not {low}{entry.local}[{axis}]{high}")
         dtypes = [self.literal(d) for d in entry.dtypes]
-        wrong.append(f"{x}.dtype is not {dtypes[0]}" if len(dtypes) == 1 else f"{x}.dtype not in {_tuple(dtypes)}")
+        wrong.append(f"{x}.dtype is not {dtypes[0]}" if len(dtypes) == 1 else f"{x}.dtype not in ({', '.join(dtypes)})")
         return f"    if {' or '.join(wrong)}: {self.bind(entry.refuse, f'refuse_{x}')}({x})"
 
-    def size_of(self, dim: Dim, entry: Entry) -> Any:
+    def _size(self, dim: Dim, entry: Entry) -> str | None:
         """A size that an input must have, in terms of other inputs; None for one that it may choose."""
         if isinstance(dim, int):
-            return dim
+            return str(dim)
         if not all(s in entry.sizes for s in dim.symbols):
             return None
         texts = {}
         for symbol in dim.symbols:
-            slot, source = entry.sizes[symbol]
-            size = f"{slot.name}.size({source.axis})"
+            local, source = entry.sizes[symbol]
+            size = f"{local}[{source.axis}]"
             plain = source.scale == 1 and source.offset == 0
-            if dim.as_symbol is not None and slot is entry.slot and plain and entry.shape[source.axis] is dim:
+            if plain and dim.as_symbol is not None and local == entry.local and entry.shape[source.axis or 0] is dim:
                 return None
-            texts[symbol] = size if plain else f"({size} - {source.offset}) // {source.scale}"
-        return self.formula(Formula(dim, {s: Number(f"({t})") for s, t in texts.items()}))
+            texts[symbol] = size if plain else f"(({size} - {source.offset}) // {source.scale})"
+        return self.formula(Formula(dim, {s: Number(t) for s, t in texts.items()}))
 
     def line(self, step: Step) -> str:
         """A step as a line."""
@@ -211,11 +218,6 @@ def rebound(run: FunctionType, namespace: dict[str, Any]) -> FunctionType:
 def _deletion(names: Iterable[str]) -> list[str]:
     listed = ", ".join(names)
     return [f"    del {listed}"] if listed else []
-
-
-def _tuple(texts: Iterable[Any]) -> str:
-    listed = [str(t) for t in texts]
-    return f"({listed[0]},)" if len(listed) == 1 else f"({', '.join(listed)})"
 
 
 def _method(step: Step) -> str | None:

@@ -88,16 +88,23 @@ class Entry:
     """What an input must be: `refuse(tensor)` raises where it is not.
 
     Attributes:
-        shape: sizes, and expressions over `sizes`, the places where each symbol can be read.
+        local: the name that its sizes have in the source, where they are not all numbers.
+        shape: sizes, and expressions over `sizes`: for each symbol the sizes' name of the input that has it, and where.
         limits: the axes whose size is a symbol with bounds; no upper one is None.
     """
 
     slot: Slot
+    local: str
     dtypes: tuple[Any, ...]
     shape: tuple[Dim, ...]
-    sizes: Mapping[str, tuple[Slot, SymbolSource]]
+    sizes: Mapping[str, tuple[str, SymbolSource]]
     limits: Mapping[int, tuple[int, int | None]]
     refuse: Callable[[Any], None]
+
+    @property
+    def is_static(self) -> bool:
+        """True if every size is a number."""
+        return all(isinstance(d, int) for d in self.shape)
 
 
 @dataclass(eq=False)

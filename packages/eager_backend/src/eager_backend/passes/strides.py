@@ -16,6 +16,7 @@ from torch import Tensor
 from eager_backend import boundary
 from eager_backend.registry import Kernel
 from eager_backend.steps import Block, Function, Number, Slot, Step
+from ir.importer.schema import is_random
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
@@ -31,7 +32,8 @@ def any_strides(h: EagerHelper, step: Step, other: Collection[Any]) -> list[Step
         return [replace(step, fn=Tensor.reshape)]
     if step.fn is Tensor.view_as:
         return [replace(step, fn=Tensor.reshape_as)]
-    strided = step.fn in _STRIDED or step.fn is Tensor.view
+    draws = step.node is not None and is_random(step.node)  # numbers are drawn in the order of memory
+    strided = step.fn in _STRIDED or step.fn is Tensor.view or draws
     if not strided and (not isinstance(step.fn, _NEED_CONTIGUOUS) or step.fn is boundary.write_back):
         return [step]
     changed = {s: h.local(s.name, s.type) for s in step.reads() if isinstance(s, Slot) and s in other}
