@@ -82,6 +82,23 @@ def test_assertions():
             ir.export(NET, (X,), target="nnef", dynamic_shapes=BATCH, assertions=[wrong])
 
 
+def test_assertions_with_products_of_symbols_are_refused():
+    with pytest.raises(ir.RefusedError, match="multiplies symbols"):
+        ir.export(NET, (X,), target="nnef", dynamic_shapes=BATCH, assertions=["batch*(batch + 1) >= 1"])
+
+
+def test_sizes_below_those_that_torch_found_are_refused():
+    program = ir.export(lambda x: x[-3:-1] * 2, (torch.randn(4),), target="nnef", dynamic_shapes=({0: "n"},))
+    assert program(torch.arange(3.0)).tolist() == [0.0, 2.0]
+    with pytest.raises(ir.RuntimeFailure, match="n is 2, and the model holds from 3 on"):
+        program(torch.arange(2.0))
+
+
+def test_a_filter_of_weights_wants_packed_weights():
+    with pytest.raises(ValueError, match="weights='q4_0'"):
+        nnef_backend.Tract(weights_filter="0.*")
+
+
 def test_naming():
     raw = ir.export(NET, (X,), target="nnef").artifact
     assert "linear" in raw.to_text() and "0.weight" in raw.tensors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ir.dims import Expr
 from ir.errors import RefusedError, RuntimeFailure
 from ir.graph import Graph, Value, Weight
 from ir.helper import numpy_dtype
@@ -84,6 +86,8 @@ class Tract(Target):
         self.metadata = dict(metadata or {})
         self.fragments: Mapping[str, Definition] = library.own(fragments)
         self.weights = _one_of("weights", weights, (None, "q4_0"))
+        if weights is None and weights_filter is not None:
+            raise ValueError("weights_filter chooses among weights that are packed: say weights='q4_0', too")
         self.weights_filter = weights_filter
         self.bfloat16 = _one_of("bfloat16", bfloat16, (None, "float32"))
         self.load_timeout = load_timeout
@@ -121,12 +125,14 @@ class Tract(Target):
         """Refuse what tract would not parse, or what speaks of symbols that the graph has not."""
         known = set(symbols)
         for text in self.assertions:
-            if not _ASSERTION.fullmatch(text):
+            if not _ASSERTION.fullmatch(text) or not _parses(text):
                 raise RefusedError(f"the assertion {text!r} is no comparison of sums and products of symbols (S>=1)")
             unknown = set(re.findall(r"[A-Za-z_]\w*", text)) - known
             if unknown:
                 there = f"there are {', '.join(sorted(known))}" if known else "it has none"
                 raise RefusedError(f"the assertion {text!r} names {unknown.pop()}, no symbol of this graph: {there}")
+            if _degree(text) > 1:
+                raise RefusedError(f"the assertion {text!r} multiplies symbols: tract would load the file forever")
 
     @property
     def registry(self) -> Registry:
@@ -147,6 +153,25 @@ class Tract(Target):
 
     def runner(self, artifact: Document, graph: Graph, path: Path | None = None) -> Runner:
         return NnefProgram(artifact, graph, path, self.load_timeout)
+
+
+def _parses(text: str) -> bool:
+    try:
+        ast.parse(text.strip(), mode="eval")
+    except SyntaxError:
+        return False
+    return True
+
+
+def _degree(x: str | ast.AST) -> int:
+    """How many symbols an assertion multiplies with each other."""
+    match ast.parse(x.strip(), mode="eval").body if isinstance(x, str) else x:
+        case ast.Name():
+            return 1
+        case ast.BinOp(left, ast.Mult(), right):
+            return _degree(left) + _degree(right)
+        case node:
+            return max(map(_degree, ast.iter_child_nodes(node)), default=0)
 
 
 def installed() -> str | None:
@@ -183,6 +208,7 @@ class NnefProgram:
 
     def __init__(self, artifact: Document, graph: Graph, path: Path | None, timeout: float | None = None) -> None:
         self.narrow = [v.type.dtype is DType.bfloat16 for v in graph.results.values()]
+        self.least = _least_sizes(graph)
         self._folder, path = _on_disk(artifact, path)
         try:
             self.program = runtime.load(path, timeout=timeout)
@@ -194,6 +220,10 @@ class NnefProgram:
         """The results in the order of the graph's outputs and updates."""
         import torch
 
+        for k, axis, symbol, least in self.least:
+            if inputs[k].shape[axis : axis + 1] < (least,):
+                size = f"{symbol} is {inputs[k].shape[axis]}"
+                raise RuntimeFailure(f"{size}, and the model holds from {least} on: so torch.export found it")
         try:
             results = self.program.run([_array(t) for t in inputs])
         except RuntimeError as error:
@@ -204,6 +234,13 @@ class NnefProgram:
     def close(self) -> None:
         """Let the child process forget the document."""
         self.program.close()
+
+
+def _least_sizes(graph: Graph) -> list[tuple[int, int, str, int]]:
+    """(input, axis, symbol, least size) where a model that was exported does not hold for every size."""
+    dims = ((k, a, d) for k, v in enumerate(graph.inputs) for a, d in enumerate(v.type.shape) if isinstance(d, Expr))
+    symbols = [(k, a, d.as_symbol) for k, a, d in dims if d.as_symbol in graph.symbols]
+    return [(k, a, s, least) for k, a, s in symbols if (least := graph.symbols[s].min) > 1]
 
 
 def _array(tensor: Any) -> np.ndarray:

@@ -166,8 +166,8 @@ def slice_(h, self, dim=0, start=None, end=None, step=1):
         return h.slice(self, axis, size - count, size)
     begin = maximum(from_front(0 if start is None else start, size), 0)
     begin = minimum(begin, size) if isinstance(size, int) and isinstance(begin, int) else begin
-    if step == 1:
-        return window(h, self, axis, begin, count)
+    if step == 1 or count == 0:
+        return window(h, self, axis, 0 if count == 0 else begin, count)
     return h.take(self, h.range(begin, begin + count * step, step, count), axis)
 
 
