@@ -172,7 +172,7 @@ def _moments(h, x, dim, unbiased, correction, keepdim):
 @op("aten::logsumexp", "aten::special_logsumexp")
 def logsumexp(h, self, dim, keepdim=False):
     axes = h.axes(dim, self)
-    if any(self.type.shape[a] == 0 for a in axes):  # nothing has no largest element
+    if self.type.rank and any(self.type.shape[a] == 0 for a in axes):  # nothing has no largest element
         return h.expand(h.const(-math.inf, h.out.dtype), h.out.shape)
     top = _extreme(h, "max", self, axes, True)
     top = h.emit("select", h.emit("eq", h.emit("abs", top), math.inf), 0.0, top)
