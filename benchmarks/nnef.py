@@ -16,6 +16,7 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -150,6 +151,7 @@ def in_turns(folder: Path, archives: list[Path], cases: list[Path], seconds: flo
 
 def _cause(text: str) -> str:
     """The line of a traceback or of a panic that says what is wrong, with tract's innermost cause."""
+    text = re.sub(rf"{re.escape(tempfile.gettempdir())}/\S*?/", "", text)  # not where the files lay
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = next((i for i, line in enumerate(lines) if "panicked" in line or line.split(":")[0].endswith("Error")), -1)
     if "panicked" in lines[said]:
