@@ -173,6 +173,14 @@ def test_a_branch_on_a_size_is_told():
         )
 
 
+def test_a_condition_on_two_sizes_of_one_name_is_none(recwarn):
+    def model(x, y):
+        return x.sum() + y.sum() if x.shape[0] <= y.shape[0] else x.sum()
+
+    ir.capture(model, (torch.ones(4), torch.ones(4)), dynamic_shapes=({0: "n"}, {0: "n"}))
+    assert not [w for w in recwarn if "branches" in str(w.message)]
+
+
 def test_a_fixed_dimension_is_an_error_that_names_it():
     with pytest.raises(ir.CaptureError, match="specialized"):
         ir.capture(lambda x: x.reshape(4), (torch.ones(2, 2),), dynamic_shapes=({0: "n"},))

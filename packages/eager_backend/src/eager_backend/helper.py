@@ -217,7 +217,7 @@ class EagerHelper(OpHelper[Slot]):
             outer, self.block = self.block, Block(self.names.take(graph.name))
             self.block.inputs = [self._slot(v.name, v.type) for v in graph.inputs]
             results = self.driver.inline(graph, list(self.block.inputs))
-            # the graph, which drops copies, may hand back its inputs and constants; torch forbids branches and ops that
+            # the graph drops copies, so it may hand back inputs and constants, which branches and ops must not
             self.block.results = [boundary.own(self, results, i) for i in range(len(results))]
             inner, self.block = self.block, outer
             name = self._compile(inner)

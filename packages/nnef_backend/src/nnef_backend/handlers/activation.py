@@ -34,15 +34,15 @@ rows({
 
 @op("aten::relu")
 def relu(h, self):
-    if h.target.tract and self.type.dtype is DType.float32 and _is_finite(h.graph, h.node.args["self"]):
+    if h.target.tract and self.type.dtype is DType.float32 and _infinite_by_overflow(h.graph, h.node.args["self"]):
         return h.emit("leaky_relu", self, alpha=-0.0)  # a negative slope, so that a negative number becomes +0.0
     above = h.emit("max", self, 0)
     # not the result yet: `max` loses NaN. Tensors of one shape are compared much faster than one with a number.
     return h.emit("select", h.emit("lt", self, above), above, self) if self.type.dtype.is_float else above
 
 
-def _is_finite(graph, value):
-    """True where -inf comes of an overflow alone, or of an infinite input.
+def _infinite_by_overflow(graph, value):
+    """True where nothing but an overflow, or an infinite input, makes -inf.
 
     There `leaky_relu` serves, which tract fuses with the product before it: it keeps NaN, as `max` does not, but is NaN
     for -inf.
@@ -50,7 +50,7 @@ def _is_finite(graph, value):
     producer = graph.producer.get(value)
     if producer is None or producer.op != "aten::add":
         return producer is not None and (producer.op in SUMS_OF_PRODUCTS or producer.op == "aten::relu")
-    return all(_is_finite(graph, producer.args[name]) for name in ("self", "other"))
+    return all(_infinite_by_overflow(graph, producer.args[name]) for name in ("self", "other"))
 
 
 @op("aten::hardtanh")
