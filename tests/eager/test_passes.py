@@ -168,6 +168,54 @@ def test_a_batch_norm_whose_convolution_is_read_elsewhere_stays() -> None:
     assert_close(program, Model().eval(), IMAGE)
 
 
+class Dense(nn.Module):
+    """As in DenseNet: batch norm and ReLU over a concatenation, before the convolution."""
+
+    def __init__(self, channels: int, **options: Any) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(8, channels, 3, padding=1)
+        self.norm = nn.BatchNorm2d(2 * channels, **options)
+        self.norm.running_mean.normal_()  # type: ignore[union-attr]
+        self.norm.running_var.uniform_(0.5, 2)  # type: ignore[union-attr]
+        self.conv = nn.Conv2d(2 * channels, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.stem(x)
+        return self.conv(F.relu(self.norm(torch.cat([y, y * 2], 1))))
+
+
+@onednn
+@pytest.mark.parametrize("affine", [True, False])
+def test_a_batch_norm_over_channels_last_is_a_product_in_place(affine: bool) -> None:
+    model = Dense(8, affine=affine)
+    program = compiled(model, IMAGE, shapes=BATCHES)
+    assert "out=cat)" in lines(program) and ".relu_()" in lines(program) and "batch_norm(" not in lines(program)
+    assert_close(program, model, IMAGE)
+    assert_close(program, model, torch.randn(5, 8, 12, 12))
+    other = Dense(8, affine=affine).eval()
+    program.artifact.load_state_dict(other.state_dict())
+    assert_close(program, other, IMAGE)
+
+
+@onednn
+@pytest.mark.parametrize("model", [Dense(4), Dense(8, track_running_stats=True).double()], ids=["narrow", "float64"])
+def test_other_batch_norms_stay(model: Dense) -> None:
+    image = IMAGE.to(model.conv.weight.dtype)
+    program = compiled(model, image)
+    assert "batch_norm(" in lines(program)
+    assert_close(program, model, image)
+
+
+def test_addcmul_over_a_dead_operand() -> None:
+    def model(x: Tensor, y: Tensor) -> Tensor:
+        return torch.addcmul(y, x.exp(), y, value=0.5)
+
+    x, y = torch.randn(3, 4), torch.randn(4)
+    assert "out=exp)" in lines(compiled(model, x, y))
+    assert_close(compiled(model, x, y), model, x, y)
+    assert "out=" not in lines(compiled(model, y, x))  # the result is larger than what could hold it
+
+
 ACTIVATIONS = (
     nn.ReLU(), nn.ReLU6(), nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.Hardswish(), nn.Hardsigmoid(), nn.GELU(),
     nn.GELU("tanh"), nn.LeakyReLU(0.2), nn.Hardtanh(-2, 3),

@@ -2,10 +2,13 @@
 
 `ir.passes.fold_batch_norm` has the formula and does the same to a graph, with numpy, while a file is written. Here the
 weights are tensors of a program that lives on: they are derived by torch, and derived again when weights are replaced.
+
+Batch norms behind anything else are the convolution pass's, which knows the layout: `product` is for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +18,7 @@ from torch import Tensor
 from eager_backend.passes.fusion import readers
 from eager_backend.registry import named
 from eager_backend.steps import Block, Slot, Step
+from ir.types import DType
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
@@ -44,12 +48,18 @@ def fold_batch_norm(h: EagerHelper, block: Block) -> None:
 
 
 def _fixed(h: EagerHelper, conv: Step, norm: Step, counts: Any) -> bool:
+    if conv.kwargs or any(counts[o] for o in norm.outputs[1:]):
+        return False
+    return _of_running_statistics(norm) and _frozen(h, [*norm.args[1:5], *conv.args[1:3]])
+
+
+def _of_running_statistics(norm: Step) -> bool:
     training, _ = _NORMS[norm.fn]
-    if norm.kwargs or conv.kwargs or (training and norm.args[training]) or norm.args[3] is None:
-        return False
-    if any(counts[o] for o in norm.outputs[1:]):
-        return False
-    operands = [*norm.args[1:5], *conv.args[1:3]]
+    return not norm.kwargs and not (training and norm.args[training]) and norm.args[3] is not None
+
+
+def _frozen(h: EagerHelper, operands: Sequence[Any]) -> bool:
+    """True if all of these that are given are fixed weights of one element type."""
     tensors = [h.constants.tensor(o) for o in operands if isinstance(o, Slot) and h.constants.is_frozen(o)]
     known = len(tensors) == sum(o is not None for o in operands)
     return known and len({t.dtype for t in tensors}) == 1
@@ -84,3 +94,34 @@ def scaled_offset(
     shifted = (0 if offset is None else offset.double()) - mean.double()
     shift = shifted * _scale(gamma, variance, epsilon)
     return (shift if beta is None else shift + beta.double()).to(mean.dtype)
+
+
+# -- batch norms that follow no convolution ----------------------------------------------------------------------------
+
+
+def is_product(h: EagerHelper, norm: Step) -> bool:
+    """True for a batch norm of float32 whose statistics and weights are fixed."""
+    if norm.fn not in _NORMS or len(norm.outputs) != 1 or not _of_running_statistics(norm):
+        return False
+    return _frozen(h, norm.args[1:5]) and norm.args[0].type.dtype is norm.args[3].type.dtype is DType.float32
+
+
+def product(h: EagerHelper, norm: Step) -> Step:
+    """offset + x * scale, in place of the batch norm."""
+    x, gamma, beta, mean, variance = norm.args[:5]
+    epsilon, axes = norm.args[_NORMS[norm.fn][1]], x.type.rank - 2  # type: ignore[index]
+    scale = h.constants.derive(channel_scale, gamma, variance, epsilon, axes, wish=f"{mean.name}_scale")
+    offset = h.constants.derive(channel_offset, gamma, beta, mean, variance, epsilon, axes, wish=f"{mean.name}_offset")
+    return replace(norm, fn=_VF.addcmul, args=(offset, x, scale))
+
+
+def channel_scale(gamma: Tensor | None, variance: Tensor, epsilon: float, axes: int) -> Tensor:
+    """gamma / sqrt(variance + epsilon), for tensors with this many axes behind the channels."""
+    return _scale(gamma, variance, epsilon).to(variance.dtype).view(-1, *[1] * axes)
+
+
+def channel_offset(
+    gamma: Tensor | None, beta: Tensor | None, mean: Tensor, variance: Tensor, epsilon: float, axes: int
+) -> Tensor:
+    """beta - mean * gamma / sqrt(variance + epsilon), for tensors with this many axes behind the channels."""
+    return scaled_offset(None, gamma, beta, mean, variance, epsilon).view(-1, *[1] * axes)

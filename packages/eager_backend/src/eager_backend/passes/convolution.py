@@ -20,6 +20,7 @@ from torch import Tensor
 
 from eager_backend import onednn
 from eager_backend.onednn import Activation
+from eager_backend.passes.batch_norm import is_product, product
 from eager_backend.passes.fusion import Fused, fuse
 from eager_backend.passes.strides import any_strides, restore_results
 from eager_backend.registry import named
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _VF: Any = torch._C._VariableFunctions
 _RANK: Mapping[Any, int] = {_VF.conv1d: 1, _VF.conv2d: 2}
 _LAST = {"memory_format": torch.channels_last}
+_VECTOR = 16  # float32 numbers
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ def pack_convolutions(h: EagerHelper, block: Block) -> None:
         return
     block.steps = [s for step in block.steps for s in _in_two_dimensions(h, step)]
     fuse(block, lambda step: _convolution(h, step))
-    free_of_strides(h, block, (onednn.CONV, onednn.CONV_ADD))
+    last = free_of_strides(h, block, (onednn.CONV, onednn.CONV_ADD))
+    block.steps = [_as_product(h, step) if step.args and step.args[0] in last else step for step in block.steps]
 
 
 def _operands(h: EagerHelper, step: Step) -> tuple[Any, ...] | None:
@@ -153,11 +156,21 @@ def packed_weight(weight: Tensor, padding: Any, stride: Any, dilation: Any, grou
     return result
 
 
+def _as_product(h: EagerHelper, step: Step) -> Step:
+    """A batch norm that follows no convolution, over channels last: x * scale + offset, which can be done in place.
+
+    Measured with the ReLU behind it: 0.5 to 0.7 of the time. torch takes rows of few channels one number at a time.
+    """
+    channels = step.args[0].type.shape[1]
+    wide = isinstance(channels, int) and channels >= _VECTOR
+    return product(h, step) if wide and is_product(h, step) else step
+
+
 # -- strides -----------------------------------------------------------------------------------------------------------
 
 
-def free_of_strides(h: EagerHelper, block: Block, convolutions: Collection[Any]) -> None:
-    """Convolutions by these functions get and give channels last.
+def free_of_strides(h: EagerHelper, block: Block, convolutions: Collection[Any]) -> Collection[Slot]:
+    """Convolutions by these functions get and give channels last; returns the tensors that have it.
 
     Steps behind them see other strides than in torch: views that may fail become reshapes.
     """
@@ -183,12 +196,14 @@ def free_of_strides(h: EagerHelper, block: Block, convolutions: Collection[Any])
         steps.append(step)
     block.steps = steps
     restore_results(h, block, other)
+    return set(last.values())
 
 
-# element-wise steps and pools give channels last for channels last; anything else is asked for at the next convolution
-_KEEP = frozenset(
-    (_VF.add, _VF.mul, _VF.sub, _VF.div, _VF.clamp, _VF.max_pool2d, _VF.batch_norm, Tensor.relu, Tensor.sigmoid)
-).union(named(torch._C._nn, "silu hardswish hardsigmoid hardtanh relu6 gelu avg_pool2d").values())
+# element-wise steps, pools and cat give channels last for channels last; anything else is asked for again
+_KEEP = frozenset([Tensor.relu, Tensor.sigmoid]).union(
+    named(_VF, "add mul sub div clamp max_pool2d cat batch_norm").values(),
+    named(torch._C._nn, "silu hardswish hardsigmoid hardtanh relu6 gelu avg_pool2d").values(),
+)
 
 
 def _keeps_layout(step: Step, last: dict[Slot, Slot]) -> bool:

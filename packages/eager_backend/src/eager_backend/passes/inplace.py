@@ -43,9 +43,10 @@ IN_PLACE: Mapping[Any, Any] = {
 }
 COMMUTATIVE = (_VF.add, _VF.mul)
 _SECOND = (onednn.CONV_ADD,)  # calls that write over their second operand
+_OUT = (_VF.addcmul,)  # calls that are told by name to write over their second operand
 
 # Calls whose results are memory of their own, whatever they are given.
-FRESH: frozenset[Any] = frozenset(IN_PLACE).union(
+FRESH: frozenset[Any] = frozenset((*IN_PLACE, *_OUT)).union(
     named(
         _VF,
         "conv1d conv2d conv3d conv_transpose1d conv_transpose2d matmul mm bmm addmm baddbmm batch_norm layer_norm "
@@ -80,7 +81,7 @@ def write_in_place(h: EagerHelper, block: Block) -> None:
     steps: list[Step] = []
     for i, step in enumerate(block.steps):
         free = {s for s in step.reads() if isinstance(s, Slot) and last[s] == i} & owned - aliased
-        steps.append(_written(step, free) if free and step.fn in IN_PLACE else step)
+        steps.append(_written(step, free) if free and (step.fn in IN_PLACE or step.fn in _OUT) else step)
     block.steps = steps
 
 
@@ -97,6 +98,8 @@ def _written(step: Step, free: set[Slot]) -> Step:
             and not target.type.is_sparse
             and target.type.dtype in (DType.float32, DType.float64)
         ):
+            if step.fn in _OUT:
+                return replace(step, kwargs={**step.kwargs, "out": target})
             return replace(step, fn=IN_PLACE[step.fn], args=order)
     return step
 
@@ -106,6 +109,6 @@ def _orders(step: Step) -> list[tuple[Any, ...]]:
     if len(step.args) < 2:
         return [step.args]
     swapped = (step.args[1], step.args[0], *step.args[2:])
-    if step.fn in _SECOND:
+    if step.fn in (*_SECOND, *_OUT):
         return [swapped]
     return [step.args, swapped] if step.fn in COMMUTATIVE and len(step.args) == 2 and not step.kwargs else [step.args]
