@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 import eager_backend
 import ir
@@ -60,6 +61,39 @@ def test_a_branch_that_copies_gives_a_copy() -> None:
     program, x = ir.export(model, (MATRIX,), target="eager"), MATRIX.abs()
     program(x).zero_()
     assert x.all()
+
+
+def twice(x: Tensor) -> Any:
+    y = x * 2
+    return y, y.clone().view(-1)
+
+
+def written(x: Tensor) -> Any:
+    y = torch.zeros_like(x)
+    y.copy_(x)
+    return y.view(-1)
+
+
+COPIES: dict[str, Callable[[Tensor], Any]] = {
+    "view": lambda x: x.clone().view(-1), "transpose": lambda x: x.clone().mT, "split": lambda x: x.clone().split(1),
+    "strided": lambda x: torch.as_strided(x.clone(), (3,), (1,)), "two results": twice, "copy_": written,
+    "view of the input": lambda x: (x.view(-1), x.t()), "the input": lambda x: (x, x.clone()),
+    "repeat": lambda x: x.repeat(1, 1).view(-1), "windows": lambda x: x.clone().unfold(1, 2, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("name", COPIES)
+def test_results_share_memory_where_they_do_in_torch(name: str, optimize: bool) -> None:
+    def owners(results: Any) -> list[int]:
+        memory = [t.untyped_storage().data_ptr() for t in (x, *tree_leaves(results))]
+        return [memory.index(m) for m in memory]
+
+    x = torch.randn(2, 3)
+    program = ir.export(COPIES[name], (x,), target="eager", optimize=optimize)
+    expected, actual = COPIES[name](x), program(x)
+    assert owners(actual) == owners(expected)
+    torch.testing.assert_close(actual, expected, check_stride=True)
 
 
 class Held(nn.Module):

@@ -382,13 +382,10 @@ def test_small_linear_layers_stay_with_torch() -> None:
 @onednn
 def test_without_onednn_nothing_is_packed() -> None:
     model = Everything().eval()
-    torch.backends.mkldnn.enabled = False
-    try:
+    with torch.backends.mkldnn.flags(enabled=False):
         program = compiled(model, IMAGE)
         assert "onednn" not in lines(program)
         assert_close(program, model, IMAGE)
-    finally:
-        torch.backends.mkldnn.enabled = True
 
 
 # -- parallel linear layers --------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import ir
 from ir.dims import symbol
 from ir.passes.collapse_casts import collapse_casts, lossless
 from ir.passes.collapse_views import collapse_views
+from ir.passes.drop_checks import drop_checks
 from ir.passes.drop_neutral import drop_neutral
 from ir.passes.fold_constants import fold_constants
 from ir.passes.free_creations import free_creations
@@ -146,7 +147,7 @@ def test_results_keep_their_names_and_random_nodes_stay():
 
 
 def test_sizes_found_at_run_time_are_merged_only_where_they_are_provably_equal():
-    graph = ir.capture(lambda x: torch.nonzero(x).sum() + torch.nonzero(x).sum(), (X,))
+    graph = drop_checks(ir.capture(lambda x: torch.nonzero(x).sum() + torch.nonzero(x).sum(), (X,)))
     first, _, second, *_ = graph.nodes
     assert len(ir.check(merge_common(graph)).nodes) == 3
     other = TensorType(DType.int64, (symbol("u9"), 3))

@@ -52,8 +52,8 @@ def _entry(
     limits = {}
     for axis, dim in enumerate(value.type.shape):
         known = h.graph.symbols.get(dim.as_symbol or "") if isinstance(dim, Expr) else None
-        if known is not None and (known.min > 0 or known.max is not None):
-            limits[axis] = known.min, known.max
+        if known is not None and (known.min or known.max is not None):
+            limits[axis] = known.min or 0, known.max
     bounds = [f"{a} <= {value.type.shape[i]}" + ("" if b is None else f" <= {b}") for i, (a, b) in limits.items()]
     wanted = f"{value.type}" + (f" with {' and '.join(bounds)}" if bounds else "")
 
@@ -69,9 +69,12 @@ def _entry(
     return Entry(slot, local, tuple(dtypes), value.type.shape, sizes, limits, refuse)
 
 
-def accept(h: EagerHelper, slot: Slot) -> Slot:
+def accept(h: EagerHelper, value: Value, slot: Slot) -> Slot:
     """An input on the program's device and in its element type; the input itself where nothing is to be done."""
     changes: dict[str, Any] = {}
+    users = h.graph.uses.get(value, ())
+    if users and all(n.op == "ir::item" for n in users):  # a Python number of the model: it is read where it lies
+        return slot
     if h.target.device.type != "cpu":
         changes["device"] = h.target.device
     if h.target.dtype is not None and slot.type.dtype is DType.float32:

@@ -158,7 +158,7 @@ class EagerHelper(OpHelper[Slot]):
     def input(self, value: Value) -> Slot:
         slot = self._slot(value.name, value.type)
         self.block.inputs.append(slot)
-        return boundary.accept(self, slot)
+        return boundary.accept(self, value, slot)
 
     def weight(self, value: Value, weight: Weight) -> Slot:
         """The model's own tensor, moved if it lies elsewhere; a buffer that the model writes to is a copy."""

@@ -49,6 +49,7 @@ class Eager(Target):
 
     name: ClassVar[str] = "eager"
     has_complex: ClassVar[bool] = True
+    has_checks = True
     has_sparse: ClassVar[bool] = True
     suffix: ClassVar[str] = ".pt2"
 

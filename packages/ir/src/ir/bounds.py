@@ -23,7 +23,9 @@ def bounds(dim: Dim, ranges: Mapping[str, Range]) -> Bounds:
 
     def symbol(s: Symbol) -> Bounds:
         known = ranges.get(s.name)
-        return ANY if known is None else (known.min, float("inf") if known.max is None else known.max)
+        if known is None:
+            return ANY
+        return ANY[0] if known.min is None else known.min, ANY[1] if known.max is None else known.max
 
     return visit(dim, lambda n: (n, n), symbol, lambda fn, args: _RULES.get(fn, _unknown)(*args))
 

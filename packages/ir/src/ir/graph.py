@@ -208,9 +208,12 @@ def map_arg(arg: Arg, fn: Callable[[Any], Any]) -> Arg:
 
 @dataclass(frozen=True)
 class Range:
-    """The sizes that a symbol may take at run time, both ends included; `max` None is unbounded."""
+    """The values that a symbol may have at run time, both ends included; None is unbounded.
 
-    min: int = 0
+    A size is at least 0, a number that is read out of a tensor can be anything.
+    """
+
+    min: int | None = 0
     max: int | None = None
 
 

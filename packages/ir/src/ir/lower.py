@@ -10,6 +10,7 @@ from typing import Any
 from ir.errors import ExportError, MissingOp, RefusedError, UnsupportedOpsError
 from ir.graph import Body, Context, Graph, Node, SymbolSource, Value
 from ir.helper import OpHelper, Refusal, refusal_text
+from ir.passes.drop_checks import drop_checks
 from ir.passes.split_complex import split_complex
 from ir.registry import Handler, Registry
 from ir.target import Target
@@ -307,13 +308,15 @@ def lower(graph: Graph, target: Target, registry: Registry | None = None) -> Any
 
 
 def prepared(graph: Graph, target: Target, registry: Registry, context: Context | None) -> Graph:
-    """The graph without complex tensors where the target has none, and through the target's passes.
+    """The graph without complex tensors and checks where the target has none, and through the target's passes.
 
     Raises:
         RefusedError: it has sparse tensors and the target has none.
     """
     if not target.has_sparse:
         refuse_sparse(graph, target.name)
+    if not target.has_checks:
+        graph = drop_checks(graph)
     if not target.has_complex:
         graph = split_complex(graph, context, lambda node: takes_packed(node, target, registry))
     for rewrite in target.passes:

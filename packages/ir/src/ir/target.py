@@ -27,6 +27,7 @@ class Target(abc.ABC):
     name: ClassVar[str]
     has_complex: ClassVar[bool] = False  # without, complex tensors are taken out before lowering
     has_sparse: ClassVar[bool] = False  # without, a graph with sparse tensors is refused
+    has_checks: ClassVar[bool] = False  # without, what the model asserts of its data is left out
     suffix: ClassVar[str] = ""  # what a file of this target usually ends in; "" for none
 
     @property

@@ -50,7 +50,10 @@ def to_text(graph: Graph, *, source: bool = True, indent: str = "") -> str:
     inputs = ", ".join(f"%{v.name}: {v.type}" for v in graph.inputs)
     lines = [f"{indent}{graph.name}({inputs}) {{"]
     if graph.symbols:
-        ranges = [f"{s} in [{r.min}, {'inf' if r.max is None else r.max}]" for s, r in graph.symbols.items()]
+        ends = {
+            s: ("-inf" if r.min is None else r.min, "inf" if r.max is None else r.max) for s, r in graph.symbols.items()
+        }
+        ranges = [f"{s} in [{low}, {high}]" for s, (low, high) in ends.items()]
         lines.append(f"{indent}  symbols {', '.join(ranges)}")
     for value, weight in graph.weights.items():
         lines.append(f"{indent}  weight %{value.name}: {value.type} = {weight.name!r}")

@@ -240,7 +240,7 @@ def _least_sizes(graph: Graph) -> list[tuple[int, int, str, int]]:
     """(input, axis, symbol, least size) where a model that was exported does not hold for every size."""
     dims = ((k, a, d) for k, v in enumerate(graph.inputs) for a, d in enumerate(v.type.shape) if isinstance(d, Expr))
     symbols = [(k, a, d.as_symbol) for k, a, d in dims if d.as_symbol in graph.symbols]
-    return [(k, a, s, least) for k, a, s in symbols if (least := graph.symbols[s].min) > 1]
+    return [(k, a, s, least) for k, a, s in symbols if (least := graph.symbols[s].min or 0) > 1]
 
 
 def _array(tensor: Any) -> np.ndarray:

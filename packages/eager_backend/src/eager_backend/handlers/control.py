@@ -1,9 +1,14 @@
-"""Branches and loops: Python's own, over functions made from the sub-graphs."""
+"""Branches and loops: Python's own, over functions made from the sub-graphs. Checks of data: torch's own."""
 
 import torch
 from torch._higher_order_ops.associative_scan import generic_associative_scan
 
-from eager_backend.registry import register
+from eager_backend.registry import register, rows
+
+rows(
+    torch._C._VariableFunctions,
+    "_assert_async _assert_scalar sym_constrain_range sym_constrain_range_for_size _print",
+)
 
 
 def _tensors(h, operands):

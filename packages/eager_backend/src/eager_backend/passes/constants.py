@@ -48,7 +48,9 @@ def escaping(block: Block) -> set[Any]:
 
 def _is_constant(h: EagerHelper, step: Step) -> bool:
     node = step.node
-    if node is None or not node.op.startswith("aten::") or not all(isinstance(o, Slot) for o in step.outputs):
+    if node is None or not node.op.startswith("aten::") or not step.outputs:
+        return False
+    if not all(isinstance(o, Slot) for o in step.outputs):
         return False
     if any(isinstance(a, (Function, Number)) for a in step.reads()) or isinstance(step.fn, (Function, Number)):
         return False

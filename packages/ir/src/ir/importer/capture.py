@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import os
-import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +22,7 @@ from ir.importer import structure as st
 from ir.importer.archive import load_pt2
 from ir.importer.bodies import Bodies
 from ir.importer.evaluate import evaluate
+from ir.importer.functions import FunctionModule
 from ir.importer.memory import supported, writers
 from ir.importer.naming import name_symbols
 from ir.importer.normalise import Importer
@@ -132,7 +130,8 @@ def capture(
         args, kwargs: example arguments, as for torch.export.export (a tensor may stand for a tuple of it alone); not
             needed for a program that exists already.
         dynamic_shapes: torch.export's own argument. A string in place of a Dim names a dimension that torch.export
-            finds the range of (Dim.DYNAMIC). For a program that exists already it only names dimensions.
+            finds the range of (Dim.DYNAMIC). For a program that exists already it only names dimensions. A Python int
+            among the arguments is fixed, or with Dim.DYNAMIC in its place an input of the graph, int64 of shape ().
         input_names, output_names: names for the flat tensor inputs and outputs, in order; the first ones if fewer.
 
     Warns:
@@ -180,7 +179,7 @@ def _program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_
             raise CaptureError(
                 f"cannot capture a {type(model).__name__}: give an nn.Module, an ExportedProgram or a .pt2"
             )
-        model = _FunctionModule(model)
+        model = FunctionModule(model)
     shapes = pytree.tree_map_only(str, lambda _: TorchDim.DYNAMIC, dynamic_shapes)
     args, kwargs = _distinct(args, kwargs)
     try:
@@ -239,29 +238,6 @@ def _distinct(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _number(value: Any) -> torch.Tensor:
     """A Python number as the 0-d tensor that a graph returns for it."""
     return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
-
-
-class _FunctionModule(torch.nn.Module):
-    """A plain function as a module."""
-
-    def __init__(self, fn: Any) -> None:
-        super().__init__()
-        try:
-            inspect.signature(fn)
-        except ValueError:  # a builtin
-            self.forward = lambda *args: fn(*args)
-        else:
-            self.forward = _as_forward(fn) if hasattr(fn, "__code__") else lambda *args, **kwargs: fn(*args, **kwargs)
-
-
-def _as_forward(fn: Any) -> Any:
-    """The function under the name `forward`: only of frames with that name does torch note the source lines."""
-    if not inspect.isfunction(fn) or hasattr(fn, "__wrapped__"):
-        return fn
-    code = fn.__code__.replace(co_name="forward")
-    named = types.FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
-    named.__kwdefaults__ = fn.__kwdefaults__
-    return functools.update_wrapper(named, fn)
 
 
 def _functionalised(program: ExportedProgram) -> ExportedProgram:
@@ -332,6 +308,11 @@ def _import(
                 importer.env[node] = importer.value(name, fake)
                 inputs.append(importer.env[node])
                 leaves.append(st.TENSOR)
+            elif isinstance(fake, torch.SymInt):
+                name = given[len(inputs)] if len(inputs) < len(given) else node.name
+                importer.env[node] = symbols.convert(fake)
+                inputs.append(importer.integer_input(name, fake))
+                leaves.append(st.Integer(name, symbols.range_of(fake)))
             else:
                 importer.env[node] = symbols.convert(fake if fake is not None else getattr(spec.arg, "value", None))
                 leaves.append(getattr(spec.arg, "value", None))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.fx import Graph as FxGraph
 from torch.fx import Node as FxNode
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -112,6 +113,17 @@ def view_parent(node: FxNode) -> FxNode | None:
                 return source
             return source if _same_storage(source, node) else None
     return None
+
+
+def handed_out(graph: FxGraph) -> set[FxNode]:
+    """The graph's results, and what they are views of."""
+    found: set[FxNode] = set()
+    for result in graph.output_node().all_input_nodes:
+        node: FxNode | None = result
+        while node is not None and node not in found:
+            found.add(node)
+            node = view_parent(node)
+    return found
 
 
 def _has_storages(node: FxNode, source: FxNode) -> bool:

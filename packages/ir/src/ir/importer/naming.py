@@ -81,7 +81,9 @@ def _collect_names(value: Any, shape: Any, named: dict[int, Mapping[int, Any]]) 
         for item, s in zip(value, shape, strict=False):
             _collect_names(item, s, named)
     else:
-        children, _ = pytree.tree_flatten(value)
+        children, spec = pytree.tree_flatten(value)
+        if spec.is_leaf():  # a Python number
+            return
         for item, s in zip(children, pytree.tree_leaves(shape, is_leaf=_is_axes), strict=False):
             _collect_names(item, s, named)
 

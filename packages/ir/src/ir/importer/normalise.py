@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,14 +11,17 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph as FxGraph
 from torch.fx import Node as FxNode
 
-from ir import dims
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Node, Origin, Value, Weight, leaves
-from ir.importer.memory import TRAINING_FLAG, Memory, nodes_in, updates_statistics, writers
+from ir.importer.memory import TRAINING_FLAG, Memory, handed_out, nodes_in, updates_statistics, view_parent, writers
+from ir.importer.numbers import reading
+from ir.importer.origins import origin_of
 from ir.importer.schema import DTYPES, LAYOUTS, OpSchema, op_schema, plain
 from ir.importer.symbols import Symbols
+from ir.importer.training import training_norm
 from ir.importer.weights import TorchWeight
+from ir.passes.drop_checks import CHECKS
 from ir.types import DType, TensorType
 
 # Higher-order operators that become nodes; "*" takes the rest.
@@ -40,10 +43,9 @@ WRAPPERS: dict[str, tuple[int, int]] = {
     "hints_wrapper": (0, 1),
 }
 VANISH = frozenset({
-    "aten::_assert_async", "aten::_assert_scalar", "aten::_assert_tensor_metadata", "aten::sym_constrain_range",
-    "aten::sym_constrain_range_for_size", "aten::_print", "aten::_functional_assert_async",
-    "aten::_functional_assert_scalar", "aten::_functional_sym_constrain_range",
-    "aten::_functional_sym_constrain_range_for_size", "inductor::accumulate_grad_", "aten::_nested_tensor_storage",
+    "aten::_assert_tensor_metadata", "aten::_functional_assert_async", "aten::_functional_assert_scalar",
+    "aten::_functional_sym_constrain_range", "aten::_functional_sym_constrain_range_for_size",
+    "inductor::accumulate_grad_", "aten::_nested_tensor_storage",
 })  # fmt: skip
 # Results that hold what their first argument holds, in a graph without writes.
 IDENTITIES = frozenset({
@@ -68,6 +70,8 @@ class Importer:
         self.nodes: list[Node] = []
         self.weights: dict[Value, Weight] = {}
         self.memory: Memory | None = None  # only graphs that write need one
+        self._handed_out: set[FxNode] = set()
+        self._offsets: set[str] = set()  # symbols of torch's that stand for a place in memory
         self._written_again = 0
 
     # -- values ----------------------------------------------------------------------------------------------------
@@ -91,10 +95,17 @@ class Importer:
         self.weights[value] = weight
         return value
 
+    def integer_input(self, name: str, fake: torch.SymInt) -> Value:
+        """An input for an argument that is a Python int: a 0-d tensor, and its reading."""
+        value = Value(name, TensorType(DType.int64, ()))
+        self.nodes += reading(name, value, self.symbols.read(fake, name), self.symbols.convert(fake), Origin())
+        return value
+
     # -- the loop --------------------------------------------------------------------------------------------------
 
     def run(self, graph: FxGraph) -> Any:
         """Import every node whose placeholders are in `env` already; what the graph returns, in the IR's terms."""
+        self._handed_out |= handed_out(graph)
         for node in graph.nodes:
             if node.op == "call_function":
                 self.env[node] = self._call(node)
@@ -108,7 +119,7 @@ class Importer:
 
     def remember(self) -> None:
         """Keep track of memory: the graph writes."""
-        self.memory = Memory(self.env, self._view_again, self._emit)
+        self.memory = Memory(self.env, self._view_again, self.emit)
 
     def _attribute(self, node: FxNode) -> Any:
         owner: Any = self.owner
@@ -130,12 +141,14 @@ class Importer:
             return None  # torch's own bookkeeping, traced along with the model
         value = node.meta.get("val")
         if value is None or isinstance(value, torch.Tensor):
-            raise CaptureError(f"{node.target} is no operator of torch.library\n  at {_origin(node, '')}")
+            raise CaptureError(f"{node.target} is no operator of torch.library\n  at {origin_of(node)}")
         return self.symbols.convert(value)
 
     def _operator(self, node: FxNode, schema: OpSchema) -> Any:
         if schema.op in VANISH:
             return None
+        if schema.op in CHECKS:
+            return self._check(node, schema)
         fake = node.meta.get("val")
         if not _holds_tensor(fake) and not schema.fresh:
             return self._scalar(node, schema, fake)
@@ -156,13 +169,13 @@ class Importer:
             if same is not None:
                 return same
         if schema.op in TRAINING_FLAG and updates_statistics(schema, node):
-            return self._training_norm(node, args, fake)
-        if used.op == "aten::copy" and args["src"].type == args["self"].type:
+            return training_norm(self, node, args, fake)
+        if used.op == "aten::copy" and args["src"].type == args["self"].type and node not in self._handed_out:
             result = args["src"]
         else:
             outputs: list[Value] = []
             result = self._results(node.name, fake, outputs)
-            origin = _origin(node, used.overload)
+            origin = origin_of(node, used.overload)
             if schema.fresh:
                 self._written(node, used, args, outputs)
                 return result
@@ -177,7 +190,7 @@ class Importer:
         written = [w for name in schema.writes for w in nodes_in(bound[name])]
         new = [Value(f"{node.name}_{w.name}", self.type_of(w.meta["val"])) for w in written]
         self.nodes.append(
-            Node(schema.op, args, (*outputs, *new), _origin(node, schema.overload), "tuple", schema.defaults)
+            Node(schema.op, args, (*outputs, *new), origin_of(node, schema.overload), "tuple", schema.defaults)
         )
         assert self.memory is not None
         for name, value in zip(written, new, strict=True):
@@ -189,59 +202,9 @@ class Importer:
         if weight is None:
             raise CaptureError(
                 f"%{outer.name} is a tensor subclass that the program computes; only weights may be of one\n"
-                f"  at {_origin(node, '')}"
+                f"  at {origin_of(node)}"
             )
         return self.constant(node, f"{weight.name}.{attribute}", getattr(weight.tensor, attribute))
-
-    def _training_norm(self, node: FxNode, args: dict[str, Any], fake: Any) -> Value:
-        """A batch norm in training mode: its functional form, and the new statistics written to the old ones.
-
-        An instance norm is one over a batch of one, all instances' channels beside each other; the statistics that it
-        keeps are the means over the instances (aten/src/ATen/native/Normalization.cpp, instance_norm).
-        """
-        if "training" in args:
-            return self._batch_norm(node, args, fake, self.type_of(fake))
-        shape = args["input"].type.shape
-        batch, channels, name = shape[0], shape[1], node.name
-        joined = (1, batch * channels, *shape[2:])
-        inner = dict(args) | {"training": True}
-
-        def one(overload: Any, x: Value, new: Sequence[Any], **given: Any) -> Value:
-            return self._emit(overload, x.type.with_shape(tuple(new)), f"{name}_part", {"self": x, **given})
-
-        view, repeat = torch.ops.aten.reshape.default, torch.ops.aten.repeat.default
-        for key in ("weight", "bias", "running_mean", "running_var"):
-            if args[key] is not None:
-                inner[key] = one(repeat, args[key], [batch * channels], repeats=[batch])
-        inner["input"] = one(view, args["input"], joined, shape=joined)
-        mean = torch.ops.aten.mean.dim
-
-        def averaged(new: Value) -> Value:
-            rows = one(view, new, [batch, channels], shape=[batch, channels])
-            return one(mean, rows, [channels], dim=[0])
-
-        return one(view, self._batch_norm(node, inner, fake, inner["input"].type, averaged), shape, shape=shape)
-
-    def _batch_norm(
-        self,
-        node: FxNode,
-        args: dict[str, Any],
-        fake: Any,
-        type: TensorType,
-        change: Callable[[Value], Value] | None = None,
-    ) -> Value:
-        schema = op_schema(torch.ops.aten._native_batch_norm_legit_functional.default)
-        statistics = args["running_mean"].type
-        names = ("", "_mean", "_invstd", "_running_mean", "_running_var")
-        types = (type, *(statistics,) * 4)
-        outputs = tuple(Value(node.name + n, t) for n, t in zip(names, types, strict=True))
-        kept = {n: args[n] for n in schema.names}
-        self.nodes.append(Node(schema.op, kept, outputs, _origin(node, ""), "tuple", schema.defaults))
-        bound = op_schema(node.target).bind(node.args, node.kwargs)
-        assert self.memory is not None
-        for name, value in (("running_mean", outputs[3]), ("running_var", outputs[4])):
-            self.memory.write(bound[name], change(value) if change else value)
-        return outputs[0]
 
     def _view_again(self, node: FxNode, base: Any) -> Any:
         """A view taken anew from its written base."""
@@ -253,11 +216,11 @@ class Importer:
         self._written_again += 1
         outputs: list[Value] = []
         result = self._results(f"{node.name}_again{self._written_again}", node.meta["val"], outputs)
-        self.nodes.append(Node(schema.op, args, tuple(outputs), _origin(node, schema.overload), schema.returns,
+        self.nodes.append(Node(schema.op, args, tuple(outputs), origin_of(node, schema.overload), schema.returns,
                                schema.defaults))  # fmt: skip
         return result
 
-    def _emit(self, overload: Any, type: TensorType, name: str, given: Mapping[str, Any]) -> Value:
+    def emit(self, overload: Any, type: TensorType, name: str, given: Mapping[str, Any]) -> Value:
         """One node that torch's graph does not have, such as the scatter of a written view into its base."""
         schema = op_schema(overload)
         args = schema.bind((), {k: self._arg(a) for k, a in given.items()})
@@ -279,22 +242,27 @@ class Importer:
         """Sizes and their arithmetic become expressions; a number read out of a tensor, a symbol with a source."""
         converted = self.symbols.convert(value)
         source = self._arg(node.args[0]) if node.args else None
-        if schema.op in ("aten::item", "aten::_local_scalar_dense") and isinstance(converted, Expr):
-            assert isinstance(source, Value)
-            symbol = converted
-            if symbol.as_symbol is None and source.type.dtype is DType.bool and len(symbol.symbols) == 1:
-                symbol = dims.symbol(*symbol.symbols)  # torch reads a truth value as `u == 1`
-                number = Value(f"{node.name}_number", source.type.with_dtype(DType.int64))
-                self.nodes.append(Node("ir::cast", {"self": source, "dtype": DType.int64}, (number,)))
-                source = number
-            if symbol.as_symbol is None:
-                raise CaptureError(f"{node} reads {converted}, not a plain symbol\n  at {_origin(node, '')}")
-            args = {"self": source, "symbol": symbol}
-            self.nodes.append(Node("ir::item", args, (), _origin(node, ""), "none"))
+        if schema.op in ("aten::item", "aten::_local_scalar_dense") and isinstance(source, Value):
+            self.nodes += reading(node.name, source, self.symbols.read(value), converted, origin_of(node))
+        if schema.op == "aten::sym_storage_offset" and isinstance(converted, Expr):
+            self._offsets |= converted.symbols
         return converted
 
+    def _check(self, node: FxNode, schema: OpSchema) -> None:
+        """What the model asserts of its data; nothing where the ranges of the sizes say so, or of places in memory."""
+        args = {name: self._arg(a) for name, a in schema.bind(node.args, node.kwargs).items()}
+        read = [a for a in args.values() if isinstance(a, (Value, Expr))]
+        of_memory = any(isinstance(a, Expr) and a.symbols & self._offsets for a in read)
+        if (read and not of_memory) or schema.op == "aten::_print":
+            self.nodes.append(Node(schema.op, args, (), origin_of(node, schema.overload), "none", schema.defaults))
+
     def _identity(self, node: FxNode, schema: OpSchema, args: Mapping[str, Any], fake: Any) -> Any:
-        """The first argument where the op does nothing in a graph without writes, else None."""
+        """The first argument where the op does nothing in a graph without writes, else None.
+
+        A copy whose memory the graph hands out is not nothing: a caller may write to what it is a copy of.
+        """
+        if node in self._handed_out and view_parent(node) is None:
+            return None
         first = next(iter(args.values()))
         flag = _DROPOUTS.get(schema.op)
         if flag is not None:
@@ -319,7 +287,7 @@ class Importer:
             graph_at, first = WRAPPERS[name]
             return self._inline(self._arg(node.args[graph_at]), node.args[first:])
         if name not in HIGHER_ORDER:
-            raise CaptureError(f"the higher-order operator {name} has no form in the IR\n  at {_origin(node, '')}")
+            raise CaptureError(f"the higher-order operator {name} has no form in the IR\n  at {origin_of(node)}")
         args = {key: self._arg(arg) for key, arg in zip(HIGHER_ORDER[name], node.args, strict=False)}
         captured = next((k for k in reversed(args) if k in CAPTURED), "")
         operands = args.get(captured, ())
@@ -330,7 +298,7 @@ class Importer:
                 args[key] = tuple(o for o in operands if isinstance(o, Value))
         outputs: list[Value] = []
         result = self._results(node.name, node.meta["val"], outputs)
-        self.nodes.append(Node(f"higher_order::{name}", args, tuple(outputs), _origin(node, ""), "list"))
+        self.nodes.append(Node(f"higher_order::{name}", args, tuple(outputs), origin_of(node), "list"))
         return result
 
     def _inline(self, module: torch.fx.GraphModule, operands: Sequence[Any]) -> Any:
@@ -404,7 +372,3 @@ def _holds_tensor(fake: Any) -> bool:
     if isinstance(fake, (list, tuple)):
         return any(map(_holds_tensor, fake))
     return isinstance(fake, torch.Tensor)
-
-
-def _origin(node: FxNode, overload: str) -> Origin:
-    return Origin(overload, node.meta.get("stack_trace") or "", node.meta.get("nn_module_stack"))

@@ -110,6 +110,6 @@ class Scratch:
 
 def _to_draw_from(known: Range) -> tuple[int, int]:
     """The least and the greatest size to try of a symbol in this range."""
-    low = max(8, known.min)
+    low = -200 if known.min is None else max(8, known.min)
     high = max(200, low + 192)
     return (low, high) if known.max is None else (min(low, known.max), min(high, known.max))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ir.errors import ExportError
+from ir.graph import Range
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,34 @@ class TensorOutput:
 
 
 @dataclass(frozen=True)
+class Integer:
+    """An argument that is a Python int in the model, whatever its value, and a 0-d tensor in the graph."""
+
+    name: str
+    range: Range
+
+    def tensor(self, leaf: Any) -> torch.Tensor:
+        """The argument as the graph takes it.
+
+        Raises:
+            ExportError: it is no integer, or out of the range that torch.export found.
+        """
+        try:
+            number = operator.index(leaf)
+        except TypeError as error:
+            raise ExportError(
+                f"the argument {self.name} is {leaf!r:.60}, the model was captured with an int"
+            ) from error
+        low, high = self.range.min, self.range.max
+        if (low is not None and number < low) or (high is not None and number > high):
+            ends = f"from {low} on" if high is None else f"from {low} to {high}"
+            raise ExportError(f"the argument {self.name} is {number}, and the model holds {ends}")
+        return torch.tensor(number)
+
+
+@dataclass(frozen=True)
 class Structure:
-    """`inputs` has one entry for each leaf of the arguments: True for a tensor, else the constant it must equal."""
+    """`inputs` has one entry for each leaf of the arguments: TENSOR, an Integer, or the constant that it must equal."""
 
     in_spec: Any
     out_spec: Any
@@ -61,6 +89,8 @@ class Structure:
         for leaf, expected in zip(leaves, self.inputs, strict=True):
             if expected is TENSOR:
                 tensors.append(leaf if isinstance(leaf, torch.Tensor) else _as_tensor(leaf))
+            elif isinstance(expected, Integer):
+                tensors.append(expected.tensor(leaf))
             elif not _same(leaf, expected):
                 raise ExportError(f"the model was captured with the constant argument {expected!r}, not {leaf!r}")
         return tensors

@@ -76,16 +76,34 @@ class Symbols:
             found = self._cache[expr] = self._expr(expr)
         return found
 
+    def read(self, value: Any, name: str = "") -> Any:
+        """What a number read at run time is by itself, where `convert` gives what the model's checks make of it.
+
+        Its symbol is called `name` if that is free.
+        """
+        if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return value
+        expr = value.node._expr
+        if name and name not in self.names.values():
+            self.names.setdefault(expr, name)
+        return self._expr(expr)
+
+    def range_of(self, number: torch.SymInt) -> Range:
+        """The range of an argument that is a number, as torch.export found it."""
+        return self.ranges[self.names[number.node._expr]]
+
     @property
     def ranges(self) -> dict[str, Range]:
         """The range of each named symbol, as torch.export found it."""
         result: dict[str, Range] = {}
         for s, name in self.names.items():
             r = self._ranges.get(s)
-            low = int(r.lower) if r is not None and r.lower.is_Integer else 0
+            low = int(r.lower) if r is not None and r.lower.is_Integer else None
             high = int(r.upper) if r is not None and r.upper.is_Integer else None
             # a least size of 2 is what torch traces with by itself; 0 and 1 run all the same
-            result.setdefault(name, Range(0 if low == 2 else low, None if high is None or high > 2**60 else high))
+            if not _from_data(s) and low in (None, 2):
+                low = 0
+            result.setdefault(name, Range(low, None if high is None or high > 2**60 else high))
         return result
 
     def _remember(self, value: Any) -> None:
@@ -103,7 +121,7 @@ class Symbols:
     def _name(self, s: Any) -> str:
         if s in self.names:
             return self.names[s]
-        kind = "u" if str(s).startswith(("u", "zuf")) else "s"
+        kind = "u" if _from_data(s) else "s"
         taken = set(self.names.values())
         while (name := f"{kind}{self._counts[kind]}") in taken:
             self._counts[kind] += 1
@@ -168,6 +186,11 @@ class Symbols:
             return _reduce("mul", args)
         rest = [self._expr(a) for a in e.args if a is not fraction]
         return dims.call("truediv", _reduce("mul", [*rest, int(fraction.p)]), int(fraction.q))
+
+
+def _from_data(s: Any) -> bool:
+    """True for a symbol of torch's that stands for a number read out of a tensor."""
+    return str(s).startswith(("u", "zuf"))
 
 
 def _symbol_class() -> Any:

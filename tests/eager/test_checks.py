@@ -1,0 +1,101 @@
+"""What a model asserts of its data: the eager program raises where ep.module() raises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ir
+
+X = torch.ones(4)
+
+
+class Bounded(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.sum().to(torch.int64).item()
+        torch._check(n >= 2)
+        torch._check(n <= 10)
+        return torch.zeros(n) + x.sum()
+
+
+class Positive(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        torch._assert_async((x > 0).all(), "x has to be positive")
+        return x * 2
+
+
+class AllPositive(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        torch._check_tensor_all(x > 0)
+        return x * 2
+
+
+class Known(nn.Module):
+    """torch puts 4 in the place of the number, and so does the graph."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.sum().to(torch.int64).item()
+        torch._check(n == 4)
+        return torch.zeros(n) + x
+
+
+class InBranch(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        def yes(x: Tensor) -> Tensor:
+            torch._assert_async((x > 0).all(), "x has to be positive")
+            return x + 1
+
+        return torch.cond(x.sum() > 3, yes, lambda x: x - 1, (x,))
+
+
+CASES = (
+    (Bounded(), torch.full((4,), 3.0)), (Positive(), -X), (AllPositive(), -X), (Known(), 2 * X),
+    (InBranch(), torch.tensor([9.0, -1, 0, 0])),
+)  # fmt: skip
+NAMES = [type(model).__name__ for model, _ in CASES]
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize(("model", "wrong"), CASES, ids=NAMES)
+def test_data_that_torch_refuses_is_refused(model: nn.Module, wrong: Tensor, optimize: bool) -> None:
+    program = ir.export(model, (X,), target="eager", optimize=optimize)
+    torch.testing.assert_close(program(X), model(X))
+    with pytest.raises(RuntimeError):
+        ir.capture(model, (X,)).context.program.module()(wrong)  # type: ignore[union-attr]
+    with pytest.raises(RuntimeError):
+        program(wrong)
+    with pytest.raises(RuntimeError):
+        program.artifact.trace(wrong)
+
+
+@pytest.mark.parametrize("model", [Positive(), AllPositive(), Known(), InBranch()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("target", ["eager"])
+def test_the_rest_is_as_without(model: nn.Module, target: str) -> None:
+    program = ir.export(model, (X,), target=target)
+    assert program.verify().ok
+    assert program.artifact.check(X).ok and program.artifact.profile(X, runs=1)
+
+
+def test_a_check_that_sizes_settle_costs_nothing() -> None:
+    class Sized(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            torch._check(x.shape[0] >= 0)
+            return x + 1
+
+    program = ir.export(Sized(), (X,), target="eager", dynamic_shapes=({0: "n"},))
+    assert "assert" not in program.artifact.source
+
+
+def test_a_print_is_printed(capfd: Any) -> None:
+    class Says(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            torch._print("once a call")
+            return x + 1
+
+    program = ir.export(Says(), (X,), target="eager")
+    capfd.readouterr()
+    program(X)
+    assert capfd.readouterr().out.count("once a call") == 1

@@ -1,0 +1,97 @@
+"""Python ints among a model's arguments: fixed, or with Dim.DYNAMIC an input of every target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+import ir
+from ir.errors import ExportError
+
+X = torch.randn(6, 8)
+DYNAMIC = {"x": {0: Dim.DYNAMIC}, "n": Dim.DYNAMIC}
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Tensor, n: int) -> Tensor:
+        return x * n + n
+
+
+class Window(nn.Module):
+    """As a decoder reads its positions, from a table at a place that is an argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(32, 8))
+
+    def forward(self, x: Tensor, n: int) -> tuple[Tensor, int]:
+        return x + self.table.narrow(0, n, 6), n + 6
+
+
+class Range(nn.Module):
+    def forward(self, x: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        return x[:, n], torch.arange(n)
+
+
+class Tied(nn.Module):
+    def forward(self, x: Tensor, n: int) -> Tensor:
+        torch._check(n == x.shape[0])
+        return x.view(n, 2, 4) * n
+
+
+def same(program: ir.Exported, model: nn.Module, x: Tensor, n: int) -> None:
+    torch.testing.assert_close(program(x, n), model(x, n))
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_a_fixed_one_is_held_to_its_value(target: str) -> None:
+    program = ir.export(Scaled(), (X, 3), target=target)
+    same(program, Scaled(), X, 3)
+    with pytest.raises(ExportError, match="constant argument 3, not 4"):
+        program(X, 4)
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_a_dynamic_one_is_an_input(target: str) -> None:
+    program = ir.export(Scaled(), (X, 3), target=target, dynamic_shapes=DYNAMIC, verify=True)
+    assert [v.name for v in program.graph.inputs] == ["x", "n"]
+    for rows, n in ((6, 3), (5, 0), (2, 1), (3, 100)):
+        same(program, Scaled(), torch.randn(rows, 8), n)
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_it_says_where_to_read(target: str) -> None:
+    model = Window()
+    program = ir.export(model, (X, 3), target=target, dynamic_shapes={"x": None, "n": Dim.DYNAMIC}, verify=True)
+    for n in (3, 0, 26):
+        same(program, model, X, n)
+    with pytest.raises(ExportError, match="the argument n is 27, and the model holds from 0 to 26"):
+        program(X, 27)
+    with pytest.raises(ExportError, match="the argument n is 'a'"):
+        program(X, "a")
+
+
+@pytest.mark.parametrize("target", ["onnx", "eager"])
+def test_it_is_a_size(target: str) -> None:
+    program = ir.export(Range(), (X, 3), target=target, dynamic_shapes=DYNAMIC, verify=True)
+    for n in (3, 0, 7):
+        same(program, Range(), X, n)
+
+
+@pytest.mark.filterwarnings("ignore:the model branches on dynamic sizes")
+def test_one_that_must_be_a_size() -> None:
+    program = ir.export(Tied(), (X, 6), target="eager", dynamic_shapes=DYNAMIC, verify=True)
+    same(program, Tied(), torch.randn(4, 8), 4)
+    with pytest.raises(RuntimeError, match="by a check in the model n is s0, and it is not"):
+        program(torch.randn(4, 8), 2)
+
+
+def test_from_a_file(tmp_path: Path) -> None:
+    model = Window()
+    path = tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(model, (X, 3), dynamic_shapes={"x": None, "n": Dim.DYNAMIC}), path)
+    same(ir.export(path, target="eager"), model, X, 9)
