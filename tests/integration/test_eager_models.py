@@ -34,7 +34,8 @@ def check(name: str) -> None:
     inputs = graph.structure.flatten(args, kwargs)
     layers = exact.artifact.check(*inputs)
     assert layers.ok, layers
-    assert layers.skipped <= len(graph.nodes) // 10
+    ours = sum(not n.origin.stack for n in graph.nodes)  # such as the scatter of a written view, which torch has not
+    assert layers.skipped <= ours + len(graph.nodes) // 10
     fused = default.artifact.check(*inputs)
     assert fused.rows and fused.ok, fused
 
