@@ -79,6 +79,17 @@ def test_the_rest_is_as_without(model: nn.Module, target: str) -> None:
     assert program.artifact.check(X).ok and program.artifact.profile(X, runs=1)
 
 
+def test_the_side_of_a_branch_that_was_not_captured_is_refused() -> None:
+    def model(x: Tensor, y: Tensor) -> Tensor:
+        return x * 2 if x.shape[0] > y.shape[0] else x * 3
+
+    with pytest.warns(UserWarning, match="branches on dynamic sizes"):
+        program = ir.export(model, (X, X[:2]), target="eager", dynamic_shapes=({0: "n"}, {0: "m"}))
+    torch.testing.assert_close(program(torch.ones(9), X), model(torch.ones(9), X))
+    with pytest.raises(RuntimeError, match=r"the graph holds only where .*: .*test_checks.py:\d+ branched on that"):
+        program(X, X)
+
+
 def test_a_check_that_sizes_settle_costs_nothing() -> None:
     class Sized(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -82,7 +82,6 @@ def test_it_is_a_size(target: str) -> None:
         same(program, Range(), X, n)
 
 
-@pytest.mark.filterwarnings("ignore:the model branches on dynamic sizes")
 def test_one_that_must_be_a_size() -> None:
     program = ir.export(Tied(), (X, 6), target="eager", dynamic_shapes=DYNAMIC, verify=True)
     same(program, Tied(), torch.randn(4, 8), 4)

@@ -15,6 +15,7 @@ from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
+from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, Weight
 from ir.importer import autograd_functions, fake_rules, guards
@@ -147,10 +148,10 @@ def capture(
     program = _program(model, args, kwargs, dynamic_shapes)
     symbols = Symbols(program.range_constraints)
     name_symbols(program, symbols, args, kwargs, dynamic_shapes)
-    guards.warn_of_branches(program, symbols)
+    branches = guards.branches(program, symbols)
     if not supported(program.graph_module) or _needs_retrace(program.graph_module):
         program = _functionalised(program)
-    return _import(program, module, symbols, input_names, output_names)
+    return _import(program, module, symbols, branches, input_names, output_names)
 
 
 def arguments(args: Any, kwargs: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -289,6 +290,7 @@ def _import(
     program: ExportedProgram,
     model: torch.nn.Module | None,
     symbols: Symbols,
+    branches: Sequence[guards.Branch],
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None,
 ) -> Graph:
@@ -320,6 +322,9 @@ def _import(
             importer.env[node] = importer.constant(node, spec.target, _tensor(program, spec))
         else:
             raise CaptureError(f"the input {node.name} is a {spec.kind.name}, which has no form in the IR")
+    numbers = [n.args["symbol"] for n in importer.nodes if n.op == "ir::item"]
+    known = {d.as_symbol for d in (*numbers, *(d for v in inputs for d in v.type.shape)) if isinstance(d, Expr)}
+    importer.nodes += guards.checks(branches, symbols, known)
     if any(writers(m.graph) for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)):
         importer.remember()
     results = importer.run(program.graph)

@@ -1,12 +1,14 @@
 """What torch.export noted of dynamic sizes while it traced: numbers that it fixed, branches that the code took.
 
-torch checks these notes whenever its own module is called. A file for another runtime has no place for them.
+torch checks these notes whenever its own module is called. So does the eager program with those about the model's own
+branches; a file for another runtime has no place for them.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.utils._sympy.functions import TruncToInt
 
+from ir.dims import Expr
 from ir.errors import CaptureError
+from ir.graph import Node
 from ir.importer.symbols import Symbols
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -28,7 +32,8 @@ def refuse_truncated(program: ExportedProgram) -> None:
     Raises:
         CaptureError: there is such a number: it would stand in the graph for all sizes.
     """
-    for guard in _noted(program):
+    env = _shape_env(program)
+    for guard in env.guards if env is not None else ():
         if isinstance(guard.expr, sympy.Eq) and guard.expr.has(TruncToInt):
             made, number = guard.expr.args
             raise CaptureError(
@@ -37,22 +42,53 @@ def refuse_truncated(program: ExportedProgram) -> None:
             )
 
 
-def warn_of_branches(program: ExportedProgram, symbols: Symbols) -> None:
-    """Name the conditions on sizes that code outside of torch asked for; torch's own kernels ask for a great many."""
+@dataclass(frozen=True)
+class Branch:
+    """A condition on sizes that the model's code asked for, and that held for the example."""
+
+    condition: Any  # sympy's
+    place: str
+
+
+def branches(program: ExportedProgram, symbols: Symbols) -> list[Branch]:
+    """The conditions on sizes that code outside of torch asked for, each once; torch's own kernels ask for many more.
+
+    Warns:
+        UserWarning: there are any: the graph has the side of the example alone.
+    """
     names = {s: sympy.Symbol(name, integer=True) for s, name in symbols.names.items()}
-    held: dict[str, None] = {}
-    for guard in _noted(program):
+    held: dict[str, Branch] = {}
+    env = _shape_env(program)
+    for guard in env.guards if env is not None else ():
         place = getattr(guard.sloc, "framework_loc", None)
         if place is not None and not place.filename.startswith(_TORCH):
-            condition = guard.expr.xreplace(names)
+            expr = env.replace(guard.expr)  # sizes that turned out equal are one symbol by now
+            condition = expr.xreplace(names)
             if condition.func(*condition.args) is not sympy.true:  # sizes of one name are one size
-                held[f"{condition}  ({place.filename}:{place.lineno})"] = None
+                where = f"{place.filename}:{place.lineno}"
+                held[f"{condition}  ({where})"] = Branch(expr, where)
     if held:
         conditions = "".join(f"\n  {h}" for h in held)
         warnings.warn(f"the model branches on dynamic sizes; the graph is right only where{conditions}", stacklevel=4)
+    return list(held.values())
 
 
-def _noted(program: ExportedProgram) -> Sequence[Any]:
+def checks(branches: Sequence[Branch], symbols: Symbols, known: Collection[str | None]) -> list[Node]:
+    """The conditions as checks, as far as they are about these symbols."""
+    nodes = []
+    for branch in branches:
+        try:
+            condition = symbols.expression(branch.condition)
+        except CaptureError:  # the warning has named it
+            continue
+        if isinstance(condition, Expr) and condition.symbols <= set(known):
+            message = f"the graph holds only where {condition}: {branch.place} branched on that"
+            args = {"self": condition, "assert_msg": f"{message}; capture the model anew for other inputs"}
+            nodes.append(Node("aten::_assert_scalar", args, (), returns="none"))
+    return nodes
+
+
+def _shape_env(program: ExportedProgram) -> Any:
+    """What torch noted while it traced; None for a program out of a file."""
     fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
-    env = next((f.fake_mode.shape_env for f in fakes if isinstance(f, FakeTensor)), None)
-    return env.guards if env is not None else ()
+    return next((f.fake_mode.shape_env for f in fakes if isinstance(f, FakeTensor)), None)

@@ -73,7 +73,7 @@ class Symbols:
         found = self._cache.get(expr)
         if found is None:
             self._remember(value)
-            found = self._cache[expr] = self._expr(expr)
+            found = self._cache[expr] = self.expression(expr)
         return found
 
     def read(self, value: Any, name: str = "") -> Any:
@@ -86,7 +86,7 @@ class Symbols:
         expr = value.node._expr
         if name and name not in self.names.values():
             self.names.setdefault(expr, name)
-        return self._expr(expr)
+        return self.expression(expr)
 
     def range_of(self, number: torch.SymInt) -> Range:
         """The range of an argument that is a number, as torch.export found it."""
@@ -128,7 +128,8 @@ class Symbols:
         self.names[s] = name
         return name
 
-    def _expr(self, e: Any) -> Any:
+    def expression(self, e: Any) -> Any:
+        """A sympy expression of torch's in the IR's terms."""
         import sympy
 
         if isinstance(e, sympy.Integer):
@@ -142,14 +143,14 @@ class Symbols:
             return bool(e)
         name = type(e).__name__
         if name == "Identity":
-            return self._expr(e.args[0])
+            return self.expression(e.args[0])
         if name == "Piecewise" and e.args[-1].cond == sympy.true:
             *pairs, last = e.args
-            result = self._expr(last.expr)
+            result = self.expression(last.expr)
             for pair in reversed(pairs):
-                result = dims.call("where", self._expr(pair.cond), self._expr(pair.expr), result)
+                result = dims.call("where", self.expression(pair.cond), self.expression(pair.expr), result)
             return result
-        args = [self._expr(a) for a in e.args]
+        args = [self.expression(a) for a in e.args]
         if name == "Add":
             return _reduce("add", args)
         if name == "Mul":
@@ -184,7 +185,7 @@ class Symbols:
         fraction = next((a for a in e.args if isinstance(a, sympy.Rational) and not isinstance(a, sympy.Integer)), None)
         if fraction is None:
             return _reduce("mul", args)
-        rest = [self._expr(a) for a in e.args if a is not fraction]
+        rest = [self.expression(a) for a in e.args if a is not fraction]
         return dims.call("truediv", _reduce("mul", [*rest, int(fraction.p)]), int(fraction.q))
 
 
