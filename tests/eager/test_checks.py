@@ -110,3 +110,29 @@ def test_a_print_is_printed(capfd: Any) -> None:
     capfd.readouterr()
     program(X)
     assert capfd.readouterr().out.count("once a call") == 1
+
+
+class Ring(nn.Module):
+    """Writes to a place that a buffer says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.zeros(3))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        place = self.count.item()
+        torch._check(place >= 0)
+        torch._check(place < 3)
+        self.held[place] = x.sum()
+        self.count.add_(1)
+        return self.held * place
+
+
+def test_a_number_out_of_a_buffer() -> None:
+    model = Ring()
+    program = ir.export(model, (X,), target="eager")
+    for scale in (1, -2, 3):
+        torch.testing.assert_close(program(scale * X), model(scale * X))
+    with pytest.raises(RuntimeError):
+        program(X)

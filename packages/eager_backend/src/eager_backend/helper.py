@@ -126,7 +126,7 @@ class EagerHelper(OpHelper[Slot]):
             return found
         slot, source = self.driver.symbol(name)
         found = self.block.numbers[name] = Number(self.names.take(name))
-        if slot.home is not self.block:
+        if slot.home not in (self.block, None):  # a buffer is at hand everywhere
             self.block.outer[name] = found
             return found
         if source.axis is None:
