@@ -96,6 +96,17 @@ def test_results_share_memory_where_they_do_in_torch(name: str, optimize: bool) 
     torch.testing.assert_close(actual, expected, check_stride=True)
 
 
+def test_a_copy_that_a_file_does_not_show(tmp_path: Any) -> None:
+    class Flat(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.clone().flatten()
+
+    torch.export.save(torch.export.export(Flat(), (MATRIX,)), tmp_path / "flat.pt2")
+    x = MATRIX.clone()
+    ir.export(tmp_path / "flat.pt2", target="eager")(x).zero_()
+    assert torch.equal(x, MATRIX)
+
+
 class Held(nn.Module):
     def __init__(self) -> None:
         super().__init__()

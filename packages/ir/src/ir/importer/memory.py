@@ -96,6 +96,9 @@ def _name(node: FxNode) -> str | None:
     return schema.op.removeprefix("aten::") if not schema.writes else "alias"
 
 
+VIEW_OR_COPY = frozenset({"reshape", "contiguous", "flatten", "to", "dropout", "type_as", "_to_copy"})
+
+
 def view_parent(node: FxNode) -> FxNode | None:
     """The node whose memory this node's result shares, or None if the memory is its own."""
     if node.op != "call_function":
@@ -116,19 +119,22 @@ def view_parent(node: FxNode) -> FxNode | None:
 
 
 def handed_out(graph: FxGraph) -> set[FxNode]:
-    """The graph's results, and what they are views of."""
+    """The graph's results, and what they are views of, or may be."""
     found: set[FxNode] = set()
     for result in graph.output_node().all_input_nodes:
         node: FxNode | None = result
         while node is not None and node not in found:
             found.add(node)
-            node = view_parent(node)
+            above = view_parent(node)
+            if above is None and _name(node) in VIEW_OR_COPY and node.all_input_nodes:
+                above = node.all_input_nodes[0]
+            node = above
     return found
 
 
 def _has_storages(node: FxNode, source: FxNode) -> bool:
     """Fake tensors of a loaded .pt2 share nothing; there a plain view tells."""
-    if _name(node) in ("reshape", "contiguous", "flatten", "to", "dropout", "type_as", "_to_copy"):
+    if _name(node) in VIEW_OR_COPY:
         return isinstance(node.meta.get("val"), torch.Tensor) and isinstance(source.meta.get("val"), torch.Tensor)
     return False
 
