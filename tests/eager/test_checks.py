@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,6 +89,29 @@ def test_the_side_of_a_branch_that_was_not_captured_is_refused() -> None:
     torch.testing.assert_close(program(torch.ones(9), X), model(torch.ones(9), X))
     with pytest.raises(RuntimeError, match=r"the graph holds only where .*: .*test_checks.py:\d+ branched on that"):
         program(X, X)
+
+
+class Branching(nn.Module):
+    def forward(self, pair: tuple[Tensor, Tensor], n: int) -> Tensor:
+        x, y = pair
+        x = x * 2 if x.shape[0] > y.shape[0] else x * 3
+        return x + n if n > 1 else x - n
+
+
+@pytest.mark.filterwarnings("ignore:the model branches on dynamic sizes")
+def test_a_file_tells_its_conditions(tmp_path: Path) -> None:
+    model, path = Branching(), tmp_path / "model.pt2"
+    shapes = {"pair": ({0: "n"}, {0: "m"}), "n": "n"}
+    captured = ir.capture(model, ((X, X[:2]), 5), dynamic_shapes=shapes)
+    torch.export.save(captured.context.program, path)  # type: ignore[union-attr]
+    for program in (ir.export(captured, target="eager"), ir.export(path, target="eager")):
+        for rows, n in ((4, 5), (9, 2)):
+            pair = torch.ones(rows), torch.ones(rows - 1)
+            torch.testing.assert_close(program(pair, n), model(pair, n))
+        with pytest.raises(RuntimeError, match="the graph holds only where"):
+            program((X, X), 5)
+        with pytest.raises(RuntimeError, match="the graph holds only where"):
+            program((X, X[:2]), 1)
 
 
 def test_a_check_that_sizes_settle_costs_nothing() -> None:

@@ -18,14 +18,14 @@ from torch.export.graph_signature import InputKind, OutputKind
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, Weight
-from ir.importer import autograd_functions, fake_rules, guards
+from ir.importer import autograd_functions, fake_rules, file_guards, guards
 from ir.importer import structure as st
 from ir.importer.archive import load_pt2
 from ir.importer.bodies import Bodies
 from ir.importer.evaluate import evaluate
 from ir.importer.functions import FunctionModule
 from ir.importer.memory import supported, writers
-from ir.importer.naming import name_symbols
+from ir.importer.naming import name_symbols, signature_names
 from ir.importer.normalise import Importer
 from ir.importer.symbols import Symbols
 from ir.importer.weights import TorchWeight
@@ -325,6 +325,10 @@ def _import(
     numbers = [n.args["symbol"] for n in importer.nodes if n.op == "ir::item"]
     known = {d.as_symbol for d in (*numbers, *(d for v in inputs for d in v.type.shape)) if isinstance(d, Expr)}
     importer.nodes += guards.checks(branches, symbols, known)
+    if guards.is_from_file(program):
+        specs = zip(placeholders, signature.input_specs, strict=True)
+        arguments = [importer.env[n] for n, s in specs if s.kind == InputKind.USER_INPUT]
+        importer.nodes += file_guards.checks(program, signature_names(program), arguments, symbols.ranges)
     if any(writers(m.graph) for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)):
         importer.remember()
     results = importer.run(program.graph)

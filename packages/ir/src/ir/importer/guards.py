@@ -88,6 +88,12 @@ def checks(branches: Sequence[Branch], symbols: Symbols, known: Collection[str |
     return nodes
 
 
+def is_from_file(program: ExportedProgram) -> bool:
+    """True if there are conditions, and no note of who asked for them."""
+    env = _shape_env(program)
+    return (env is None or not env.guards) and bool(getattr(program, "_guards_code", None))
+
+
 def _shape_env(program: ExportedProgram) -> Any:
     """What torch noted while it traced; None for a program out of a file."""
     fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]

@@ -23,7 +23,7 @@ def name_symbols(
     if not args and not kwargs and program.example_inputs is not None:
         args, kwargs = program.example_inputs
     named: dict[int, Mapping[int, Any]] = {}
-    positional = _signature_names(program)
+    positional = signature_names(program)
     shapes = dynamic_shapes
     if isinstance(shapes, Mapping):
         for position, arg in enumerate(args):
@@ -54,7 +54,8 @@ def name_symbols(
                 symbols.name_user_symbol(fake.shape[axis], name)
 
 
-def _signature_names(program: ExportedProgram) -> list[str]:
+def signature_names(program: ExportedProgram) -> list[str]:
+    """The names of the model's arguments, in order; none where they cannot be found out."""
     module = program._module_call_graph[0] if program._module_call_graph else None
     names = getattr(getattr(module, "signature", None), "forward_arg_names", None)
     if names:
