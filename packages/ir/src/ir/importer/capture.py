@@ -252,7 +252,10 @@ def _functionalised(program: ExportedProgram) -> ExportedProgram:
         with fake_rules.dynamic():
             done = program.run_decompositions({})
     except Exception as error:
-        raise CaptureError(f"torch's functionalisation refused the model's writes: {error}") from error
+        raise CaptureError(
+            "the model writes through views that have no inverse, casts by itself (autocast), or transforms functions "
+            f"(vmap, grad); torch's functionalisation, which undoes that, refused it: {error}"
+        ) from error
     done.example_inputs = example
     before, after = ([str(s) for s in _input_sizes(p)] for p in (program, done))
     if len(before) == len(after) and before != after:
