@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from typing import Any
@@ -58,10 +59,11 @@ class Everything(nn.Module):
         self.norm.running_mean.normal_()  # type: ignore[union-attr]
         self.norm.running_var.uniform_(0.5, 2)  # type: ignore[union-attr]
         self.linear, self.gate = nn.Linear(16 * 144, 512), nn.Linear(16 * 144, 512)
+        self.scale = nn.Parameter(torch.rand(512))
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.norm(self.conv(x))).flatten(1)
-        x = self.linear(x) * 2.0 * self.gate(x)
+        x = self.linear(x) * self.scale * 2.0 * self.gate(x)
         return torch.tanh(x + torch.arange(512, dtype=torch.float32).sqrt())
 
 
@@ -386,6 +388,86 @@ def test_without_onednn_nothing_is_packed() -> None:
         program = compiled(model, IMAGE)
         assert "onednn" not in lines(program)
         assert_close(program, model, IMAGE)
+
+
+# -- numbers by channel ------------------------------------------------------------------------------------------------
+
+
+class ConvNeXt(nn.Module):
+    """A block as torchvision has it; `images`: what is added lies with the channels last, too."""
+
+    def __init__(self, images: bool = True) -> None:
+        super().__init__()
+        self.images = images
+        self.conv = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 512), nn.Linear(512, 8)
+        self.scale = nn.Parameter(torch.rand(8, 1, 1) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x) if self.images else x
+        y = self.down(F.gelu(self.up(self.norm(self.conv(x).permute(0, 2, 3, 1)))))
+        return x + self.scale * y.permute(0, 3, 1, 2)
+
+
+class Scaled(nn.Module):
+    def __init__(self, layer: nn.Module, *shape: int, swapped: bool = False) -> None:
+        super().__init__()
+        self.layer, self.swapped = layer, swapped
+        self.scale = nn.Parameter(torch.randn(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * self.layer(x) if self.swapped else self.layer(x) * self.scale
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [
+        (Scaled(nn.Linear(6, 5), 5), torch.randn(3, 4, 6)),
+        (Scaled(nn.Linear(6, 5, bias=False), 1, 5, swapped=True), torch.randn(4, 6)),
+        (Scaled(nn.Conv2d(8, 6, 3), 6, 1, 1), IMAGE),
+        (Scaled(nn.Conv1d(8, 6, 3), 1, 6, 1, swapped=True), torch.randn(2, 8, 9)),
+        (ConvNeXt(), IMAGE),
+    ],
+    ids=["linear", "no bias", "conv2d", "conv1d", "permuted"],
+)
+def test_numbers_by_channel_go_into_the_weights(model: nn.Module, x: Tensor) -> None:
+    program = compiled(model, x, shapes=BATCHES)
+    assert "mul(" not in lines(program)
+    assert_close(program, model, x)
+    other = {k: v + 0.25 for k, v in model.state_dict().items()}
+    program.artifact.load_state_dict(other)
+    model.load_state_dict(other)
+    assert_close(program, model, x)
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [
+        (Scaled(nn.Linear(6, 5), 4, 5), torch.randn(4, 6)),  # by row as well
+        (Scaled(nn.Conv2d(8, 6, 3), 10, 1), IMAGE),  # by line
+        (Scaled(nn.Conv2d(8, 10, 3), 10, 1), torch.randn(8, 12, 12)),  # an image by itself: by line again
+        (Scaled(nn.Linear(6, 1), 5), torch.randn(4, 6)),  # the result is wider
+        (nn.Sequential(nn.Linear(6, 5), nn.Softmax(-1), Scaled(nn.Identity(), 5)), torch.randn(4, 6)),
+    ],
+    ids=["matrix", "line", "unbatched", "wider", "softmax"],
+)
+def test_other_products_stay(model: nn.Module, x: Tensor) -> None:
+    program = compiled(model, x)
+    assert "mul" in lines(program)
+    assert_close(program, model, x)
+
+
+@onednn
+@pytest.mark.parametrize("images", [True, False])
+def test_a_sum_behind_a_permutation(images: bool) -> None:
+    model = ConvNeXt(images)
+    program = compiled(model, IMAGE, shapes=BATCHES)
+    assert ("linear_add(" in lines(program)) == images
+    assert lines(program).count("_packed") == len(set(re.findall(r"\w+_packed\w*", lines(program))))
+    assert_close(program, model, IMAGE)
+    assert_close(program, model, torch.randn(5, 8, 12, 12))
+    last = IMAGE.contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(program(last), program(IMAGE))
 
 
 # -- parallel linear layers --------------------------------------------------------------------------------------------

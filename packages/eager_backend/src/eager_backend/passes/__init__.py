@@ -11,6 +11,7 @@ from eager_backend.passes.convolution import pack_convolutions
 from eager_backend.passes.cublas import fuse_linears
 from eager_backend.passes.cudnn import fuse_convolutions
 from eager_backend.passes.inplace import write_in_place
+from eager_backend.passes.layer_scale import fold_layer_scale
 from eager_backend.passes.linear import pack_linears
 from eager_backend.passes.scalars import bind_scalars
 from eager_backend.passes.siblings import join_siblings
@@ -24,6 +25,7 @@ BlockPass = Callable[["EagerHelper", Block], None]
 PASSES: Mapping[str, BlockPass] = {
     "constants": fold_constants,
     "batch_norm": fold_batch_norm,
+    "layer_scale": fold_layer_scale,
     "siblings": join_siblings,
     "convolution": pack_convolutions,
     "linear": pack_linears,

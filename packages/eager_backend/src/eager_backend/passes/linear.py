@@ -15,6 +15,7 @@ from torch import Tensor
 from eager_backend import onednn
 from eager_backend.onednn import Activation
 from eager_backend.passes.fusion import Fused, fuse
+from eager_backend.passes.permuted import sum_before_permutations
 from eager_backend.steps import Block, Slot, Step
 from ir.dims import product
 
@@ -57,18 +58,28 @@ class Linear:
 def pack_linears(h: EagerHelper, block: Block) -> None:
     """Rewrite the block's steps."""
     if h.target.device.type == "cpu" and onednn.available():
+        sum_before_permutations(h, block, lambda step: _rows(h, step) is not None)
         fuse(block, lambda step: _linear(h, step))
 
 
 def _linear(h: EagerHelper, step: Step) -> Linear | None:
+    rows = _rows(h, step)
+    if rows is None:
+        return None
     x, weight, bias, transposed = operands(step)
+    packed = h.constants.derive(packed_weight, weight, transposed, rows, wish=f"{weight.name}_packed")
+    return Linear(x, packed, bias, step.output, step.node)
+
+
+def _rows(h: EagerHelper, step: Step) -> int | None:
+    """The rows that a linear layer worth packing is for; None for any other step."""
+    x, weight, _, _ = operands(step)
     if x is None or not h.constants.is_frozen(weight) or not onednn.takes(h.constants.tensor(weight)):
         return None
     rows = h.hint(product(x.type.shape[:-1]))
     if rows is None or rows < _FEWEST or rows * h.constants.tensor(weight).numel() < _SMALLEST:
         return None
-    packed = h.constants.derive(packed_weight, weight, transposed, rows, wish=f"{weight.name}_packed")
-    return Linear(x, packed, bias, step.output, step.node)
+    return rows
 
 
 def operands(step: Step) -> tuple[Any, Any, Any, bool]:
