@@ -457,6 +457,29 @@ def test_other_products_stay(model: nn.Module, x: Tensor) -> None:
     assert_close(program, model, x)
 
 
+class TwiceScaled(nn.Module):
+    """One product that is read twice, another that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 5)
+        self.first, self.second = nn.Parameter(torch.rand(5)), nn.Parameter(torch.rand(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x) * self.first
+        return y + y * self.second
+
+
+def test_a_product_that_is_read_twice_is_not_scaled_again() -> None:
+    x = torch.randn(4, 6)
+    model = TwiceScaled()
+    assert_close(compiled(model, x), model, x)
+    chain = nn.Sequential(Scaled(Scaled(nn.Linear(6, 5), 5), 5))
+    program = compiled(chain, x)
+    assert "torch_mul" not in lines(program)
+    assert_close(program, chain, x)
+
+
 @onednn
 @pytest.mark.parametrize("images", [True, False])
 def test_a_sum_behind_a_permutation(images: bool) -> None:

@@ -41,10 +41,12 @@ def fold_layer_scale(h: EagerHelper, block: Block) -> None:
         found = _scaled(h, step, steps, made)
         if found is not None:
             _fold(h, steps, found, step.output)
-            made[step.output] = found.layer if found.permutation is None else found.permutation
-            continue
-        made.update((o, len(steps)) for o in step.outputs if len(step.outputs) == 1 and counts[o] == 1)  # type: ignore[index]
-        steps.append(step)
+            place = found.layer if found.permutation is None else found.permutation
+        else:
+            place = len(steps)
+            steps.append(step)
+        if len(step.outputs) == 1 and counts[step.outputs[0]] == 1:  # type: ignore[index]
+            made[step.outputs[0]] = place
     block.steps = steps
 
 

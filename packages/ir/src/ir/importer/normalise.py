@@ -240,12 +240,13 @@ class Importer:
 
     def _scalar(self, node: FxNode, schema: OpSchema, value: Any) -> Any:
         """Sizes and their arithmetic become expressions; a number read out of a tensor, a symbol with a source."""
+        before = set(self.symbols.names.values()) if schema.op == "aten::sym_storage_offset" else set()
         converted = self.symbols.convert(value)
         source = self._arg(node.args[0]) if node.args else None
         if schema.op in ("aten::item", "aten::_local_scalar_dense") and isinstance(source, Value):
             self.nodes += reading(node.name, source, self.symbols.read(value), converted, origin_of(node))
         if schema.op == "aten::sym_storage_offset" and isinstance(converted, Expr):
-            self._offsets |= converted.symbols
+            self._offsets |= converted.symbols - before
         return converted
 
     def _check(self, node: FxNode, schema: OpSchema) -> None:
