@@ -59,7 +59,7 @@ class Everything(nn.Module):
         self.norm.running_mean.normal_()  # type: ignore[union-attr]
         self.norm.running_var.uniform_(0.5, 2)  # type: ignore[union-attr]
         self.linear, self.gate = nn.Linear(16 * 144, 512), nn.Linear(16 * 144, 512)
-        self.scale = nn.Parameter(torch.rand(512))
+        self.scale = nn.Parameter(0.2 * torch.rand(512))
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.norm(self.conv(x))).flatten(1)
