@@ -208,6 +208,34 @@ def test_other_batch_norms_stay(model: Dense) -> None:
     assert_close(program, model, image)
 
 
+class Laid(nn.Module):
+    """A sum that lies as its first operand does, and a view that needs that."""
+
+    def __init__(self, swapped: bool) -> None:
+        super().__init__()
+        self.linear, self.swapped = nn.Linear(8, 8), swapped
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = self.linear(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2), x.exp()
+        return (b + a).view(2, -1) if self.swapped else (a + b).permute(0, 2, 3, 1).view(-1, 8)
+
+
+@pytest.mark.parametrize("swapped", [True, False])
+def test_what_is_written_over_lies_as_the_result_in_torch(swapped: bool) -> None:
+    model = Laid(swapped)
+    assert_close(compiled(model, IMAGE), model, IMAGE)
+
+
+def test_the_second_operand_is_written_over_where_both_are_rows() -> None:
+    def model(x: Tensor, y: Tensor) -> Tensor:
+        a, b = x @ y, y @ x
+        return (a + b) * a
+
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+    assert "matmul_1.add_(matmul)" in lines(compiled(model, x, y))
+    assert_close(compiled(model, x, y), model, x, y)
+
+
 def test_addcmul_over_a_dead_operand() -> None:
     def model(x: Tensor, y: Tensor) -> Tensor:
         return torch.addcmul(y, x.exp(), y, value=0.5)

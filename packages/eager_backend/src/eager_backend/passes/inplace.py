@@ -3,6 +3,9 @@
 The importer makes in-place ops functional; this gives them back, and finds those that the model did not write. An
 operand may be written over if this block made it, as memory of its own, and every other reader of it made memory of
 its own too, so that no view of it can be alive.
+
+torch gives a result the strides of the first operand, and views behind it may need those: the second is written over
+only where it lies in the same way, or the first is broadcast.
 """
 
 from __future__ import annotations
@@ -64,6 +67,14 @@ FRESH: frozenset[Any] = frozenset((*IN_PLACE, *_OUT)).union(
 )
 
 
+# Calls whose results lie in rows, or with the channels last, whatever they are given.
+_ROWS = named(_VF, "matmul mm bmm addmm baddbmm layer_norm embedding arange zeros ones full")
+_LAYOUTS: Mapping[Any, str] = {
+    **dict.fromkeys((*_ROWS.values(), _NN.linear, onednn.LINEAR, onednn.LINEAR_ADD), "rows"),
+    **dict.fromkeys((onednn.CONV, onednn.CONV_ADD), "last"),
+}
+
+
 def write_in_place(h: EagerHelper, block: Block) -> None:
     """Rewrite the block's steps."""
     last: dict[Slot, int] = {}
@@ -79,15 +90,36 @@ def write_in_place(h: EagerHelper, block: Block) -> None:
         if fresh:
             owned.update(o for o in step.outputs if isinstance(o, Slot))
     steps: list[Step] = []
+    layouts: dict[Slot, str] = {}
     for i, step in enumerate(block.steps):
         free = {s for s in step.reads() if isinstance(s, Slot) and last[s] == i} & owned - aliased
-        steps.append(_written(step, free) if free and (step.fn in IN_PLACE or step.fn in _OUT) else step)
+        steps.append(_written(step, free, layouts) if free and (step.fn in IN_PLACE or step.fn in _OUT) else step)
+        _note_layout(step, layouts)
     block.steps = steps
 
 
-def _written(step: Step, free: set[Slot]) -> Step:
+def _note_layout(step: Step, layouts: dict[Slot, str]) -> None:
+    """How the step's result lies, where that is known."""
+    read = [s for s in step.reads() if isinstance(s, Slot)]
+    found = _LAYOUTS.get(step.fn)
+    if found is None and step.fn in IN_PLACE:
+        tags = {layouts.get(s) for s in read if s.type.shape == step.output.type.shape}
+        found = tags.pop() if len(tags) == 1 else None
+    if found is not None:
+        layouts[step.output] = found
+
+
+def _lie_alike(step: Step, layouts: Mapping[Slot, str]) -> bool:
+    """True if the second operand has the strides that torch gives the result."""
+    first, second = step.args[:2]
+    if not isinstance(first, Slot) or first.type.shape != second.type.shape or second.type.rank < 2:
+        return True
+    return first in layouts and layouts[first] == layouts.get(second)
+
+
+def _written(step: Step, free: set[Slot], layouts: Mapping[Slot, str]) -> Step:
     result = step.outputs[0]
-    for order in _orders(step):
+    for order in _orders(step, layouts):
         target = order[0]
         if not isinstance(target, Slot) or target not in free or not isinstance(result, Slot):
             continue
@@ -104,11 +136,15 @@ def _written(step: Step, free: set[Slot]) -> Step:
     return step
 
 
-def _orders(step: Step) -> list[tuple[Any, ...]]:
+def _orders(step: Step, layouts: Mapping[Slot, str]) -> list[tuple[Any, ...]]:
     """The arguments with the operand that may be written over in front."""
     if len(step.args) < 2:
         return [step.args]
     swapped = (step.args[1], step.args[0], *step.args[2:])
-    if step.fn in (*_SECOND, *_OUT):
+    if step.fn in _SECOND:
         return [swapped]
-    return [step.args, swapped] if step.fn in COMMUTATIVE and len(step.args) == 2 and not step.kwargs else [step.args]
+    alike = isinstance(step.args[1], Slot) and _lie_alike(step, layouts)
+    if step.fn in _OUT:
+        return [swapped] if alike else []
+    plain = step.fn in COMMUTATIVE and len(step.args) == 2 and not step.kwargs
+    return [step.args, swapped] if plain and alike else [step.args]
