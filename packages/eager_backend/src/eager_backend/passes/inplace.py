@@ -66,13 +66,13 @@ FRESH: frozenset[Any] = frozenset((*IN_PLACE, *_OUT)).union(
     [Tensor.size],
 )
 
-
 # Calls whose results lie in rows, or with the channels last, whatever they are given.
-_ROWS = named(_VF, "matmul mm bmm addmm baddbmm layer_norm embedding arange zeros ones full")
+_ROWS = named(_VF, "mm bmm addmm baddbmm layer_norm embedding arange zeros ones full")
 _LAYOUTS: Mapping[Any, str] = {
     **dict.fromkeys((*_ROWS.values(), _NN.linear, onednn.LINEAR, onednn.LINEAR_ADD), "rows"),
     **dict.fromkeys((onednn.CONV, onednn.CONV_ADD), "last"),
 }
+_VIEWS_OF_ROWS = (Tensor.view, Tensor.reshape, Tensor.flatten, Tensor.unsqueeze)
 
 
 def write_in_place(h: EagerHelper, block: Block) -> None:
@@ -102,7 +102,9 @@ def _note_layout(step: Step, layouts: dict[Slot, str]) -> None:
     """How the step's result lies, where that is known."""
     read = [s for s in step.reads() if isinstance(s, Slot)]
     found = _LAYOUTS.get(step.fn)
-    if found is None and step.fn in IN_PLACE:
+    if found is None and step.fn in _VIEWS_OF_ROWS and read and layouts.get(read[0]) == "rows":
+        found = "rows"
+    elif found is None and (step.fn in IN_PLACE or step.fn is _NN.gelu):
         tags = {layouts.get(s) for s in read if s.type.shape == step.output.type.shape}
         found = tags.pop() if len(tags) == 1 else None
     if found is not None:
