@@ -5,6 +5,8 @@ Each is also the builtin class that fits, for those who call the runtimes withou
 
 from __future__ import annotations
 
+import re
+
 import ir.errors
 
 
@@ -46,3 +48,21 @@ class TractTimeout(TractError):
 
 class KhronosError(RuntimeFailure):
     """The Khronos parser, shape inference or interpreter refused a model."""
+
+
+# -- what tract says of itself -----------------------------------------------------------------------------------------
+
+
+def refused_operation(error: str) -> str:
+    """The result and operation that an error of tract's names, as "y = conv"."""
+    results = re.findall(r'Plugging in assignement for "([^"]+)"', error)
+    operations = re.findall(r"Resolving invocation Identifier\(\"([^\"]+)\"\)", error)
+    return " = ".join(found[0] for found in (results, operations) if found)
+
+
+def panic(stderr: str) -> tuple[str, str]:
+    """What a panic said, and the innermost of tract's operations on the stack."""
+    said = re.search(r"panicked at ([^\n]*)\n([^\n]*)", stderr)
+    reason = f"{said.group(2)} ({said.group(1).rstrip(':')})" if said else ""
+    frames = re.findall(r"^\s*\d+: <?(tract_\w+(?:::\w+)*::ops::[\w:]+)", stderr, re.MULTILINE)
+    return reason, frames[0] if frames else ""

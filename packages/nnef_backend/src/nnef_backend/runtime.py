@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -27,7 +26,7 @@ import numpy as np
 
 from . import archive
 from . import worker as protocol
-from .errors import InputError, TractCrash, TractError, TractTimeout
+from .errors import InputError, TractCrash, TractError, TractTimeout, panic, refused_operation
 from .signature import Fact, signature, symbols
 
 WORKER_FILE = Path(protocol.__file__)
@@ -338,7 +337,7 @@ class Worker:
             raise TractError(
                 f"{doing} {path} in tract: {answer['error']}",
                 model=str(path),
-                operation=_refused(answer["error"]),
+                operation=refused_operation(answer["error"]),
             )
         return answer, results
 
@@ -347,7 +346,7 @@ class Worker:
         tail = self._stderr_text()
         self.close()
         cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        reason, operation = _panic(tail)
+        reason, operation = panic(tail)
         where = f" in {operation}" if operation else ""
         message = f"{doing} {path}: tract died ({cause}){where}: {reason or 'no panic message'}\n"
         message += tail[:STDERR_TAIL]
@@ -356,21 +355,6 @@ class Worker:
     def _stderr_text(self) -> str:
         self._stderr.seek(0)
         return str(self._stderr.read().decode(errors="replace"))
-
-
-def _refused(error: str) -> str:
-    """The result and operation that an error of tract's names, as "y = conv"."""
-    results = re.findall(r'Plugging in assignement for "([^"]+)"', error)
-    operations = re.findall(r"Resolving invocation Identifier\(\"([^\"]+)\"\)", error)
-    return " = ".join(found[0] for found in (results, operations) if found)
-
-
-def _panic(stderr: str) -> tuple[str, str]:
-    """What a panic said, and the innermost of tract's operations on the stack."""
-    said = re.search(r"panicked at ([^\n]*)\n([^\n]*)", stderr)
-    reason = f"{said.group(2)} ({said.group(1).rstrip(':')})" if said else ""
-    frames = re.findall(r"^\s*\d+: <?(tract_\w+(?:::\w+)*::ops::[\w:]+)", stderr, re.MULTILINE)
-    return reason, frames[0] if frames else ""
 
 
 _shared: dict[int, Worker] = {}
