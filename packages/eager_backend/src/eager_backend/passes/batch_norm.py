@@ -103,7 +103,8 @@ def is_product(h: EagerHelper, norm: Step) -> bool:
     """True for a batch norm of float32 whose statistics and weights are fixed."""
     if norm.fn not in _NORMS or len(norm.outputs) != 1 or not _of_running_statistics(norm):
         return False
-    return _frozen(h, norm.args[1:5]) and norm.args[0].type.dtype is norm.args[3].type.dtype is DType.float32
+    narrow = h.target.dtype not in (None, torch.float32) or norm.args[0].type.dtype is not DType.float32
+    return not narrow and _frozen(h, norm.args[1:5]) and norm.args[3].type.dtype is DType.float32
 
 
 def product(h: EagerHelper, norm: Step) -> Step:

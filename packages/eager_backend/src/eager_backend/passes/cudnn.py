@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from eager_backend.passes.convolution import free_of_strides, operands
-from eager_backend.passes.fusion import readers
+from eager_backend.passes.fusion import readers, summands
 from eager_backend.steps import Block, Slot, Step
 
 if TYPE_CHECKING:
@@ -89,22 +89,12 @@ def _behind(
     call = _call(h, step, None, relu)
     if call is not None:
         return [place], call
-    for conv, other in _summands(step, relu):
+    for conv, other in summands(step):
         inner = alone(conv)
         call = None if inner is None else _call(h, inner[1], other, relu)
         if inner is not None and call is not None:
             return [inner[0], place], call
     return [], relu
-
-
-def _summands(step: Step, relu: Step) -> list[tuple[Slot, Slot]]:
-    """Both orders of a plain sum of two tensors of one type."""
-    if step.fn is not _VF.add or step.kwargs or len(step.args) != 2:
-        return []
-    a, b = step.args
-    if not isinstance(a, Slot) or not isinstance(b, Slot) or a is b or not a.type == b.type == relu.output.type:
-        return []
-    return [(a, b), (b, a)]
 
 
 def _call(h: EagerHelper, step: Step, other: Slot | None, relu: Step) -> Step | None:

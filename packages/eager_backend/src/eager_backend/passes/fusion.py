@@ -42,6 +42,15 @@ def readers(block: Block) -> Counter[Slot]:
     return counts
 
 
+def summands(step: Step) -> list[tuple[Slot, Slot]]:
+    """Both orders of a plain sum of two tensors of the result's type; none for any other step."""
+    if step.fn is not _VF.add or step.kwargs or len(step.args) != 2:
+        return []
+    a, b = step.args
+    plain = isinstance(a, Slot) and isinstance(b, Slot) and a is not b and a.type == b.type == step.output.type
+    return [(a, b), (b, a)] if plain else []
+
+
 def fuse(block: Block, make: Callable[[Step], Fused | None]) -> None:
     """Replace each step that `make` answers to, and let the call take in what follows it."""
     counts = readers(block)
@@ -80,10 +89,5 @@ def _grown(step: Step, steps: list[Any], open_: dict[Slot, int]) -> list[tuple[i
         place = open_.get(step.args[0])
         grown = None if place is None else steps[place].with_activation(act, out)
         return [] if grown is None else [(place, grown)]  # type: ignore[list-item]
-    if step.fn is not _VF.add or step.kwargs or len(step.args) != 2:
-        return []
-    a, b = step.args
-    if not isinstance(a, Slot) or not isinstance(b, Slot) or a is b or not a.type == b.type == out.type:
-        return []
-    found = [(open_[x], steps[open_[x]].with_sum(y, out)) for x, y in ((a, b), (b, a)) if x in open_]
+    found = [(open_[x], steps[open_[x]].with_sum(y, out)) for x, y in summands(step) if x in open_]
     return sorted(((p, g) for p, g in found if g is not None), key=lambda f: -f[0])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from eager_backend import onednn
-from eager_backend.passes.fusion import readers
+from eager_backend.passes.fusion import readers, summands
 from eager_backend.steps import Block, Slot, Step
 from ir.types import TensorType
 
@@ -35,7 +35,7 @@ def sum_before_permutations(h: EagerHelper, block: Block, takes_sums: Callable[[
     steps: dict[Step, None] = {}
     for step in block.steps:
         found = None
-        for a, b in _summands(step):
+        for a, b in summands(step):
             view = made.get(a)
             layer = made.get(view.args[0]) if view is not None and view.fn is Tensor.permute else None
             if view is None or layer is None or permuted.get(a, ()) != permuted.get(b):
@@ -60,15 +60,6 @@ def _permuted(step: Step, made: Mapping[Any, Step]) -> dict[Any, tuple[int, ...]
         return {step.output: tuple(a % step.output.type.rank for a in step.args[1:])}
     images = step.fn in (onednn.CONV, onednn.CONV_ADD) and step.output.type.rank == len(_IMAGES)
     return {step.output: _IMAGES} if images else {}
-
-
-def _summands(step: Step) -> list[tuple[Slot, Slot]]:
-    """Both orders of a plain sum of two tensors of the result's type."""
-    if step.fn is not _VF.add or step.kwargs or len(step.args) != 2:
-        return []
-    a, b = step.args
-    plain = isinstance(a, Slot) and isinstance(b, Slot) and a is not b and a.type == b.type == step.output.type
-    return [(a, b), (b, a)] if plain else []
 
 
 def _sum(h: EagerHelper, step: Step, layer: Slot, other: Slot, axes: tuple[int, ...]) -> list[Step]:
