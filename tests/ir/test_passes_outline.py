@@ -7,7 +7,7 @@ from torch import nn
 
 import ir
 from ir.graph import Node, Origin, Value
-from ir.passes.drop_checks import drop_checks
+from ir.passes.checks import drop_checks
 from ir.passes.outline import outline
 from tests.ir.interpret import run
 

@@ -8,9 +8,9 @@ from torch import nn
 
 import ir
 from ir.dims import symbol
+from ir.passes.checks import drop_checks
 from ir.passes.collapse_casts import collapse_casts, lossless
 from ir.passes.collapse_views import collapse_views
-from ir.passes.drop_checks import drop_checks
 from ir.passes.drop_neutral import drop_neutral
 from ir.passes.fold_constants import fold_constants
 from ir.passes.free_creations import free_creations

@@ -10,7 +10,7 @@ from typing import Any
 from ir.errors import ExportError, MissingOp, RefusedError, UnsupportedOpsError
 from ir.graph import Body, Context, Graph, Node, SymbolSource, Value
 from ir.helper import OpHelper, Refusal, refusal_text
-from ir.passes.drop_checks import drop_checks
+from ir.passes.checks import drop_checks
 from ir.passes.split_complex import split_complex
 from ir.registry import Handler, Registry
 from ir.target import Target

@@ -18,6 +18,7 @@ from ir import dims
 from ir.bounds import bounds
 from ir.dims import Dim, Expr
 from ir.graph import Node, Range, Value
+from ir.passes.checks import check
 
 _COMPARES = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 _ARITHMETIC = {
@@ -49,9 +50,7 @@ def checks(
         except _Unknown:
             continue
         if isinstance(condition, Expr):
-            message = f"the graph holds only where {condition}, as torch.export noted ({text.strip()})"
-            args = {"self": condition, "assert_msg": message}
-            nodes.append(Node("aten::_assert_scalar", args, (), returns="none"))
+            nodes.append(check(condition, f"the graph holds only where {condition}, as torch.export noted"))
     return nodes
 
 

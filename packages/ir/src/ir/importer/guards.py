@@ -22,6 +22,7 @@ from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Node
 from ir.importer.symbols import Symbols
+from ir.passes.checks import check
 
 _TORCH = str(Path(torch.__file__).parent)
 
@@ -83,8 +84,7 @@ def checks(branches: Sequence[Branch], symbols: Symbols, known: Collection[str |
             continue
         if isinstance(condition, Expr) and condition.symbols <= set(known):
             message = f"the graph holds only where {condition}: {branch.place} branched on that"
-            args = {"self": condition, "assert_msg": f"{message}; capture the model anew for other inputs"}
-            nodes.append(Node("aten::_assert_scalar", args, (), returns="none"))
+            nodes.append(check(condition, f"{message}; capture the model anew for other inputs"))
     return nodes
 
 

@@ -21,7 +21,7 @@ from ir.importer.schema import DTYPES, LAYOUTS, OpSchema, op_schema, plain
 from ir.importer.symbols import Symbols
 from ir.importer.training import training_norm
 from ir.importer.weights import TorchWeight
-from ir.passes.drop_checks import CHECKS
+from ir.passes.checks import CHECKS
 from ir.types import DType, TensorType
 
 # Higher-order operators that become nodes; "*" takes the rest.

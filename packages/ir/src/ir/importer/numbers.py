@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ir import dims
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Node, Origin, Value
+from ir.passes.checks import check
 from ir.types import DType
 
 
@@ -39,6 +39,4 @@ def _must_equal(number: Expr, known: Any, origin: Origin) -> Node:
         condition = number if known else dims.call("not", number)
     else:
         condition = dims.call("eq", number, known)
-    message = f"by a check in the model {number} is {known}, and it is not"
-    args = {"self": condition, "assert_msg": message}
-    return Node("aten::_assert_scalar", args, (), replace(origin, overload=""), "none")
+    return check(condition, f"by a check in the model {number} is {known}, and it is not", origin)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ir.graph import Graph, Node, map_arg
+from ir.dims import Expr
+from ir.graph import Graph, Node, Origin, map_arg
 
 CHECKS = frozenset({
     "aten::_assert_async", "aten::_assert_scalar", "aten::sym_constrain_range", "aten::sym_constrain_range_for_size",
     "aten::_print",
 })  # fmt: skip
+
+
+def check(condition: Expr, message: str, origin: Origin | None = None) -> Node:
+    """The node that raises with this message where the condition does not hold."""
+    args = {"self": condition, "assert_msg": message}
+    return Node("aten::_assert_scalar", args, (), Origin() if origin is None else replace(origin, overload=""), "none")
 
 
 def drop_checks(graph: Graph) -> Graph:
