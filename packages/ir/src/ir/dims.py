@@ -18,6 +18,7 @@ T = TypeVar("T")
 Number = Union[int, float]
 Dim = Union[int, "Expr"]
 
+_UNARY = ("sqrt", "exp", "log", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh")
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": operator.add,
     "mul": operator.mul,
@@ -28,7 +29,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": min,
     "truediv": operator.truediv,
     "pow": operator.pow,
-    "sqrt": math.sqrt,
     "floor": math.floor,
     "ceil": math.ceil,
     "trunc": math.trunc,
@@ -44,8 +44,15 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "and": lambda a, b: a and b,
     "or": lambda a, b: a or b,
     "where": lambda c, a, b: a if c else b,
+    "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor,
+    "lshift": operator.lshift,
+    "rshift": operator.rshift,
+    "round_decimal": round,
+    **{name: getattr(math, name) for name in _UNARY},
 }
-_FLOAT = {"truediv", "sqrt", "float"}
+_FLOAT = {"truediv", "sqrt", "float", *_UNARY}
 _BOOL = {"eq", "ne", "lt", "le", "gt", "ge", "not", "and", "or"}
 
 
@@ -71,9 +78,10 @@ class Call:
     def kind(self) -> str:
         if self.fn in _BOOL:
             return "bool"
-        floating = any(isinstance(a, float) or (isinstance(a, Expr) and a.kind == "float") for a in self.args)
-        exact = self.fn in ("floor", "ceil", "trunc", "round")
-        return "float" if self.fn in _FLOAT or (floating and not exact) else "int"
+        if self.fn in _FLOAT or self.fn in ("floor", "ceil", "trunc", "round"):
+            return "float" if self.fn in _FLOAT else "int"
+        kinds = {a.kind if isinstance(a, Expr) else type(a).__name__ for a in self.args[self.fn == "where" :]}
+        return "float" if "float" in kinds else "bool" if kinds == {"bool"} else "int"
 
     def __str__(self) -> str:
         if self.fn in _INFIX:

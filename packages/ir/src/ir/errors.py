@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,32 @@ class RuntimeFailure(ExportError):
 
 class PluginError(ExportError):
     """A target or a handler module could not be found or imported."""
+
+
+class HandlerError(ExportError):
+    """A handler raised something else than an error of ours, which is its cause.
+
+    It is an error of the same builtin class as well, where it came from one.
+    """
+
+    @classmethod
+    def of(cls, cause: BaseException, message: str) -> HandlerError:
+        """The error for this cause."""
+        kind = type(cause)
+        if kind.__module__ == "builtins" and isinstance(cause, (TypeError, ValueError, LookupError, ArithmeticError)):
+            with contextlib.suppress(TypeError):  # a class that wants more than a message, as UnicodeDecodeError
+                return type(cls.__name__, (cls, kind), {})(message)
+        return cls(message)
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError's own would quote it
+
+    def __reduce__(self) -> tuple[type[HandlerError], tuple[str]]:
+        return HandlerError, (str(self),)
+
+
+class OutputError(ExportError, OSError):
+    """A path is not ours to write, or the disk refused."""
 
 
 class DuplicateHandlerError(ExportError):

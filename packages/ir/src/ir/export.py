@@ -3,56 +3,90 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ir import plugins as _plugins
+from ir.conditions import Conditions
 from ir.errors import MismatchError
-from ir.files import staged
+from ir.files import staged, writable
 from ir.graph import Graph
 from ir.importer.capture import arguments, capture
 from ir.importer.complex.border import PackedRunner
 from ir.lower import lower
 from ir.target import Runner, Target
-from ir.verify import Report, compare
+from ir.trial import Trial, notes_of
+from ir.verify import Report
 
 
 class Exported:
     """An artifact with the graph it came from; call it to run it in its own runtime."""
 
-    def __init__(self, target: Target, graph: Graph, artifact: Any, path: Path | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        graph: Graph,
+        artifact: Any,
+        path: Path | None = None,
+        handlers: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
         self.target = target
+        self._handlers = dict(handlers or {})
         self.graph = graph
         self.artifact = artifact
         self.path = path
-        self.report: Report | None = None
+        self.report = Report((), (*notes_of(graph), "not compared with torch"))
+
+    def __reduce__(self) -> Any:
+        """For pickle and copy: a file is opened again where it is found, without one the artifact goes along.
+
+        Raises:
+            TypeError: `handlers` of this program cannot be pickled.
+            ExportError: torch cannot save the program that it was captured from.
+        """
+        try:
+            pickle.dumps(self._handlers)
+        except Exception as error:
+            what = "a program is pickled and copied with its handlers=, and one of them is not known by a name"
+            raise TypeError(f"{what}: define it at the top of a module ({error})") from error
+        path = None if self.path is None else self.path.absolute()
+        packed = self.target.packed(self.artifact)
+        return _reopened, (self.target, self.graph, packed, path, self._handlers, self.report)
 
     @cached_property
     def runner(self) -> Runner:
         """The artifact loaded into its runtime."""
         return _runner(self.target, self.artifact, self.graph, self.path)
 
+    @cached_property
+    def _conditions(self) -> Conditions:
+        return Conditions(self.graph)
+
+    def _inputs(self, args: Any, kwargs: Any) -> list[Any]:
+        inputs = self.graph.structure.flatten(args, kwargs)
+        if not self.target.has_ranks:
+            self._conditions.check(inputs)
+        return inputs
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the artifact: the model's own arguments in, its own output structure out, as torch tensors."""
-        structure = self.graph.structure
-        return structure.restore(self.runner(*structure.flatten(args, kwargs)))
+        return self.graph.structure.restore(self.runner(*self._inputs(args, kwargs)))
 
     def run(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """As a call, and beside the output the new contents of the buffers and inputs that the model mutates."""
-        structure = self.graph.structure
-        results = self.runner(*structure.flatten(args, kwargs))
-        return structure.restore(results), dict(
+        results = self.runner(*self._inputs(args, kwargs))
+        return self.graph.structure.restore(results), dict(
             zip(self.graph.updates, results[len(self.graph.outputs) :], strict=True)
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the artifact; a failure leaves no file behind and an older one untouched."""
         place = Path(path)
-        with staged(place) as temporary:
+        with staged(place, self.target.check_path, self.target.side_files) as temporary:
             self.target.write(self.artifact, temporary)
-        self.target.settle(place)
         self.path = place
         self.__dict__.pop("runner", None)
         return place
@@ -65,10 +99,12 @@ class Exported:
         rtol: float | None = None,
         atol: float | None = None,
     ) -> Report:
-        """Run the artifact and torch on the same arguments (the captured ones by default) and compare every result.
+        """Run the artifact and torch on the same arguments and compare every result.
 
         Args:
-            args: a tuple, as for `ir.export`, or a tensor that is the only argument.
+            args: a tuple, as for `ir.export`, or a tensor that is the only argument. By default those that the model
+                was captured with, and what is made of them for other sizes of every dynamic dimension, 1 and 0 too
+                where the range allows; sizes that torch's own module refuses are left out, and the report says so.
             kwargs: keyword arguments.
             rtol, atol: see `ir.compare`.
 
@@ -76,21 +112,25 @@ class Exported:
             TypeError: `args` is no sequence, or `kwargs` no mapping.
             ExportError: they are nested otherwise than those that the model was captured with.
             MismatchError: a result differs in dtype, shape or value.
+            RuntimeFailure: the artifact fails where torch does not.
         """
-        return self._verify(self.runner, args, kwargs, rtol, atol)
+        others = args is None and kwargs is None
+        if others:
+            args, kwargs = self.graph.context.example()
+        return self._verify(self.runner, args, kwargs, others=others, rtol=rtol, atol=atol)
 
-    def _verify(self, runner: Runner, args: Any, kwargs: Any, rtol: float | None, atol: float | None) -> Report:
-        context = self.graph.context
-        if args is None and kwargs is None:
-            args, kwargs = context.example()
+    def _verify(
+        self,
+        runner: Runner,
+        args: Any,
+        kwargs: Any,
+        *,
+        others: bool,
+        rtol: float | None = None,
+        atol: float | None = None,
+    ) -> Report:
         args, kwargs = arguments(() if args is None else args, kwargs)
-        inputs = context.private(self.graph.structure.flatten(args, kwargs))
-        expected = context.reference(self.graph, args, kwargs, self.target.stored_weights(self.graph))
-        # a runtime that keeps mutated buffers, as the module does, offers a call that does not
-        actual = context.arrays(getattr(runner, "stateless", runner)(*inputs))
-        self.report = compare(
-            list(self.graph.results), actual, expected, rtol=rtol, atol=atol, values=not self.graph.random
-        )
+        self.report = Trial(self.graph, self.target, runner, rtol, atol).run(args, kwargs, others=others)
         if not self.report.ok and any("::quantize_" in n.op for n in self.graph.nodes):
             raise MismatchError(
                 f"the artifact differs from torch:\n{self.report}\nThe program rounds to steps of its own, where the "
@@ -131,7 +171,8 @@ def export(
         handlers: op name -> handler, for this call alone, before all others.
         plugins: modules that register handlers; IR_PLUGINS names more, `discover_plugins` asks for entry points.
         strict_plugins: a plugin that cannot be imported is an error, not a warning.
-        verify: run the artifact (from its file, if there is one) on the example arguments and compare with torch.
+        verify: run the artifact (from its file, if there is one) and compare with torch on the example arguments, and
+            at other sizes of the dynamic dimensions.
         **options: the target's own options, such as opset=18.
 
     Raises:
@@ -139,28 +180,37 @@ def export(
             behind by any of them, and an older file at `path` stays as it was.
     """
     chosen = _plugins.find_target(target, options)
+    if path is not None:
+        chosen.check_path(writable(path))
     _plugins.load(plugins, discover=discover_plugins, strict=strict_plugins)
     args, kwargs = arguments(args, kwargs)
     graph = capture(
         model, args, kwargs, dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names
     )
     artifact = lower(graph, chosen, chosen.registry.with_handlers(handlers))
-    program = Exported(chosen, graph, artifact)
-    given = (args, kwargs) if args or kwargs else (None, None)
+    program = Exported(chosen, graph, artifact, None, handlers)
+    given = (args, kwargs) if args or kwargs else graph.context.example() if verify else ()
     if path is None:
         if verify:
-            program.verify(*given)
+            program._verify(program.runner, *given, others=True)
         return program
-    with staged(Path(path)) as temporary:
+    with staged(path, chosen.check_path, chosen.side_files) as temporary:
         chosen.write(artifact, temporary)
         if verify:
             runner = _runner(chosen, artifact, graph, temporary)
-            program._verify(runner, given[0], given[1], None, None)
+            program._verify(runner, *given, others=True)
             close = getattr(runner, "close", None)
             if close is not None:
                 close()
-    chosen.settle(Path(path))
     program.path = Path(path)
+    return program
+
+
+def _reopened(target: Target, graph: Graph, packed: Any, path: Path | None, handlers: Any, report: Report) -> Exported:
+    """What `Exported.__reduce__` took apart."""
+    found = path if path is not None and path.exists() else None
+    program = Exported(target, graph, target.unpacked(packed, graph, handlers), found, handlers)
+    program.report = report
     return program
 
 

@@ -1,94 +1,278 @@
-"""Writing without half files: everything is made in a temporary directory beside its place, then moved."""
+"""Writing without half files: everything is made in a directory beside its place, then moved there.
+
+That directory, `.<name>.<16 hex digits>.partial`, holds a file `.ir.lock`, which is locked for as long as its process
+lives, and in which stands what is about to be moved and taken away. So whoever comes next can tell what a killed
+process left, and ends what it began or undoes it. Nothing else beside the place is ever touched.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
+import hashlib
 import os
+import re
+import secrets
 import shutil
-import tempfile
-from collections.abc import Iterator
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
-_LOCK = ".lock"
+from ir.errors import OutputError
+
+_LOCK, _OLD = ".ir.lock", ".ir.old"
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+_LONGEST = 200  # bytes of a name that its staging directory bears, too
+
+
+def writable(path: str | os.PathLike[str]) -> Path:
+    """The path, once it is known that a file or a directory may be put there.
+
+    Raises:
+        OutputError: its folder does not exist, its name is none, or what lies there is no plain file or directory, or
+            read-only.
+    """
+    place = Path(path)
+    text = os.fspath(place)
+    short = text if len(text) < 200 else f"{text[:100]}...{text[-60:]}"
+    if not place.name or place.name == ".." or "\0" in text:
+        raise OutputError(f"{text!r:.200} is no name for a file: give path= one, as 'folder/model'")
+    if text.encode(errors="surrogateescape").decode(errors="ignore") != text:
+        raise OutputError(f"{short!a}: the name is no UTF-8, which the formats want in references; choose another")
+    try:
+        folder, there = os.stat(place.parent), _found(place)
+    except OSError as error:
+        raise _refused(f"{short}: nothing can be written there", error) from error
+    if not stat.S_ISDIR(folder.st_mode):
+        raise OutputError(f"{short}: {place.parent} is no directory")
+    if there is not None and not stat.S_ISLNK(there.st_mode):
+        if not (stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode)):
+            raise OutputError(f"{short} is neither a file nor a directory; choose another path")
+        if not there.st_mode & 0o222:
+            raise OutputError(f"{short} is read-only and stays as it is; choose another path, or make it writable")
+    return place
+
+
+def stem(name: str) -> str:
+    """A file's name without what says its kind."""
+    return re.sub(r"(?<=.)(\.nnef|\.tar)?\.[A-Za-z]\w*$", "", name)
+
+
+def opened(path: str | os.PathLike[str]) -> BinaryIO:
+    """A plain file, opened to be read; nothing else: a pipe would let the reader wait, a device read on for ever.
+
+    Raises:
+        OSError: there is none, or it cannot be read; with one sentence in `strerror`.
+    """
+    try:
+        held = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except ValueError as error:  # a zero byte
+        raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
+    try:
+        if not stat.S_ISREG(os.fstat(held).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file", os.fspath(path))
+        return open(held, "rb")
+    except BaseException:
+        os.close(held)
+        raise
+
+
+def _is_file(place: Path) -> None:
+    if place.is_dir() and not place.is_symlink():
+        raise OutputError(f"{place} is a directory and stays as it is; give the path of a file")
+
+
+def _found(place: Path) -> os.stat_result | None:
+    with contextlib.suppress(FileNotFoundError):
+        return os.lstat(place)
+    return None
 
 
 @contextlib.contextmanager
-def staged(path: Path) -> Iterator[Path]:
+def staged(
+    path: str | os.PathLike[str],
+    check: Callable[[Path], None] = _is_file,
+    sides: Callable[[Path], Iterable[str]] = lambda place: (),
+) -> Iterator[Path]:
     """A path to write to; when the block ends without an error, what lies there moves to `path`, side files first.
 
-    An older file or directory at `path` stays untouched until then, and for good if the block raises. A process that
-    is killed leaves a directory `.<name>.<random>.partial` behind; the next call takes it away, and with it the side
-    files that had their places already when what they belong to had not.
+    An older file or directory at `path` stays untouched until then, and for good if the block raises or its process is
+    killed. What a killed process left is taken away by the next call.
+
+    Args:
+        path: where it goes.
+        check: raises OutputError where what lies at a path is not to be replaced.
+        sides: the names of the files beside `path` that go with what is replaced.
 
     Raises:
-        FileNotFoundError: the directory of `path` does not exist.
+        OutputError: the path is not to be written, or the disk refused.
     """
-    path = Path(path)
-    parent = path.parent
-    if not parent.is_dir():
-        raise FileNotFoundError(f"{parent}: no such directory")
-    _sweep(path)
-    staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=parent))
-    lock = (staging / _LOCK).open("w")
-    _lock(lock)
+    place = writable(path)
+    check(place)
     try:
-        yield staging / path.name
-        entries = sorted((e for e in staging.iterdir() if e.name != _LOCK), key=lambda e: e.name == path.name)
-        lock.writelines(f"{e.stat().st_ino} {e.name}\n" for e in entries if e.name != path.name and e.is_file())
-        lock.flush()
-        for entry in entries:
-            _move(entry, parent / entry.name, staging)
-    finally:
+        _sweep(place)
+        staging, lock = _staging(place)
+        try:
+            yield staging / place.name
+            with _alone(place.parent):
+                check(writable(place))
+                _move(staging, place, lock, check, sides)
+        finally:
+            _settle(staging, place, lock)
+            lock.close()
+            _remove(staging)
+    except OutputError:
+        raise
+    except OSError as error:
+        raise _refused(f"{place} is not written", error) from error
+
+
+def _refused(what: str, error: OSError) -> OutputError:
+    made = OutputError(f"{what}: {error.strerror or error}")
+    made.errno = error.errno
+    return made
+
+
+# -- staging directories -----------------------------------------------------------------------------------------------
+
+
+def _staging(place: Path) -> tuple[Path, IO[str]]:
+    """A new directory beside the place and its lock file, locked."""
+    while True:
+        folder = place.parent / f"{_prefix(place)}{secrets.token_hex(8)}.partial"
+        folder.mkdir(0o700)
+        try:
+            lock = (folder / _LOCK).open("x+", encoding="utf-8", newline="")
+        except FileNotFoundError:  # the sweep of another process took it for one that was left
+            continue
+        except BaseException:
+            folder.rmdir()
+            raise
+        if _lock(lock) and (folder / _LOCK).exists():
+            return folder, lock
         lock.close()
-        shutil.rmtree(staging, ignore_errors=True)
 
 
-def _lock(file: IO[str]) -> bool:
-    """Take the lock of a staging directory, which ends with the process; False if another process has it."""
+def _prefix(place: Path) -> str:
+    name = place.name.encode()
+    return f".{place.name if len(name) <= _LONGEST else hashlib.sha256(name).hexdigest()}."
+
+
+def _lock(file: IO[str] | int, wait: bool = False) -> bool:
+    """Take a lock that ends with the process; False if another process has it."""
     try:
         import fcntl
-    except ImportError:  # Windows: what a killed process leaves is left alone
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except ImportError:  # Windows
+        return True
+    except OSError as error:  # other numbers: a file system without locks
+        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
     return True
 
 
-def _sweep(path: Path) -> None:
-    """Take away what killed processes left beside `path`."""
-    for stale in path.parent.glob(f".{_escaped(path.name)}.*.partial"):
-        with contextlib.suppress(OSError), (stale / _LOCK).open() as file:
-            if _lock(file):
-                if (stale / path.name).exists():
-                    _take_back(file, path.parent)
-                shutil.rmtree(stale, ignore_errors=True)
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One at a time in a folder, where the system can say so: two exports to one path must not mix their files."""
+    if sys.platform == "win32":
+        yield
+        return
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(held, wait=True)
+        yield
+    finally:
+        os.close(held)
 
 
-def _take_back(sides: IO[str], folder: Path) -> None:
-    """Remove those of a killed process's side files that are in the folder: the same file, not one of the same name."""
-    for line in sides:
-        inode, _, name = line.rstrip("\n").partition(" ")
+def _sweep(place: Path) -> None:
+    """Take away what killed processes left beside the place."""
+    if sys.platform == "win32":  # whether their process lives cannot be told
+        return
+    ours = re.compile(re.escape(_prefix(place)) + r"[0-9a-f]{16}\.partial")
+    with os.scandir(place.parent) as entries:
+        stale = [Path(e.path) for e in entries if ours.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
+    for folder in stale:
         with contextlib.suppress(OSError):
-            if "/" not in name and str((folder / name).lstat().st_ino) == inode:
-                (folder / name).unlink()
+            folder.rmdir()  # killed before it had its lock
+        with contextlib.suppress(OSError), (folder / _LOCK).open("r+", encoding="utf-8", newline="") as lock:
+            if _lock(lock):
+                _settle(folder, place, lock)
+                _remove(folder)
 
 
-def _escaped(name: str) -> str:
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+def _remove(folder: Path) -> None:
+    """Take away a staging directory, by the lock file last: without it nobody knows whose it is."""
+    with contextlib.suppress(OSError):
+        for entry in folder.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != _LOCK:
+                entry.unlink()
+        (folder / _LOCK).unlink()
+        folder.rmdir()
 
 
-def _move(source: Path, place: Path, staging: Path) -> None:
-    if place.is_dir() and not place.is_symlink():
-        old = staging / ".old"
-        os.rename(place, old)
-        try:
-            os.rename(source, place)
-        except OSError:
-            os.rename(old, place)
-            raise
-        shutil.rmtree(old)
-    else:
+# -- moving ------------------------------------------------------------------------------------------------------------
+
+
+def _move(
+    staging: Path,
+    place: Path,
+    lock: IO[str],
+    check: Callable[[Path], None],
+    sides: Callable[[Path], Iterable[str]],
+) -> None:
+    """Give everything its place; what is about to happen stands in the lock file before."""
+    made = [e for e in staging.iterdir() if e.name not in (_LOCK, place.name)]
+    gone = [place.with_name(name) for name in sides(place) if os.path.lexists(place.with_name(name))]
+    lines = [f"{sign} {_identity(e)} {e.name}" for sign, files in (("+", made), ("-", gone)) for e in files]
+    lock.write("\0".join([*lines, "."]))
+    lock.flush()
+    for entry in made:
+        if os.path.lexists(place.with_name(entry.name)):
+            raise FileExistsError(errno.EEXIST, f"{entry.name} has come to be there meanwhile; export again")
+        os.replace(entry, place.with_name(entry.name))
+    source = staging / place.name
+    if not place.is_dir() or place.is_symlink():
         os.replace(source, place)
+    elif _exchange(source, place):
+        try:
+            check(source)  # once more, for what came before the exchange
+        except OutputError:
+            _exchange(source, place)
+            raise
+    else:
+        os.rename(place, staging / _OLD)
+        os.rename(source, place)
+
+
+def _settle(staging: Path, place: Path, lock: IO[str]) -> None:
+    """End what the lock file says: where the place has the new file the old side files go, otherwise the new ones."""
+    lock.seek(0)
+    *lines, end = lock.read().split("\0")
+    if end != ".":  # nothing was moved
+        return
+    if os.path.lexists(staging / _OLD) and not os.path.lexists(place):
+        os.rename(staging / _OLD, place)
+    wanted = "+" if os.path.lexists(staging / place.name) else "-"
+    for line in lines:
+        sign, identity, name = line.split(" ", 2)
+        file = place.with_name(name)
+        with contextlib.suppress(OSError):
+            if sign == wanted and _identity(file) == identity:  # the same file, not one of the same name
+                file.unlink()
+
+
+def _identity(file: Path) -> str:
+    found = file.lstat()
+    return f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Give two directories each other's name, at once; False where the system cannot."""
+    call = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    return call is not None and call(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _EXCHANGE) == 0

@@ -40,6 +40,19 @@ def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     return tuple(result)
 
 
+def differ(left: Sequence[Dim], right: Sequence[Dim]) -> bool:
+    """True of shapes that are provably not the same at any size; a negative number stands for an unknown one.
+
+    >>> from ir.dims import symbol; n = symbol("n")
+    >>> differ([n, 3], [n + 1, 3]), differ([n, 3], [2 * n, 3])
+    (True, False)
+    """
+    if len(left) != len(right):
+        return True
+    gaps = (a - b for a, b in zip(left, right, strict=True) if not (isinstance(a, int) and a < 0))
+    return any(isinstance(gap, int) and gap != 0 for gap in gaps)
+
+
 def spread(values: T | Sequence[T], n: int) -> list[T]:
     """A scalar or one-element list repeated to `n`; a list of n as it is.
 

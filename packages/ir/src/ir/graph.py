@@ -78,13 +78,21 @@ class Context(Protocol):
     def skeleton(self, node: Node, target: str) -> str:
         """The lines a user may write to add this op."""
 
+    def draws(self, node: Node) -> bool:
+        """True if the node draws random numbers."""
+
     def evaluate(self, nodes: Iterable[Node], weights: Mapping[Value, Weight], value: Value) -> Any:
         """What the nodes make of the weights, as a numpy array."""
+
+    def result_types(self, node: Node, dtypes: Mapping[DType, DType]) -> tuple[DType, ...] | None:
+        """What torch makes of the node with its operands cast; None where it refuses."""
 
     def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments that the model was captured with."""
 
-    def reference(self, graph: Graph, args: Any, kwargs: Any, weights: Any = None) -> list[Any]:
+    def reference(
+        self, graph: Graph, args: Any, kwargs: Any, weights: Any = None, *, guarded: bool = False
+    ) -> list[Any]:
         """torch's own values for `graph.results`, in order, as numpy arrays."""
 
 
@@ -256,9 +264,16 @@ class Graph:
 
     @cached_property
     def results(self) -> Mapping[str, Value]:
-        """Every named result: the outputs, then the updates."""
+        """Every named result: the outputs, then the updates, `<name>_updated`; none bears the name of an input."""
         named = dict(zip(self.output_names, self.outputs, strict=True))
-        return {**named, **{f"{name}_updated": v for name, v in self.updates.items()}}
+        taken = {*named, *(v.name for v in self.inputs)}
+        for name, value in self.updates.items():
+            made = f"{name}_updated"
+            while made in taken:
+                made += "_1"
+            taken.add(made)
+            named[made] = value
+        return named
 
     @cached_property
     def sources(self) -> Mapping[str, SymbolSource]:

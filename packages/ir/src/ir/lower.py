@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ir.errors import ExportError, MissingOp, RefusedError, UnsupportedOpsError
+from ir.dims import Dim
+from ir.errors import ExportError, HandlerError, MissingOp, RefusedError, UnsupportedOpsError
+from ir.geometry import differ
 from ir.graph import Body, Context, Graph, Node, SymbolSource, Value
 from ir.helper import OpHelper, Refusal, refusal_text
+from ir.locks import one_at_a_time
 from ir.passes.checks import drop_checks
+from ir.passes.promote import mixes, promote
 from ir.passes.split_complex import split_complex
-from ir.registry import Handler, Registry
+from ir.registry import Handler, Registry, place_of
 from ir.target import Target
 
 
@@ -31,9 +36,11 @@ CORE: Mapping[str, Callable[..., Any]] = {
     "ir::scalar": lambda h, value, dtype: h.scalar(value, dtype),
     "ir::call": _call,
     "ir::item": lambda h, self, symbol: None,  # the symbol's readers look up where its value is
+    "ir::require": lambda h, self, condition, message: self,  # of a target that cannot raise
     # copies that only change strides, which a target without strides has no word for
     "aten::clone": lambda h, self, memory_format: self,
     "aten::contiguous": lambda h, self, memory_format: self,
+    "aten::resolve_conj": lambda h, self: self,
 }
 
 
@@ -50,6 +57,7 @@ class Driver:
         self._bodies: dict[Graph, Body] = {}
         self._handlers: dict[str, Handler | None] = {}
         self._open: list[str] = []
+        self._promotes = promote in target.passes
         self.scopes: list[Graph] = []
         self._callers: list[Node] = []
         self.path: tuple[str, ...] = ()  # the modules around what is lowered, beside those that its origin tells
@@ -187,15 +195,26 @@ class Driver:
     def _node(self, node: Node) -> None:
         self.helper.node = node
         handler = self.handler(node)
-        if handler is None:
-            results = self._expand(node, None)
+        if handler is None or self._mixes(node, handler):
+            results, handler = self._expand(node, None), None
         else:
             try:
                 results = handler.fn(self.helper, **self._arguments(handler, node))
             except Refusal as refusal:
                 self.helper.node = node
-                results = self._expand(node, refusal)
-        self._bind(node, results)
+                results, handler = self._expand(node, refusal), None
+            except (ExportError, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                raise handler_error(handler, node, error) from error
+        self._bind(node, results, handler)
+
+    def _mixes(self, node: Node, handler: Handler) -> bool:
+        """True if a backend's own handler would see operands of several element types, and a body has the casts."""
+        context = self.graph.context
+        if handler.layer != "builtin" or context is None or not self._promotes:
+            return False
+        return node.overload not in self._open[-8:] and mixes(node, context) and self.body(node) is not None
 
     def _arguments(self, handler: Handler, node: Node) -> dict[str, Any]:
         bound: dict[str, Any] = {}
@@ -273,34 +292,52 @@ class Driver:
             self._open.pop()
             self._callers.pop()
 
-    def _bind(self, node: Node, results: Any) -> None:
+    def _bind(self, node: Node, results: Any, handler: Handler | None) -> None:
+        """Check what a handler or a body gave against what torch says, and keep it."""
         if not isinstance(results, (list, tuple)):
             results = () if results is None and not node.outputs else (results,)
-        if len(results) < len(node.outputs):
-            raise ExportError(
-                f"the handler of {node.overload} returned {len(results)} results for {len(node.outputs)}\n"
-                f"  at {node.origin}"
-            )
-        for value, result in zip(node.outputs, results, strict=False):
+        if len(results) != len(node.outputs):
+            raise self._defect(node, handler, f"returned {len(results)} results for {len(node.outputs)}")
+        for value, result in zip(node.outputs, results, strict=True):
             if result is None:
                 continue  # a handler may leave out what nothing reads; `resolve` tells where something does
             if not self.helper.is_value(result):
                 hint = "; h.emit(..., type=...) gives one result of several" if isinstance(result, list) else ""
-                raise ExportError(
-                    f"the handler of {node.overload} returned {result!r:.60} for %{value.name}, which is no value of "
-                    f"{self.target.name!r} as h.emit and h.const make them{hint}\n  at {node.origin}"
-                )
+                what = f"which is no value of {self.target.name!r} as h.emit and h.const make them{hint}"
+                raise self._defect(node, handler, f"returned {result!r:.60} for %{value.name}, {what}")
             shape = result.type.shape  # None where a target's value does not know it
-            if shape is not None and len(shape) != value.type.rank and not self._is_read(value):
-                continue  # torch's decomposition of attention gives its log-sums another shape than its kernel
+            if shape is not None and shape != value.type.shape and differ(shape, value.type.shape):
+                if not self._is_read(value):
+                    continue  # torch's decomposition of attention gives its log-sums another shape than its kernel
+                what = f"has the shape {_shape(value.type.shape)} in torch"
+                raise self._defect(node, handler, f"returned the shape {_shape(shape)} for %{value.name}, which {what}")
             if result.type.dtype is not value.type.dtype:
-                raise ExportError(
-                    f"the handler of {node.overload} returned {result.type.dtype} for %{value.name}, which is "
-                    f"{value.type.dtype} in torch: cast it\n  at {node.origin}"
-                )
+                what = f"which is {value.type.dtype} in torch: cast it"
+                raise self._defect(node, handler, f"returned {result.type.dtype} for %{value.name}, {what}")
             self.env[value] = self.helper.bind(result, value)
 
+    def _defect(self, node: Node, handler: Handler | None, what: str) -> ExportError:
+        """A result that torch would not give: a mistake in the handler, or in the decomposition where there is none."""
+        if handler is None:
+            return RefusedError(refusal_text(self.target.name, node, f"its decomposition {what}"))
+        return ExportError(f"the handler of {node.overload} at {handler.source} {what}\n  at {node.origin}")
 
+
+def _shape(shape: Sequence[Dim]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def handler_error(handler: Handler, node: Node, error: BaseException) -> HandlerError:
+    """What a handler raised, with the op, the handler's line and the model's."""
+    place = place_of(handler.fn)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f"{f.filename}:{f.lineno}" for f in frames if f.filename == place.rpartition(":")[0]]
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    where = f"the handler of {node.overload} at {[place, *own][-1]}"
+    return HandlerError.of(error, f"{where} failed with {what}\n  at {node.origin}")
+
+
+@one_at_a_time
 def lower(graph: Graph, target: Target, registry: Registry | None = None) -> Any:
     """Graph -> artifact: the target's passes, then every node through its handler or its body."""
     registry = registry or target.registry

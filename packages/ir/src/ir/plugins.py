@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -65,7 +67,13 @@ def find_target(target: str | Target, options: dict[str, Any]) -> Target:
             f"install the package {package} (pip install {package})" if package else "known names: " + ", ".join(KNOWN)
         )
         raise PluginError(f"target {target!r} is not installed: {how}; installed: {installed}")
-    kind = found[0].load()
+    try:
+        kind = found[0].load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        why = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise PluginError(f"target {target!r} ({found[0].value}) could not be imported: {why}") from error
     known = [p.name for p in inspect.signature(kind).parameters.values() if p.kind is not p.VAR_KEYWORD]
     for option in options if len(known) == len(inspect.signature(kind).parameters) else ():
         if option not in known:
@@ -106,14 +114,19 @@ def load(explicit: Sequence[str] = (), *, discover: bool = False, strict: bool =
     Warns:
         UserWarning: an op of one of them stays with a plugin that an earlier call loaded.
     """
+    if isinstance(explicit, str):
+        raise PluginError(f"plugins={explicit!r:.100} is one name: give a list of modules")
     loaded = []
     for plugin in found(explicit, discover):
         try:
-            with loading("plugin", plugin.module):
+            with loading("plugin", plugin.module), contextlib.redirect_stdout(sys.stderr):
                 importlib.import_module(plugin.module)
             loaded.append(plugin)
-        except Exception as error:
-            message = f"plugin {plugin.module} ({plugin.source}) could not be imported: {error}"
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever a module does when it is imported: sys.exit, too
+            why = f"{type(error).__name__}: {error}".rstrip(": ")
+            message = f"plugin {plugin.module!s:.200} ({plugin.source}) could not be imported: {why:.500}"
             if strict:
                 raise PluginError(message) from error
             warnings.warn(message, stacklevel=3)

@@ -47,7 +47,7 @@ class Handler:
         return any(p.kind is p.VAR_KEYWORD for p in self.parameters.values())
 
 
-def _place(fn: Any) -> str:
+def place_of(fn: Any) -> str:
     """file:line of a function, or its repr for a callable without source."""
     fn = inspect.unwrap(fn)
     code = getattr(fn, "__code__", None)
@@ -115,7 +115,7 @@ class Registry:
         if "::" not in op:
             raise ValueError(f"{op!r} is no op name: write 'namespace::name' or 'namespace::name.overload'")
         layer, module = _LAYER.get()
-        new = Handler(op, fn, since_version, layer, module or _place(fn))
+        new = Handler(op, fn, since_version, layer, module or place_of(fn))
         entries = self.entries.setdefault(op, [])
         same = [e for e in entries if e.layer == new.layer and e.since_version == since_version]
         if same and not override:
@@ -124,7 +124,7 @@ class Registry:
                 return  # the first plugin that names an op keeps it
             raise DuplicateHandlerError(
                 f"{self.target}: {op} (since_version={since_version}) is registered in the {new.layer} layer by "
-                f"{_place(same[0].fn)} already; {_place(fn)} may replace it with override=True"
+                f"{place_of(same[0].fn)} already; {place_of(fn)} may replace it with override=True"
             )
         self.entries[op] = [e for e in entries if e not in same] + [new]
 
@@ -153,7 +153,7 @@ class Registry:
                     found = max(fitting, key=lambda e: e.since_version)
                     return replace(found, fn=self.adapt(found.fn)) if self.adapt else found
         fn = self.fallback(overload or op) if self.fallback else None
-        return Handler(op, fn, 0, "builtin", _place(fn)) if fn else None
+        return Handler(op, fn, 0, "builtin", place_of(fn)) if fn else None
 
     def with_handlers(self, handlers: Mapping[str, HandlerFn] | None) -> Registry:
         """A view in which `handlers` come before everything else; the registry itself stays as it is."""

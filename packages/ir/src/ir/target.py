@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from ir.errors import OutputError
+from ir.files import stem
 from ir.graph import Graph
 from ir.helper import OpHelper
 from ir.registry import Registry
@@ -28,7 +30,9 @@ class Target(abc.ABC):
     has_complex: ClassVar[bool] = False  # without, complex tensors are taken out before lowering
     has_sparse: ClassVar[bool] = False  # without, a graph with sparse tensors is refused
     has_checks: ClassVar[bool] = False  # without, what the model asserts of its data is left out
+    has_ranks: ClassVar[bool] = False  # without, sizes that give another rank than the graph's are refused at run time
     suffix: ClassVar[str] = ""  # what a file of this target usually ends in; "" for none
+    suffixes: ClassVar[tuple[str, ...]] = ()  # what it may end in; none: anything
 
     @property
     @abc.abstractmethod
@@ -60,8 +64,29 @@ class Target(abc.ABC):
     def write(self, artifact: Any, path: Path) -> None:
         """Write the artifact; `path` lies in a fresh directory whose files are moved to their place afterwards."""
 
-    def settle(self, path: Path) -> None:  # noqa: B027
-        """Called when the artifact stands at `path`: take away side files of the one that it replaced."""
+    def check_path(self, path: Path) -> None:
+        """Called before an export to `path` begins, and before it takes its place there.
+
+        Raises:
+            OutputError: its name is none for this target, or what lies there is not the target's to replace.
+        """
+        if self.suffixes and not path.name.lower().endswith(self.suffixes):
+            fitting = " or ".join(f"{stem(path.name)}{s}" for s in self.suffixes)
+            raise OutputError(f"{path.name:.100} is no name for a file of target {self.name!r}: call it {fitting:.300}")
+        if path.is_dir() and not path.is_symlink():
+            raise OutputError(f"{path} is a directory and stays as it is: target {self.name!r} writes a file")
+
+    def side_files(self, path: Path) -> Collection[str]:
+        """The names of the files beside `path` that go with the artifact there when another takes its place."""
+        return ()
+
+    def packed(self, artifact: Any) -> Any:
+        """The artifact as something that can be pickled."""
+        return artifact
+
+    def unpacked(self, packed: Any, graph: Graph, handlers: Mapping[str, Callable[..., Any]] | None) -> Any:
+        """The artifact of what `packed` gave, in another process it may be; `handlers` are those of its export."""
+        return packed
 
     @abc.abstractmethod
     def runner(self, artifact: Any, graph: Graph, path: Path | None = None) -> Runner:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,8 @@ from ir import plugins
 from ir.errors import CaptureError, ExportError, MismatchError
 from ir.export import export
 from ir.importer.bodies import KERNELS, given_body
-from ir.importer.capture import Capture, arguments, capture
+from ir.importer.capture import arguments, capture
+from ir.importer.context import Capture
 from ir.importer.custom_ops import CustomOp
 from ir.importer.schema import packet_of
 from ir.target import Target
@@ -70,7 +72,7 @@ class OpReport:
     def __str__(self) -> str:
         rows = [("check", "sample", "result")]
         for c in self.checks:
-            found = "ok" if c.error is None else f"ok, max error {c.error:.2g}"
+            found = "ok" if c.error is None or math.isnan(c.error) else f"ok, max error {c.error:.2g}"
             rows.append((c.what, c.sample, c.problem.replace("\n", "\n    ") if c.problem else found))
         widths = [max(len(r[i]) for r in rows) for i in (0, 1)]
         return "\n".join([self.op, *(f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in rows)])

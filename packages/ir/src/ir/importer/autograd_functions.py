@@ -29,7 +29,7 @@ NAMESPACE = "autograd_function"
 FUNCTIONS: dict[str, type] = {}  # op name -> the class that it stands for
 _OPS: dict[tuple[type, tuple[str, ...] | None], CustomOp] = {}  # by class and argument types; None serves all types
 _BASE: Any = torch.autograd.function._SingleLevelFunction
-_CAPTURING: ContextVar[bool] = ContextVar("capturing", default=False)
+_CAPTURING: ContextVar[set[type] | None] = ContextVar("capturing", default=None)  # classes that became an op so far
 _TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (  # the first that fits; bool is an int in Python
     (torch.Tensor, "Tensor"), (bool, "bool"), ((int, torch.SymInt), "SymInt"), ((float, torch.SymFloat), "float"),
     (str, "str"), (torch.dtype, "ScalarType"), (torch.device, "Device"), (torch.layout, "Layout"),
@@ -69,14 +69,18 @@ def op_from_function(
 
 
 @contextlib.contextmanager
-def kept() -> Iterator[None]:
-    """Inside of the block, `apply` on fake tensors calls the class's op; outside, and on errors, all is as before."""
-    token = _CAPTURING.set(True)
+def kept() -> Iterator[set[type]]:
+    """Inside of the block, `apply` on fake tensors calls the class's op; outside, and on errors, all is as before.
+
+    What it gives are the classes for which that happened, so far.
+    """
+    met: set[type] = set()
+    token = _CAPTURING.set(met)
     had = "apply" in vars(_BASE)
     saved = vars(_BASE).get("apply")
     _BASE.apply = classmethod(_apply)
     try:
-        yield
+        yield met
     finally:
         _CAPTURING.reset(token)
         if had:
@@ -88,8 +92,10 @@ def kept() -> Iterator[None]:
 def _apply(cls: type, *args: Any, **kwargs: Any) -> Any:
     known = (cls, None) in _OPS or callable(getattr(cls, "symbolic", None))
     fakes = any(isinstance(a, torch._subclasses.FakeTensor) for a in pytree.tree_leaves((args, kwargs)))
-    if not _CAPTURING.get() or not known or not fakes:
+    met = _CAPTURING.get()
+    if met is None or not known or not fakes:
         return _original(cls, *args, **kwargs)
+    met.add(cls)
     op = _OPS.get((cls, None))
     if op is not None:
         return op(*args, **kwargs)
@@ -130,7 +136,7 @@ def _has_setup_context(cls: Any) -> bool:
 
 def _register(cls: type, name: str, schema: str, fake: Fn | None) -> CustomOp:
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        token = _CAPTURING.set(False)  # what `forward` applies in turn is its own business
+        token = _CAPTURING.set(None)  # what `forward` applies in turn is its own business
         try:
             with torch.no_grad():
                 return cls.apply(*args, **kwargs)  # type: ignore[attr-defined]
@@ -191,7 +197,7 @@ def _written(type: str, index: int) -> str:
 def _probe(cls: type, args: tuple[Any, ...]) -> tuple[Any, list[int]]:
     """The results of `forward` on fake tensors, out of sight of the tracer, and the arguments that it wrote to."""
     mode: Any = detect_fake_mode(args)
-    token = _CAPTURING.set(False)
+    token = _CAPTURING.set(None)
     try:
         with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad(), mode:
             fresh = (

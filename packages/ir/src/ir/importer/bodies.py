@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,10 +15,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from ir.dims import Expr, symbol
 from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, leaves, map_arg
+from ir.importer.aliases import writes
 from ir.importer.complex import spectral as spectral  # its rules register themselves
 from ir.importer.complex.pairs import Pair
 from ir.importer.complex.rules import RULES
-from ir.importer.memory import supported, writers
 from ir.importer.normalise import Importer
 from ir.importer.schema import TORCH_DTYPES, is_random, op_schema, overload_of
 from ir.importer.scratch import Scratch, SizeSpecific
@@ -163,18 +163,13 @@ class Bodies:
             kwargs |= {n: pytree.tree_map_only(torch.Tensor, torch.clone, kwargs[n]) for n in written}
             result = [_invoke(fn, node, dict(kwargs))]
             if written:  # what it returns beside them, `state.add_(x)` say, is nobody's if the op returns nothing
-                result = [*(result if _has_results(node) else ()), *(kwargs[n] for n in written)]
+                result = [*_own_results(node, result), *(kwargs[n] for n in written)]
             return [r for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor)]
 
         with scratch.tracing():
             traced = _traced(call, fakes)
-            writes = bool(writers(traced.graph))
-            if writes and not supported(traced):
-                traced = _traced(torch.func.functionalize(call, remove="mutations"), fakes)
         scratch.check()
         importer = Importer(scratch.symbols, traced)
-        if writes:
-            importer.remember()
         placeholders = [n for n in traced.graph.nodes if n.op == "placeholder"]
         inputs = []
         for p, name in zip(placeholders[len(values) :], sizes, strict=True):
@@ -182,6 +177,8 @@ class Bodies:
         for i, (p, v) in enumerate(zip(placeholders, values, strict=False)):
             inputs.append(Value(f"in_{i}" if not named else _argument_name(node, i), v.type))
             importer.env[p] = inputs[-1]
+        if writes(traced):
+            importer.remember(traced.graph)
         results = importer.run(traced.graph)
         if any(isinstance(w.tensor, FakeTensor) or w.tensor.is_meta for w in importer.weights.values()):
             raise NotImplementedError(f"the kernel of {node.op} makes its result out of sight of the tracer")
@@ -205,8 +202,11 @@ def writes_of(node: Node) -> tuple[str, ...]:
     return schema.writes if schema.fresh else ()
 
 
-def _has_results(node: Node) -> bool:
-    return bool(overload_of(node.op, node.origin.overload)._schema.returns)
+def _own_results(node: Node, results: Sequence[Any]) -> list[Any]:
+    """What an op returns that is nothing that it writes to."""
+    returns = overload_of(node.op, node.origin.overload)._schema.returns
+    flat = results[0] if len(returns) > 1 else results
+    return [r for r, s in zip(flat, returns, strict=False) if s.alias_info is None]
 
 
 def _halves(value: Value) -> list[Value]:

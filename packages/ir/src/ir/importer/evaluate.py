@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 
+from ir.dims import Expr
+from ir.dims import evaluate as number
 from ir.graph import Node, Value, Weight, map_arg
-from ir.importer.schema import TORCH_DTYPES, overload_of
+from ir.importer.schema import DTYPES, TORCH_DTYPES, overload_of
 from ir.importer.weights import TorchWeight
-from ir.types import DType
+from ir.types import DType, TensorType
 
 
 def evaluate(nodes: Iterable[Node], weights: Mapping[Value, Weight], value: Value) -> Any:
@@ -34,8 +36,47 @@ def evaluate(nodes: Iterable[Node], weights: Mapping[Value, Weight], value: Valu
 def _call(node: Node, args: dict[str, Any]) -> Any:
     overload = overload_of(node.op, node.origin.overload)
     assert overload is not None
+    if isinstance(args.get("memory_format"), str):
+        args["memory_format"] = getattr(torch, args["memory_format"])
     positional = [args.pop(a.name) for a in overload._schema.arguments if not a.kwarg_only]
     return overload(*positional, **{k: v for k, v in args.items() if k not in ("device", "layout", "pin_memory")})
+
+
+class _Sizes(dict[str, int]):
+    """A number for any symbol: no two have the same one."""
+
+    def __missing__(self, name: str) -> int:
+        return self.setdefault(name, 16 + len(self))
+
+
+def result_types(node: Node, dtypes: Mapping[DType, DType]) -> tuple[DType, ...] | None:
+    """What torch makes of the node with operands of other element types; None where it refuses, or shapes differ."""
+    overload = overload_of(node.op, node.origin.overload)
+    if overload is None or any(str(a.type) == "List[Optional[Tensor]]" for a in overload._schema.arguments):
+        return None  # such a list is indices, whose types the meta kernels do not check
+    sizes = _Sizes()
+
+    def shape_of(kind: TensorType) -> list[int]:
+        return [number(d, sizes) for d in kind.shape]
+
+    def resolve(arg: Any) -> Any:
+        if isinstance(arg, Value):
+            dtype = dtypes.get(arg.type.dtype, arg.type.dtype)
+            return torch.empty(shape_of(arg.type), dtype=TORCH_DTYPES[dtype], device="meta")
+        if isinstance(arg, Expr):
+            return number(arg, sizes)
+        return TORCH_DTYPES[arg] if isinstance(arg, DType) else arg
+
+    try:
+        results = _call(node, {k: map_arg(a, resolve) for k, a in node.args.items()})
+    except Exception:
+        return None
+    flat = results if isinstance(results, (tuple, list)) else (results,)
+    if len(flat) != len(node.outputs) or any(
+        list(r.shape) != shape_of(v.type) for r, v in zip(flat, node.outputs, strict=True)
+    ):
+        return None
+    return tuple(DTYPES[r.dtype] for r in flat)
 
 
 def tensor_of(weight: Weight) -> torch.Tensor:

@@ -1,9 +1,10 @@
 """Shape rules that torch lacks: operators whose fake kernel unrolls a loop over a size, and so fixes it, or is missing.
 
 torch.export keeps `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and `max_pool1d` as one node, but computes its result's shape
-with the composite kernel, step by step. In the `dynamic` block a shape rule answers instead, so time and length may
-stay symbols. The fake_quantize family has no fake kernel at all. Only fake tensors see the rules. A size that data
-decides is at least 2 by the default of `create_unbacked_symint`, and the program asserts it; here it may be 0.
+with the composite kernel, step by step, and `tensor_split` asks whether the pieces are equal. In the `dynamic` block a
+shape rule answers instead, so time and length may stay symbols. The fake_quantize family has no fake kernel at all.
+Only fake tensors see the rules. A size that data decides is at least 2 by the default of `create_unbacked_symint`, and
+the program asserts it; here it may be 0.
 """
 
 from __future__ import annotations
@@ -41,11 +42,22 @@ def _max_pool1d(
     return input.new_empty(*input.shape[:-1], count)
 
 
+def _tensor_split(self: Any, sections: Any, dim: int = 0) -> Any:
+    axis, shape, parts = dim % self.dim(), list(self.shape), []
+    offset = self.storage_offset()
+    for i in range(int(sections)):
+        shape[axis] = (self.shape[axis] + sections - 1 - i) // sections
+        parts.append(self.as_strided(shape, self.stride(), offset))
+        offset = offset + shape[axis] * self.stride(axis)
+    return parts
+
+
 def _fake_quantize(input: Any, *args: Any, **kwargs: Any) -> Any:
     return torch.empty_like(input)
 
 
-def _rules() -> dict[Any, Any]:
+def rules() -> dict[Any, Any]:
+    """The shape rule of each such operator."""
     aten = torch.ops.aten
     fake = (aten.fake_quantize_per_tensor_affine, aten.fake_quantize_per_channel_affine)
     overloads = [getattr(packet, name) for packet in fake for name in packet.overloads()]
@@ -54,16 +66,17 @@ def _rules() -> dict[Any, Any]:
         **dict.fromkeys(recurrent, _recurrent),
         **dict.fromkeys(overloads, _fake_quantize),
         aten.max_pool1d.default: _max_pool1d,
+        aten.tensor_split.sections: _tensor_split,
     }
 
 
 @contextlib.contextmanager
 def dynamic() -> Iterator[None]:
     """Export inside of this block."""
-    saved = {op: dict(op.py_kernels) for op in _rules()}
+    saved = {op: dict(op.py_kernels) for op in rules()}
     counted = FakeImplCtx.create_unbacked_symint
     FakeImplCtx.create_unbacked_symint = FakeImplCtx.new_dynamic_size  # type: ignore[method-assign]
-    for op, rule in _rules().items():
+    for op, rule in rules().items():
         op.py_kernels[_KEY] = _only_fake(op, rule)
         op._dispatch_cache.clear()
     try:

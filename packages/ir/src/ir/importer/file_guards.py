@@ -7,23 +7,34 @@ model's code branched on from what torch's kernels asked for: all of them are ch
 from __future__ import annotations
 
 import ast
+import collections
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch.utils._pytree as pytree
-from torch.export import ExportedProgram
-
 from ir import dims
 from ir.bounds import bounds
 from ir.dims import Dim, Expr
+from ir.errors import CaptureError
 from ir.graph import Node, Range, Value
+from ir.importer.pt2.expressions import bounded
+from ir.importer.structure import keys_of
 from ir.passes.checks import check
 
 _COMPARES = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 _ARITHMETIC = {
     ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
     ast.FloorDiv: dims.floordiv, ast.Mod: dims.mod,
+}  # fmt: skip
+_LONGEST, _LONGEST_NAME, _MOST_TERMS = 10_000, 200, 500
+_PARTS = (
+    ast.Expression, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Constant, ast.Tuple, ast.Load, ast.boolop,
+    ast.operator, ast.unaryop, ast.cmpop, ast.keyword, ast.Call, ast.IfExp, ast.Subscript,
+)  # fmt: skip
+_NAMES = {"L", "torch", "math", "int", "float", "bool", "len", "max", "min", "abs"}
+_ATTRIBUTES = {
+    "size", "stride", "storage_offset", "shape", "dtype", "device", "ndim", "dim", "numel", "item", "floor", "ceil",
+    "sqrt", "trunc", "sym_max", "sym_min", "sym_not", "sym_float", "sym_ite",
 }  # fmt: skip
 # of the difference of the two sides, whose least and greatest values are given
 _HOLDS = {
@@ -35,9 +46,7 @@ _HOLDS = {
 Leaf = Value | Dim | None  # of the arguments: a tensor, a number, something else
 
 
-def checks(
-    program: ExportedProgram, names: Sequence[str], leaves: Sequence[Leaf], ranges: Mapping[str, Range]
-) -> list[Node]:
+def checks(program: Any, names: Sequence[str], leaves: Sequence[Leaf], ranges: Mapping[str, Range]) -> list[Node]:
     """One node for each condition that has a form in the IR and does not follow from the ranges of the sizes.
 
     `names` are those of the positional arguments, `leaves` the flat arguments.
@@ -46,7 +55,7 @@ def checks(
     nodes = []
     for text in getattr(program, "_guards_code", None) or ():
         try:
-            condition = _expression(ast.parse(text.strip(), mode="eval").body, found, ranges)
+            condition = _expression(_parsed(text), found, ranges)
         except _Unknown:
             continue
         if isinstance(condition, Expr):
@@ -54,19 +63,63 @@ def checks(
     return nodes
 
 
+def _parsed(text: str) -> ast.expr:
+    """The tree of a condition.
+
+    Raises:
+        CaptureError: it is more than arithmetic on sizes, which torch's own module would run as code; or too long.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval") if len(text) <= _LONGEST else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = None
+    parts = list(ast.walk(tree)) if tree is not None else [None]
+    for part in parts:
+        fine = (
+            part.attr in _ATTRIBUTES
+            if isinstance(part, ast.Attribute)
+            else part.id in _NAMES
+            if isinstance(part, ast.Name)
+            else isinstance(part, _PARTS) and not (isinstance(part, ast.Constant) and _odd(part.value))
+        )
+        if not fine:
+            raise CaptureError(f"a guard is {text!r:.200}, which is no condition on sizes")
+    assert tree is not None
+    return tree.body
+
+
+def _odd(constant: Any) -> bool:
+    """True for a text that could end the one that it is put into, and for what is longer than a name or a number."""
+    return len(repr(constant)) > _LONGEST_NAME or (isinstance(constant, str) and bool(set(constant) & set("'\"\\\n")))
+
+
 class _Unknown(Exception):
     """A condition on something else than sizes and numbers."""
 
 
-def _by_source(program: ExportedProgram, names: Sequence[str], leaves: Sequence[Leaf]) -> dict[str, Leaf]:
+def _by_source(program: Any, names: Sequence[str], leaves: Sequence[Leaf]) -> dict[str, Leaf]:
     """The flat arguments by torch's name for each: `L['x']`, `L['pair'][0]`."""
     spec = program.call_spec.in_spec
     if spec is None or spec.num_leaves != len(leaves):
         return {}
-    args, kwargs = pytree.tree_unflatten(list(range(len(leaves))), spec)
-    given = dict(zip(names, args, strict=False)) | kwargs
-    places = pytree.tree_leaves_with_path(given)
-    return {ast.unparse(ast.parse(f"L{pytree.keystr(path)}", mode="eval")): leaves[i] for path, i in places}
+    positional, keywords = spec.children()
+    children = positional.children()
+    known = [*names, *[""] * len(children)][: len(children)]
+    places = [p if name else "" for name, c in zip(known, children, strict=True) for p in _places(c, f"[{name!r}]")]
+    places += _places(keywords, "")
+    return {ast.unparse(ast.parse(f"L{p}", mode="eval")): leaf for p, leaf in zip(places, leaves, strict=True) if p}
+
+
+def _places(spec: Any, prefix: str) -> list[str]:
+    """The path to each leaf, as pytree writes it: of a class, its keys."""
+    if spec.is_leaf():
+        return [prefix]
+    fields = hasattr(spec.context, "_fields")  # a named tuple, whose context is its class
+    keys = spec.context if spec.type in (dict, collections.OrderedDict) else keys_of(spec)
+    found: list[str] = []
+    for key, child in zip(keys, spec.children(), strict=True):
+        found += _places(child, f"{prefix}.{key}" if fields else f"{prefix}[{key!r}]")
+    return found
 
 
 def _expression(node: ast.AST, found: Mapping[str, Leaf], ranges: Mapping[str, Range]) -> Any:
@@ -78,7 +131,7 @@ def _expression(node: ast.AST, found: Mapping[str, Leaf], ranges: Mapping[str, R
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARES:
             return _compared(_COMPARES[type(op)], inner(left), inner(right), ranges)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            return _ARITHMETIC[type(op)](inner(left), inner(right))
+            return _computed(_ARITHMETIC[type(op)], inner(left), inner(right))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -inner(operand)
         case ast.BoolOp(op=op, values=values):
@@ -95,6 +148,16 @@ def _expression(node: ast.AST, found: Mapping[str, Leaf], ranges: Mapping[str, R
             if isinstance(number, int | Expr):
                 return number
     raise _Unknown
+
+
+def _computed(fn: Any, a: Any, b: Any) -> Any:
+    terms = [len(x.terms) if isinstance(x, Expr) else 1 for x in (a, b)]
+    if terms[0] * terms[1] > _MOST_TERMS:
+        raise _Unknown
+    try:
+        return bounded(fn(a, b))
+    except ArithmeticError as error:
+        raise CaptureError(f"a guard of the file cannot be computed ({error})") from error
 
 
 def _compared(fn: str, a: Any, b: Any, ranges: Mapping[str, Range]) -> Any:

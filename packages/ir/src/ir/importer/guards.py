@@ -7,7 +7,7 @@ branches; a file for another runtime has no place for them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,26 +21,29 @@ from torch.utils._sympy.functions import TruncToInt
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Node
+from ir.importer.origins import origin_of
 from ir.importer.symbols import Symbols
 from ir.passes.checks import check
 
 _TORCH = str(Path(torch.__file__).parent)
 
 
-def refuse_truncated(program: ExportedProgram) -> None:
-    """torch.export turns `int()` of a float that a size decides into the number that it is at the traced size.
+def truncated(program: ExportedProgram) -> str:
+    """What torch.export put in the place of `int()` of a float that a size decides: its value at the traced size.
 
-    Raises:
-        CaptureError: there is such a number: it would stand in the graph for all sizes.
+    Empty if there is none: such a number would stand in the graph for all sizes.
     """
     env = _shape_env(program)
-    for guard in env.guards if env is not None else ():
-        if isinstance(guard.expr, sympy.Eq) and guard.expr.has(TruncToInt):
-            made, number = guard.expr.args
-            raise CaptureError(
-                f"torch.export fixed {made} at {number}, its value at the sizes of the example, {guard.sloc}; write "
+    noted = [(g.expr, f", {g.sloc}") for g in env.guards] if env is not None else []
+    noted += [(a.expr, "") for a in env.deferred_runtime_asserts.get(None, ())] if env is not None else []
+    for condition, place in noted:
+        if isinstance(condition, sympy.Eq) and condition.has(TruncToInt):
+            made, number = condition.args
+            return (
+                f"torch.export fixed {made} at {number}, its value at the sizes of the example{place}; write "
                 "math.floor or // where the code has int() of a float, and sizes in place of factors"
             )
+    return ""
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,10 @@ class Branch:
     place: str
 
 
-def branches(program: ExportedProgram, symbols: Symbols) -> list[Branch]:
+def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False) -> list[Branch]:
     """The conditions on sizes that code outside of torch asked for, each once; torch's own kernels ask for many more.
+
+    Where they are `asserted` by the program itself, only the warning is left to give.
 
     Warns:
         UserWarning: there are any: the graph has the side of the example alone.
@@ -68,10 +73,26 @@ def branches(program: ExportedProgram, symbols: Symbols) -> list[Branch]:
             if condition.func(*condition.args) is not sympy.true:  # sizes of one name are one size
                 where = f"{place.filename}:{place.lineno}"
                 held[f"{condition}  ({where})"] = Branch(expr, where)
+    found = list(held.values())
+    for asserted_here, where in _assertions(program) if asserted else ():
+        condition = asserted_here.xreplace(names)
+        if condition is not sympy.true:
+            held.setdefault(f"{condition}  ({where})", Branch(asserted_here, where))
     if held:
         conditions = "".join(f"\n  {h}" for h in held)
         warnings.warn(f"the model branches on dynamic sizes; the graph is right only where{conditions}", stacklevel=4)
-    return list(held.values())
+    return found
+
+
+def _assertions(program: ExportedProgram) -> Iterator[tuple[Any, str]]:
+    """The conditions on sizes of inputs that the program asserts, each with the source line."""
+    for node in program.graph.nodes:
+        if node.target is torch.ops.aten._assert_scalar.default:
+            value = getattr(node.args[0], "meta", {}).get("val")
+            expr = value.node._expr if isinstance(value, torch.SymBool) else None
+            if expr is not None and not any(str(s).startswith(("u", "zuf")) for s in expr.free_symbols):
+                origin = origin_of(node.args[0])
+                yield expr, f"{origin.file}:{origin.line}"
 
 
 def checks(branches: Sequence[Branch], symbols: Symbols, known: Collection[str | None]) -> list[Node]:
@@ -88,13 +109,13 @@ def checks(branches: Sequence[Branch], symbols: Symbols, known: Collection[str |
     return nodes
 
 
-def is_from_file(program: ExportedProgram) -> bool:
+def is_from_file(program: Any) -> bool:
     """True if there are conditions, and no note of who asked for them."""
     env = _shape_env(program)
     return (env is None or not env.guards) and bool(getattr(program, "_guards_code", None))
 
 
-def _shape_env(program: ExportedProgram) -> Any:
+def _shape_env(program: Any) -> Any:
     """What torch noted while it traced; None for a program out of a file."""
     fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
     return next((f.fake_mode.shape_env for f in fakes if isinstance(f, FakeTensor)), None)

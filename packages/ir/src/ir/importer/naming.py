@@ -11,19 +11,27 @@ import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from ir.importer.described import Tensors
+from ir.importer.pt2.program import SavedProgram
 from ir.importer.symbols import Symbols
 
 
 def name_symbols(
-    program: ExportedProgram, symbols: Symbols, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+    program: ExportedProgram | SavedProgram,
+    symbols: Symbols,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,
+    saved: SavedProgram | None = None,
 ) -> None:
-    """Give the symbols of the inputs' sizes the names that the user wrote."""
+    """Give the symbols of the inputs' sizes the names that the user wrote; `saved` is the file that it was made of."""
     if dynamic_shapes is None:
         return
-    if not args and not kwargs and program.example_inputs is not None:
-        args, kwargs = program.example_inputs
+    origin = saved or program
+    if not args and not kwargs:
+        args, kwargs = origin.stand_ins if isinstance(origin, SavedProgram) else origin.example_inputs or ((), {})
     named: dict[int, Mapping[int, Any]] = {}
-    positional = signature_names(program)
+    positional = signature_names(origin)
     shapes = dynamic_shapes
     if isinstance(shapes, Mapping):
         for position, arg in enumerate(args):
@@ -50,12 +58,14 @@ def name_symbols(
     ]
     for leaf, fake in zip(flat, users, strict=False):
         for axis, name in named.get(id(leaf), {}).items():
-            if isinstance(fake, torch.Tensor):
+            if isinstance(fake, Tensors):
                 symbols.name_user_symbol(fake.shape[axis], name)
 
 
-def signature_names(program: ExportedProgram) -> list[str]:
+def signature_names(program: ExportedProgram | SavedProgram) -> list[str]:
     """The names of the model's arguments, in order; none where they cannot be found out."""
+    if isinstance(program, SavedProgram):
+        return list(program.argument_names)
     module = program._module_call_graph[0] if program._module_call_graph else None
     names = getattr(getattr(module, "signature", None), "forward_arg_names", None)
     if names:

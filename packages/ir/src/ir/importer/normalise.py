@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,8 +15,24 @@ from torch.fx import Node as FxNode
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Node, Origin, Value, Weight, leaves
-from ir.importer.memory import TRAINING_FLAG, Memory, handed_out, nodes_in, updates_statistics, view_parent, writers
+from ir.importer.aliases import Outcome, memories_in, observe, writes, written_in
+from ir.importer.conditions import SCATTERS, are_open, required
+from ir.importer.described import Tensors
+from ir.importer.functionalize import Memories
 from ir.importer.numbers import reading
+from ir.importer.ops import (
+    CAPTURED,
+    COPIES,
+    DROPOUTS,
+    HIGHER_ORDER,
+    TRAINING_FLAG,
+    VANISH,
+    WRAPPERS,
+    handed_out,
+    holds_the_same,
+    is_writer,
+    updates_statistics,
+)
 from ir.importer.origins import origin_of
 from ir.importer.schema import DTYPES, LAYOUTS, OpSchema, op_schema, plain
 from ir.importer.symbols import Symbols
@@ -23,41 +40,6 @@ from ir.importer.training import training_norm
 from ir.importer.weights import TorchWeight
 from ir.passes.checks import CHECKS
 from ir.types import DType, TensorType
-
-# Higher-order operators that become nodes; "*" takes the rest.
-HIGHER_ORDER: dict[str, tuple[str, ...]] = {
-    "cond": ("pred", "true_graph", "false_graph", "operands"),
-    "while_loop": ("cond_graph", "body_graph", "carried_inputs", "additional_inputs"),
-    "scan": ("combine_graph", "init", "xs", "additional_inputs"),
-    "associative_scan": ("combine_graph", "xs", "additional_inputs"),
-    "map_impl": ("graph", "xs", "pos_args"),
-}
-CAPTURED = ("operands", "additional_inputs", "pos_args")  # what sub-graphs read from outside, after all else
-# Those that only wrap a sub-graph: (index of the graph, index of its first operand).
-WRAPPERS: dict[str, tuple[int, int]] = {
-    "wrap_with_set_grad_enabled": (1, 2),
-    "wrap_with_autocast": (4, 5),
-    "wrap": (0, 1),
-    "invoke_subgraph": (0, 2),
-    "tag_activation_checkpoint": (0, 1),
-    "hints_wrapper": (0, 1),
-}
-VANISH = frozenset({
-    "aten::_assert_tensor_metadata", "aten::_functional_assert_async", "aten::_functional_assert_scalar",
-    "aten::_functional_sym_constrain_range", "aten::_functional_sym_constrain_range_for_size",
-    "inductor::accumulate_grad_", "aten::_nested_tensor_storage",
-})  # fmt: skip
-# Results that hold what their first argument holds, in a graph without writes.
-IDENTITIES = frozenset({
-    "aten::alias", "aten::clone", "aten::contiguous", "aten::detach", "aten::detach_", "aten::lift", "aten::lift_fresh",
-    "aten::lift_fresh_copy", "aten::_lazy_clone", "aten::view_as", "aten::requires_grad", "prims::view_of",
-    "aten::resolve_conj", "aten::resolve_neg", "aten::pin_memory", "aten::to", "aten::_to_copy", "aten::type_as",
-    "aten::expand_as", "aten::expand", "aten::reshape", "aten::view", "aten::_unsafe_view", "aten::_reshape_copy",
-    "aten::squeeze", "aten::flatten", "aten::slice", "aten::narrow", "aten::repeat", "aten::tile",
-    "prims::convert_element_type",
-})  # fmt: skip
-_DROPOUTS = {"aten::dropout": "train", "aten::alpha_dropout": "train", "aten::feature_dropout": "train",
-             "aten::feature_alpha_dropout": "train", "aten::native_dropout": "train"}  # fmt: skip
 
 
 class Importer:
@@ -69,22 +51,24 @@ class Importer:
         self.env: dict[FxNode, Any] = {}
         self.nodes: list[Node] = []
         self.weights: dict[Value, Weight] = {}
-        self.memory: Memory | None = None  # only graphs that write need one
-        self._handed_out: set[FxNode] = set()
+        self.memory: Memories | None = None  # only graphs that write need one
+        self._seen: Mapping[FxNode, Outcome] = {}
+        self._written: set[int] = set()  # the memories that the graph writes to, sooner or later
+        self._handed_out: set[Any] = set()  # nodes, or where memory is observed, memories
         self._offsets: set[str] = set()  # symbols of torch's that stand for a place in memory
         self._written_again = 0
 
     # -- values ----------------------------------------------------------------------------------------------------
 
-    def type_of(self, fake: torch.Tensor) -> TensorType:
-        """The type of a fake tensor."""
+    def type_of(self, fake: Any) -> TensorType:
+        """The type of a fake tensor, or of a description."""
         if fake.layout not in LAYOUTS:
             raise CaptureError(f"a tensor of layout {fake.layout} has no form in the IR; densify it in the model")
         if fake.dtype not in DTYPES:
             raise CaptureError(f"dtype {fake.dtype} has no form in the IR")
         return TensorType(DTYPES[fake.dtype], tuple(map(self.symbols.convert, fake.shape)), LAYOUTS[fake.layout])
 
-    def value(self, name: str, fake: torch.Tensor) -> Value:
+    def value(self, name: str, fake: Any) -> Value:
         """A new value for a fake tensor."""
         return Value(name, self.type_of(fake))
 
@@ -95,7 +79,7 @@ class Importer:
         self.weights[value] = weight
         return value
 
-    def integer_input(self, name: str, fake: torch.SymInt) -> Value:
+    def integer_input(self, name: str, fake: Any) -> Value:
         """An input for an argument that is a Python int: a 0-d tensor, and its reading."""
         value = Value(name, TensorType(DType.int64, ()))
         self.nodes += reading(name, value, self.symbols.read(fake, name), self.symbols.convert(fake), Origin())
@@ -105,34 +89,46 @@ class Importer:
 
     def run(self, graph: FxGraph) -> Any:
         """Import every node whose placeholders are in `env` already; what the graph returns, in the IR's terms."""
-        self._handed_out |= handed_out(graph)
+        if self.memory is None:
+            self._handed_out |= handed_out(graph)
+            return self._walk(graph)
+        self._handed_out |= memories_in(self._seen[graph.output_node()].result)
+        return self.memory.results(self._walk(graph))
+
+    def _walk(self, graph: FxGraph) -> Any:
+        if self.memory is None:
+            self._handed_out |= handed_out(graph)
         for node in graph.nodes:
             if node.op == "call_function":
                 self.env[node] = self._call(node)
-                if self.memory is not None:
-                    self.memory.track(node)
             elif node.op == "get_attr":
                 self.env[node] = self._attribute(node)
             elif node.op == "output":
-                return self._arg(node.args[0])
+                return self.raw(node.args[0])
         return ()
 
-    def remember(self) -> None:
-        """Keep track of memory: the graph writes."""
-        self.memory = Memory(self.env, self._view_again, self.emit)
+    def remember(self, graph: FxGraph, weights: Mapping[FxNode, torch.Tensor] | None = None) -> None:
+        """Keep track of memory, for a graph that writes; `weights` are the real tensors behind placeholders."""
+        self.memory, self._seen = Memories(self), observe(graph, self.owner, weights)
+        self._written = written_in(self._seen)
+        for node in graph.nodes:
+            if node.op == "placeholder" and isinstance(self.env[node], Value):
+                self.env[node] = name = self.memory.name(self._seen[node].result, self.env[node])
+                self.memory.given[node] = name.view
 
     def _attribute(self, node: FxNode) -> Any:
         owner: Any = self.owner
         for part in str(node.target).split("."):
             owner = getattr(owner, part)
-        if isinstance(owner, torch.Tensor):
-            return self.constant(node, str(node.target), owner)
-        return owner
+        if not isinstance(owner, torch.Tensor):
+            return owner
+        value = self.constant(node, str(node.target), owner)
+        return value if self.memory is None else self.memory.name(self._seen[node].result, value)
 
     def _call(self, node: FxNode) -> Any:
         target = node.target
         if target is operator.getitem:
-            return self._arg(node.args[0])[node.args[1]]
+            return self.raw(node.args[0])[node.args[1]]
         if isinstance(target, OpOverload):
             return self._operator(node, op_schema(target))
         if isinstance(target, HigherOrderOperator):
@@ -140,7 +136,7 @@ class Importer:
         if not node.users:
             return None  # torch's own bookkeeping, traced along with the model
         value = node.meta.get("val")
-        if value is None or isinstance(value, torch.Tensor):
+        if value is None or isinstance(value, Tensors):
             raise CaptureError(f"{node.target} is no operator of torch.library\n  at {origin_of(node)}")
         return self.symbols.convert(value)
 
@@ -149,52 +145,74 @@ class Importer:
             return None
         if schema.op in CHECKS:
             return self._check(node, schema)
+        if self.memory is None:
+            return self._node(node, schema)
+        outcome = self._seen[node]
+        if is_writer(node) and schema.writes:
+            return self.memory.operator(node, schema, outcome)
+        known = self.memory.known(outcome.result)
+        if known is not None:
+            return known
+        by_place = "storage_offset" in schema.names and outcome.result.memory in self._written
+        made = self.memory.by_place(outcome.result) if by_place else self._node(node, schema)
+        return self.memory.made(node, schema, outcome.result, made)
+
+    def _node(self, node: FxNode, schema: OpSchema) -> Any:
         fake = node.meta.get("val")
-        if not _holds_tensor(fake) and not schema.fresh:
+        if not _holds_tensor(fake):
             return self._scalar(node, schema, fake)
-        used = schema.functional or schema
         bound = schema.bind(node.args, node.kwargs)
-        args = {name: self._arg(a) for name, a in zip(used.names, bound.values(), strict=True)}
+        args = self.typed(node, schema, {name: self._arg(a) for name, a in bound.items()})
+        if are_open(schema.op, args):
+            args = self._required(schema.op, args, node)
         if schema.op == "export::access_subclass_inner_tensor":
             return self._inner_tensor(node, args["src_subclass_tensor"], args["attr"])
-        for name in used.floats & args.keys():
+        is_complex = isinstance(fake, Tensors) and fake.dtype.is_complex
+        same = self._identity(node, schema, args, fake) if holds_the_same(schema, is_complex) else None
+        if same is not None:
+            return same
+        if schema.op in TRAINING_FLAG and updates_statistics(schema, node):
+            return training_norm(self, node, args, fake)
+        outputs: list[Value] = []
+        result = self._results(node.name, fake, outputs)
+        self.append(node, schema, args, outputs)
+        return result
+
+    def typed(self, node: FxNode, schema: OpSchema, args: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with floats where the schema says float, and a tensor where all tensors are numbers."""
+        for name in schema.floats & args.keys():
             if type(args[name]) is int:
                 args[name] = float(args[name])
         alone = not any(isinstance(a, Value) for a in leaves(args.values()))
-        for name in used.tensors & args.keys() if alone else ():
+        for name in schema.tensors & args.keys() if alone else ():
             if isinstance(args[name], bool | int | float):  # a retrace calls ops on numbers that torch would wrap
                 args[name] = self.scalar_tensor(args[name], f"{node.name}_{name}")
-        if used.op in IDENTITIES or used.op in _DROPOUTS:
-            same = self._identity(node, used, args, fake)
-            if same is not None:
-                return same
-        if schema.op in TRAINING_FLAG and updates_statistics(schema, node):
-            return training_norm(self, node, args, fake)
-        if used.op == "aten::copy" and args["src"].type == args["self"].type and node not in self._handed_out:
-            result = args["src"]
-        else:
-            outputs: list[Value] = []
-            result = self._results(node.name, fake, outputs)
-            origin = origin_of(node, used.overload)
-            if schema.fresh:
-                self._written(node, used, args, outputs)
-                return result
-            self.nodes.append(Node(used.op, args, tuple(outputs), origin, used.returns, used.defaults))
-        if schema.writes and self.memory is not None:
-            self.memory.write(bound[schema.writes[0]], result)
-        return result
+        return args
 
-    def _written(self, node: FxNode, schema: OpSchema, args: dict[str, Any], outputs: list[Value]) -> None:
-        """A custom op that writes to its arguments: a node that returns their new contents after its results."""
-        bound = schema.bind(node.args, node.kwargs)
-        written = [w for name in schema.writes for w in nodes_in(bound[name])]
-        new = [Value(f"{node.name}_{w.name}", self.type_of(w.meta["val"])) for w in written]
-        self.nodes.append(
-            Node(schema.op, args, (*outputs, *new), origin_of(node, schema.overload), "tuple", schema.defaults)
-        )
-        assert self.memory is not None
-        for name, value in zip(written, new, strict=True):
-            self.memory.write(name, value)
+    def _required(self, op: str, args: dict[str, Any], node: FxNode) -> dict[str, Any]:
+        """The arguments, the operand handed on by a node of its own where the sizes decide what the results are."""
+        results: list[Value] = []
+        self._results(node.name, node.meta["val"], results)
+        if (handed := required(op, args, results, self.symbols.ranges)) is None:
+            return args
+        self.nodes.append(replace(handed, origin=replace(origin_of(node), overload="")))
+        return args | {"self": handed.outputs[0]}
+
+    def append(self, node: FxNode, schema: OpSchema, args: Mapping[str, Any], outputs: Sequence[Value]) -> None:
+        """Add the node of an operator."""
+        returns = schema.returns if not schema.fresh else "tuple"
+        origin = origin_of(node, schema.overload)
+        self.nodes.append(Node(schema.op, args, tuple(outputs), origin, returns, schema.defaults))
+
+    def again(self, node: FxNode, schema: OpSchema, args: Mapping[str, Any]) -> list[Value]:
+        """A view taken anew from its written base."""
+        if schema.op != op_schema(node.target).op and are_open(schema.op, args):  # of `squeeze_`
+            args = self._required(schema.op, dict(args), node)
+        self._written_again += 1
+        outputs: list[Value] = []
+        self._results(f"{node.name}_again{self._written_again}", node.meta["val"], outputs)
+        self.append(node, schema, args, outputs)
+        return outputs
 
     def _inner_tensor(self, node: FxNode, outer: Value, attribute: str) -> Value:
         """A tensor inside a weight of a tensor subclass, such as the integers of one that torchao has quantised."""
@@ -206,18 +224,11 @@ class Importer:
             )
         return self.constant(node, f"{weight.name}.{attribute}", getattr(weight.tensor, attribute))
 
-    def _view_again(self, node: FxNode, base: Any) -> Any:
-        """A view taken anew from its written base."""
-        if not isinstance(node.target, OpOverload):
-            return base[node.args[1]]
-        schema = op_schema(node.target)
-        bound = schema.bind(node.args, node.kwargs)
-        args = {name: self._arg(a) for name, a in bound.items()} | {schema.views[0]: base}
+    def cast(self, value: Value, dtype: DType) -> Value:
+        """The value in another element type."""
         self._written_again += 1
-        outputs: list[Value] = []
-        result = self._results(f"{node.name}_again{self._written_again}", node.meta["val"], outputs)
-        self.nodes.append(Node(schema.op, args, tuple(outputs), origin_of(node, schema.overload), schema.returns,
-                               schema.defaults))  # fmt: skip
+        result = Value(f"{value.name}_cast{self._written_again}", value.type.with_dtype(dtype))
+        self.nodes.append(Node("ir::cast", {"self": value, "dtype": dtype}, (result,)))
         return result
 
     def emit(self, overload: Any, type: TensorType, name: str, given: Mapping[str, Any]) -> Value:
@@ -226,12 +237,15 @@ class Importer:
         args = schema.bind((), {k: self._arg(a) for k, a in given.items()})
         self._written_again += 1
         value = Value(f"{name}{self._written_again}", type)
+        if schema.op in SCATTERS and (condition := required(schema.op, args, (value,), self.symbols.ranges)):
+            self.nodes.append(condition)
+            args = {**args, "self": condition.outputs[0]}
         self.nodes.append(Node(schema.op, args, (value,), Origin(schema.overload), schema.returns, schema.defaults))
         return value
 
     def _results(self, name: str, fake: Any, outputs: list[Value]) -> Any:
         """Values for an op's results, nested as torch nests them, appended to `outputs` flat."""
-        if isinstance(fake, torch.Tensor):
+        if isinstance(fake, Tensors):
             outputs.append(self.value(name, fake))
             return outputs[-1]
         if isinstance(fake, (list, tuple)):
@@ -258,20 +272,27 @@ class Importer:
             self.nodes.append(Node(schema.op, args, (), origin_of(node, schema.overload), "none", schema.defaults))
 
     def _identity(self, node: FxNode, schema: OpSchema, args: Mapping[str, Any], fake: Any) -> Any:
-        """The first argument where the op does nothing in a graph without writes, else None.
+        """The first argument where the op does nothing, else None.
 
         A copy whose memory the graph hands out is not nothing: a caller may write to what it is a copy of.
         """
-        if node in self._handed_out and view_parent(node) is None:
-            return None
         first = next(iter(args.values()))
-        flag = _DROPOUTS.get(schema.op)
+        if (schema.op in COPIES or args.get("copy") is True) and self.is_handed_out(node):
+            return None
+        flag = DROPOUTS.get(schema.op)
         if flag is not None:
-            return first if args[flag] is False and isinstance(fake, torch.Tensor) else None
-        same = isinstance(first, Value) and isinstance(fake, torch.Tensor) and first.type == self.type_of(fake)
+            return first if args[flag] is False and isinstance(fake, Tensors) else None
+        same = isinstance(first, Value) and isinstance(fake, Tensors) and first.type == self.type_of(fake)
         return first if same and self._layout(node.all_input_nodes[0].meta["val"]) == self._layout(fake) else None
 
-    def _layout(self, fake: torch.Tensor) -> list[Any]:
+    def is_handed_out(self, node: FxNode) -> bool:
+        """True if what the node makes or writes to may be memory of a result."""
+        if self.memory is None:
+            return node in self._handed_out
+        outcome = self._seen[node]
+        return not self._handed_out.isdisjoint(memories_in((outcome.result, *outcome.written)))
+
+    def _layout(self, fake: Any) -> list[Any]:
         """The strides that matter: a copy that changes them is kept, since torch's views and kernels depend on them."""
         if fake.layout is not torch.strided:
             return [fake.layout]
@@ -286,53 +307,53 @@ class Importer:
     def _higher_order(self, node: FxNode, name: str) -> Any:
         if name in WRAPPERS:
             graph_at, first = WRAPPERS[name]
-            return self._inline(self._arg(node.args[graph_at]), node.args[first:])
+            return self._inline(node, self._arg(node.args[graph_at]), node.args[first:])
         if name not in HIGHER_ORDER:
             raise CaptureError(f"the higher-order operator {name} has no form in the IR\n  at {origin_of(node)}")
         args = {key: self._arg(arg) for key, arg in zip(HIGHER_ORDER[name], node.args, strict=False)}
         captured = next((k for k in reversed(args) if k in CAPTURED), "")
         operands = args.get(captured, ())
         for key, arg in zip(args, node.args, strict=False):
-            if isinstance(arg, FxNode) and isinstance(args[key], torch.fx.GraphModule):
+            if isinstance(arg, FxNode) and isinstance(args[key], torch.nn.Module):
                 args[key] = self.subgraph(args[key], str(arg.target), operands)
             elif key == captured:
                 args[key] = tuple(o for o in operands if isinstance(o, Value))
         outputs: list[Value] = []
         result = self._results(node.name, node.meta["val"], outputs)
         self.nodes.append(Node(f"higher_order::{name}", args, tuple(outputs), origin_of(node), "list"))
-        return result
+        return result if self.memory is None else self.memory.made(node, None, self._seen[node].result, result)
 
-    def _inline(self, module: torch.fx.GraphModule, operands: Sequence[Any]) -> Any:
+    def _inline(self, node: FxNode, module: Any, operands: Sequence[Any]) -> Any:
         """Import a wrapped graph in place; its placeholders are the operands under other names."""
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
-        for placeholder, operand in zip(placeholders, operands, strict=True):
-            self.env[placeholder] = self._arg(operand)
-            if self.memory is not None and isinstance(operand, FxNode):
-                self.memory.alias(placeholder, operand)
-        outer, self.owner = self.owner, module
-        result = self.run(module.graph)
-        self.owner = outer
+        self.env.update(zip(placeholders, map(self.raw, operands), strict=True))
+        outer = self.owner, self._seen
+        self.owner = module
+        if self.memory is not None:
+            self._seen = self._seen[node].inner or {}
+        result = self._walk(module.graph)
+        self.owner, self._seen = outer
         return result
 
-    def subgraph(self, module: torch.fx.GraphModule, name: str, captured: Sequence[Any] = ()) -> Graph:
+    def subgraph(self, module: Any, name: str, captured: Sequence[Any] = ()) -> Graph:
         """The graph of a branch or loop body; `captured` are its last operands, those of them that are no tensors
         (sizes, which dynamo makes operands where it has met several) stand in the graph as what they are outside."""
         inner = Importer(self.symbols, module)
-        if writers(module.graph):
-            inner.remember()
         inputs = []
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         outside = [None] * (len(placeholders) - len(captured)) + list(captured)
         for p, operand in zip(placeholders, outside, strict=True):
             fake = p.meta.get("val")
-            if isinstance(fake, torch.Tensor):
+            if isinstance(fake, Tensors):
                 inner.env[p] = inner.value(p.name, fake)
                 inputs.append(inner.env[p])
             else:
                 inner.env[p] = self.symbols.convert(fake) if operand is None else operand
+        if writes(module):
+            inner.remember(module.graph)
         results = inner.run(module.graph)
         outputs = inner.tensors(results if isinstance(results, tuple) else (results,), f"{name}_out")
-        if inner.memory is not None and any(n.op == "placeholder" for n in inner.memory.writes):
+        if inner.memory is not None and any(inner.memory.updates()):
             raise CaptureError(
                 f"the sub-graph {name} writes to a tensor from outside of it; return the new value instead"
             )
@@ -360,10 +381,14 @@ class Importer:
     # -- arguments -------------------------------------------------------------------------------------------------
 
     def _arg(self, arg: Any) -> Any:
+        return self.raw(arg) if self.memory is None else self.memory.read(self.raw(arg))
+
+    def raw(self, arg: Any) -> Any:
+        """An argument in the IR's terms, its tensors as names where memory is observed."""
         if isinstance(arg, FxNode):
-            return self.env[arg] if self.memory is None else self.memory.read(arg)
+            return self.env[arg]
         if isinstance(arg, (list, tuple)):
-            return tuple(self._arg(a) for a in arg)
+            return tuple(self.raw(a) for a in arg)
         if isinstance(arg, slice):
             raise CaptureError("a slice object as an argument has no form in the IR")
         return plain(self.symbols.convert(arg))
@@ -372,4 +397,4 @@ class Importer:
 def _holds_tensor(fake: Any) -> bool:
     if isinstance(fake, (list, tuple)):
         return any(map(_holds_tensor, fake))
-    return isinstance(fake, torch.Tensor)
+    return isinstance(fake, Tensors)

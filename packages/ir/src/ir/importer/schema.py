@@ -25,24 +25,16 @@ LAYOUTS = {
 }
 _PLAIN = (torch.device, torch.layout, torch.memory_format)
 
-# Composite operators whose result may be their own input although their schema does not say so.
-UNANNOTATED_ALIASES = frozenset(
-    f"aten::{name}"
-    for name in (
-        "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "meshgrid", "broadcast_tensors",
-        "atleast_1d", "atleast_2d", "atleast_3d", "rrelu", "pad", "resolve_conj", "resolve_neg", "type_as",
-        "combinations",
-    )
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
 class OpSchema:
     """One overload: names, defaults, what it writes to, what its results alias, how it returns.
 
-    `fresh` says that it writes and returns nothing of what it writes: a custom op with `mutates_args`. In the graph
-    such an op is functional: after its own results it returns the new contents of what it writes, in schema order.
-    `in_place` says that a custom op writes to one argument and returns that: its node's result is the new content.
+    `functional` is the op that computes what this one writes, without writing. An op that writes and has none stands
+    in the graph itself, without writing: with `in_place`, a custom op that writes to one argument and returns that, its
+    result is the new content; with `fresh`, the new contents follow its own results, in the order of the schema.
+    `returns_self`: it writes to its first argument alone, and returns that (`add_`).
+    `moves`: it changes where and how its argument lies, not what is there (`t_`, `set_`).
     """
 
     op: str
@@ -54,13 +46,11 @@ class OpSchema:
     returns: str
     writes: tuple[str, ...]
     views: tuple[str, ...]
-    functional: OpSchema | None
+    functional: Twin | None
     fresh: bool = False
     in_place: bool = False
-
-    @property
-    def mutates(self) -> bool:
-        return bool(self.writes)
+    moves: bool = False
+    returns_self: bool = False
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Every argument by name, defaults filled in."""
@@ -87,8 +77,10 @@ def op_schema(target: Any) -> OpSchema:
     defaults = {a.name: _default(a) for a in s.arguments if a.has_default_value()}
     writes = tuple(a.name for a in s.arguments if _is_write(a))
     views = tuple(a.name for a in s.arguments if a.alias_info is not None and not a.alias_info.is_write)
-    if s.name in UNANNOTATED_ALIASES:
-        views = tuple(a.name for a in s.arguments if "Tensor" in str(a.type))
+    custom = not s.name.startswith("aten::")
+    quiet = all(r.alias_info is None for r in s.returns)
+    functional = _functional(target) if writes and not (custom and quiet) else None
+    in_place = custom and len(writes) == len(s.returns) == 1 and _is_write(s.returns[0])
     overload = "" if s.overload_name == "default" else s.overload_name
     return OpSchema(
         op=s.name,
@@ -100,14 +92,25 @@ def op_schema(target: Any) -> OpSchema:
         returns=_returns(s),
         writes=writes,
         views=views,
-        functional=_functional(target) if writes else None,
-        in_place=len(writes) == len(s.returns) == 1 and _is_write(s.returns[0]) and not s.name.startswith("aten::"),
-        fresh=bool(writes) and all(r.alias_info is None for r in s.returns) and not s.name.startswith("aten::"),
+        functional=functional,
+        in_place=in_place,
+        fresh=bool(writes) and functional is None and not in_place,
+        moves=torch.Tag.inplace_view in target.tags,
+        returns_self=functional is not None and writes == names[:1] and _returns_first(s),
     )
 
 
 def _is_write(argument: Any) -> bool:
     return argument.alias_info is not None and bool(argument.alias_info.is_write)
+
+
+def _returns_first(schema: Any) -> bool:
+    """True if the only result is the first argument, by position."""
+    first, results = schema.arguments[0], schema.returns
+    same = (
+        len(results) == 1 and _is_write(results[0]) and results[0].alias_info.before_set == first.alias_info.before_set
+    )
+    return same and str(first.type) == "Tensor" and not first.kwarg_only
 
 
 def _default(argument: Any) -> Any:
@@ -125,22 +128,58 @@ def _returns(schema: Any) -> str:
     return "list" if kinds[0] == "List[Tensor]" else "one"
 
 
-def _functional(target: Any) -> OpSchema | None:
-    """The schema of the twin without a trailing underscore, where it takes the same arguments.
+@dataclass(frozen=True)
+class Twin:
+    """The op that computes what another writes: each of its arguments by the other's name for it."""
 
-    The first, which torch.export always gives by position, may have another name: dropout_(self) and dropout(input).
+    target: Any
+    schema: OpSchema
+    names: Mapping[str, str]
+
+    def bind(self, bound: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
+        """Its arguments out of those of the op that writes; a factory makes the element type that is written."""
+        own = {n: bound[self.names[n]] if n in self.names else self.schema.defaults[n] for n in self.schema.names}
+        return own | {"dtype": dtype} if "dtype" in own and "dtype" not in self.names else own
+
+
+def _functional(target: Any) -> Twin | None:
+    """The op of torch's own naming (`add` of `add_` and of `add.out`, `__or__` of `__ior__`) with the same arguments.
+
+    The first may have another name, dropout_(self) and dropout(input), and others another order. What is written to by
+    keyword (out=) is no argument of it, and settings of a factory (dtype, layout) may be more. It returns the op's own
+    results, and behind them the new contents.
     """
     namespace, name = target._schema.name.split("::")
-    if not name.endswith("_") or name.endswith("__"):
-        return None
-    packet = getattr(getattr(torch.ops, namespace), name[:-1], None)
-    twin = getattr(packet, target._overloadname, None) if packet is not None else None
-    if twin is None:
-        return None
-    schema = op_schema(twin)
-    names = tuple(a.name for a in target._schema.arguments)
-    same = len(schema.names) == len(names) and schema.names[1:] == names[1:]
-    return schema if same and not schema.writes else None
+    own = [a for a in target._schema.arguments if not (a.kwarg_only and _is_write(a))]
+    kinds = {a.name: str(a.type) for a in own}
+    for base in _bases(name, len(own) < len(target._schema.arguments)):
+        packet = getattr(getattr(torch.ops, namespace), base, None)
+        for overload in packet.overloads() if packet is not None else ():
+            twin = getattr(packet, overload)
+            given = twin._schema.arguments
+            if any(map(_is_write, given)) or len(twin._schema.returns) != _results(target):
+                continue
+            more = {a.name for a in given if a.has_default_value() and a.kwarg_only and a.name not in kinds}
+            asked = [a for a in given if a.name not in more]
+            if {a.name: str(a.type) for a in asked} == kinds:
+                return Twin(twin, op_schema(twin), {n: n for n in kinds})
+            if [str(a.type) for a in asked] == list(kinds.values()) and [a.name for a in asked][1:] == list(kinds)[1:]:
+                return Twin(twin, op_schema(twin), dict(zip([a.name for a in asked], kinds, strict=True)))
+    return None
+
+
+def _bases(name: str, out: bool) -> tuple[str, ...]:
+    if out:
+        return name, f"{name}_functional"
+    if name.startswith("__i") and name.endswith("__"):
+        return f"__{name[3:]}", name[3:-2]
+    return (name[:-1], f"{name[:-1]}_functional") if name.endswith("_") else (f"{name}_functional",)
+
+
+def _results(target: Any) -> int:
+    """How many results the op has without writing: those that are nothing that it writes to, and the new contents."""
+    schema = target._schema
+    return sum(not _is_write(r) for r in schema.returns) + sum(map(_is_write, schema.arguments))
 
 
 def declared(fn: Callable[..., Any], mutates_args: Any = ()) -> str:

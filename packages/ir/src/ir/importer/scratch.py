@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,18 +13,18 @@ from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-from ir.dims import Expr, evaluate
+from ir.dims import FUNCTIONS, Expr, evaluate
 from ir.graph import Range
 from ir.importer.schema import TORCH_DTYPES
 from ir.importer.symbols import Symbols
 from ir.types import TensorType
 
+# Of torch's symbolic numbers: those of Python's functions that would ask for their value have a twin in torch.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b,
-    "max": torch.sym_max, "min": torch.sym_min, "float": torch.sym_float,
-    "truediv": lambda a, b: a / b, "floor": lambda a: torch.sym_int(a), "trunc": lambda a: torch.sym_int(a),
-    "sqrt": lambda a: torch.sym_sqrt(a), "pow": lambda a, b: a**b,
+    **FUNCTIONS,
+    **{fn: getattr(torch, f"_sym_{fn}") for fn in FUNCTIONS if hasattr(torch, f"_sym_{fn}")},
+    "max": torch.sym_max, "min": torch.sym_min, "float": torch.sym_float, "not": torch.sym_not,
+    "and": operator.and_, "or": operator.or_, "where": torch.sym_ite,
 }  # fmt: skip
 
 
@@ -54,13 +55,12 @@ class Scratch:
         return evaluate(dim, {**self.symbols.nodes, **(known or {})}, _FUNCTIONS)
 
     def _create(self, name: str) -> None:
-        outer = self._outer.nodes.get(name)
-        hint = outer.node.hint if outer is not None and outer.node.has_hint() else None
+        hint = self._outer.hint(name)
         if hint is None:
             made: Any = self._env.create_unbacked_symint()
             torch._check(made >= 0)
         else:
-            hint = int(hint) if int(hint) > 1 else 5
+            hint = hint if hint > 1 else 5
             source = ConstantSource(f"__size_{name}")
             symbol = self._env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
             made = self._env.create_symintnode(symbol, hint=hint, source=source)

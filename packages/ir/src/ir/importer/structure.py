@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,7 @@ class Structure:
         flat = not kwargs and len(args) == len(self.inputs) and all(i is TENSOR for i in self.inputs)
         if flat and all(isinstance(a, torch.Tensor) for a in args):
             return list(args)
-        leaves, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs)))
+        leaves, spec = pytree.tree_flatten((tuple(args), self.ordered(kwargs)))
         if len(leaves) != len(self.inputs) or (spec != self.in_spec and not _alike(spec, self.in_spec)):
             raise ExportError(f"the arguments are nested as {spec}, the model was captured with {self.in_spec}")
         tensors = []
@@ -108,7 +108,7 @@ class Structure:
                     leaves.append(value)
         return leaves[0] if self.out_spec is None else pytree.tree_unflatten(leaves, self.out_spec)
 
-    def _ordered(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def ordered(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments in the order of the capture: pytrees of dicts are order sensitive."""
         if self.in_spec is None:
             return dict(kwargs)
@@ -134,6 +134,9 @@ class _Tensor:
     def __repr__(self) -> str:
         return "TENSOR"
 
+    def __reduce__(self) -> str:
+        return "TENSOR"  # it is compared by identity, in another process as well
+
 
 TENSOR = _Tensor()
 
@@ -147,7 +150,7 @@ def names_of(spec: Any, prefix: str = "") -> list[str]:
     """A readable name for each leaf of an output spec: keys and fields as they are, positions as numbers."""
     if spec is None or spec.is_leaf():
         return [prefix or "output"]
-    keys = _keys(spec)
+    keys = keys_of(spec)
     names: list[str] = []
     for key, child in zip(keys, spec.children(), strict=True):
         top = str(key) if not prefix else f"{prefix}_{key}"
@@ -155,17 +158,17 @@ def names_of(spec: Any, prefix: str = "") -> list[str]:
     return [re.sub(r"\W", "_", n) for n in names]
 
 
-def _keys(spec: Any) -> list[Any]:
+def keys_of(spec: Any) -> list[Any]:
+    """The key, field or number of each part of a spec."""
     n = spec.num_children
-    if spec.type in (tuple, list):
+    if spec.type in (tuple, list) and not spec.context:
         return list(range(n))
-    context = spec.context
-    candidates = [context, *(context if isinstance(context, (list, tuple)) else ())]
-    for c in candidates:
-        if isinstance(c, (list, tuple)) and len(c) == n and all(isinstance(k, str) for k in c):
-            return list(c)
-    if hasattr(spec.type, "_fields"):
-        return list(spec.type._fields)
+    names = field_names(spec.context, n)
+    if names is not None:
+        return names
+    fields = getattr(spec.context, "_fields", None)  # a named tuple, whose context is its class
+    if fields is not None:
+        return list(fields)
     if dataclasses.is_dataclass(spec.type):
         fields = [f.name for f in dataclasses.fields(spec.type)]
         if len(fields) == n:
@@ -173,14 +176,23 @@ def _keys(spec: Any) -> list[Any]:
     return list(range(n))
 
 
-def unique(names: Sequence[str]) -> tuple[str, ...]:
-    """The names with `_1`, `_2` behind repeated ones."""
-    seen: dict[str, int] = {}
+def field_names(context: Any, count: int) -> list[Any] | None:
+    """The keys or fields that a class notes of its parts: a list of that many texts, or one inside of a list."""
+    for names in (context, *(context if isinstance(context, (list, tuple)) else ())):
+        if isinstance(names, (list, tuple)) and len(names) == count and all(isinstance(k, str) for k in names):
+            return list(names)
+    return None
+
+
+def unique(names: Sequence[str], taken: Collection[str] = ()) -> tuple[str, ...]:
+    """The names with `_1`, `_2` behind those that were there before or are taken."""
+    seen: dict[str, int] = dict.fromkeys(taken, 0)
     result = []
     for name in names:
-        if name in seen:
+        made = name
+        while made in seen:
             seen[name] += 1
-            name = f"{name}_{seen[name]}"
-        seen.setdefault(name, 0)
-        result.append(name)
+            made = f"{name}_{seen[name]}"
+        seen[made] = 0
+        result.append(made)
     return tuple(result)

@@ -9,34 +9,8 @@ from typing import Any
 import torch
 
 from ir import dims
-from ir.dims import Expr
-from ir.errors import CaptureError
 from ir.graph import Range
-
-_CALLS = {
-    "PythonMod": "mod",
-    "Mod": "mod",
-    "IntTrueDiv": "truediv",
-    "FloatTrueDiv": "truediv",
-    "FloorToInt": "floor",
-    "CeilToInt": "ceil",
-    "TruncToInt": "trunc",
-    "RoundToInt": "round",
-    "ToFloat": "float",
-    "OpaqueUnaryFn_sqrt": "sqrt",
-    "FloatPow": "pow",
-    "PowByNatural": "pow",
-    "Where": "where",
-    "floor": "floor",
-    "ceiling": "ceil",
-    "Not": "not",
-    "Equality": "eq",
-    "Unequality": "ne",
-    "StrictLessThan": "lt",
-    "LessThan": "le",
-    "StrictGreaterThan": "gt",
-    "GreaterThan": "ge",
-}
+from ir.importer.size_rules import build, symbol_kind
 
 
 class Symbols:
@@ -53,6 +27,10 @@ class Symbols:
         """Call the symbol behind this size `name`."""
         if isinstance(size, torch.SymInt) and isinstance(size.node.expr, _symbol_class()):
             self.names.setdefault(size.node.expr, name)
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Call torch's symbols by these names."""
+        self.names.update((s, names[str(s)]) for s in self._ranges if str(s) in names)
 
     def fork(self) -> Symbols:
         """Symbols of another trace: none yet, names and numbering that do not clash with these."""
@@ -84,11 +62,14 @@ class Symbols:
         if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             return value
         expr = value.node._expr
+        # what a second trace of torch's (strict mode) reads is what the first one read, under another name
+        renamed = getattr(value.node.shape_env, "unbacked_renamings", {})
+        expr = expr.xreplace(renamed) if renamed else expr
         if name and name not in self.names.values():
             self.names.setdefault(expr, name)
         return self.expression(expr)
 
-    def range_of(self, number: torch.SymInt) -> Range:
+    def range_of(self, number: Any) -> Range:
         """The range of an argument that is a number, as torch.export found it."""
         return self.ranges[self.names[number.node._expr]]
 
@@ -97,14 +78,22 @@ class Symbols:
         """The range of each named symbol, as torch.export found it."""
         result: dict[str, Range] = {}
         for s, name in self.names.items():
-            r = self._ranges.get(s)
-            low = int(r.lower) if r is not None and r.lower.is_Integer else None
-            high = int(r.upper) if r is not None and r.upper.is_Integer else None
+            low, high = self._bounds(s)
             # a least size of 2 is what torch traces with by itself; 0 and 1 run all the same
             if not _from_data(s) and low in (None, 2):
                 low = 0
             result.setdefault(name, Range(low, None if high is None or high > 2**60 else high))
         return result
+
+    def _bounds(self, s: Any) -> tuple[int | None, int | None]:
+        r = self._ranges.get(s)
+        low = int(r.lower) if r is not None and r.lower.is_Integer else None
+        return low, int(r.upper) if r is not None and r.upper.is_Integer else None
+
+    def hint(self, name: str) -> int | None:
+        """The size of the example behind a symbol; None for a number that data decides."""
+        size = self.nodes.get(name)
+        return int(size.node.hint) if size is not None and size.node.has_hint() else None
 
     def _remember(self, value: Any) -> None:
         """Keep a SymInt for every symbol seen: fake tensors for bodies are made from them."""
@@ -130,63 +119,23 @@ class Symbols:
 
     def expression(self, e: Any) -> Any:
         """A sympy expression of torch's in the IR's terms."""
+        value = self._built(e)
+        return float(value) if isinstance(value, Fraction) else value
+
+    def _built(self, e: Any) -> Any:
         import sympy
 
         if isinstance(e, sympy.Integer):
             return int(e)
         if isinstance(e, sympy.Symbol):
-            kind = "float" if str(e).startswith(("zuf", "zf")) else "int"
-            return dims.symbol(self._name(e), kind)
-        if isinstance(e, (sympy.Float, sympy.Rational)):
+            return dims.symbol(self._name(e), symbol_kind(str(e)))
+        if isinstance(e, sympy.Rational):
+            return Fraction(int(e.p), int(e.q))
+        if isinstance(e, sympy.Float):
             return float(e)
         if e in (sympy.true, sympy.false):
             return bool(e)
-        name = type(e).__name__
-        if name == "Identity":
-            return self.expression(e.args[0])
-        if name == "Piecewise" and e.args[-1].cond == sympy.true:
-            *pairs, last = e.args
-            result = self.expression(last.expr)
-            for pair in reversed(pairs):
-                result = dims.call("where", self.expression(pair.cond), self.expression(pair.expr), result)
-            return result
-        args = [self.expression(a) for a in e.args]
-        if name == "Add":
-            return _reduce("add", args)
-        if name == "Mul":
-            return self._product(e, args)
-        if name == "Pow" and isinstance(args[1], int) and args[1] > 0:
-            return _reduce("mul", args[:1] * args[1])
-        if name in ("FloorDiv", "CleanDiv"):
-            return dims.floordiv(*args)
-        if name == "CeilDiv":
-            return dims.ceildiv(*args)
-        if name in ("PythonMod", "Mod"):
-            return dims.mod(*args)
-        if name == "ModularIndexing":
-            return dims.mod(dims.floordiv(args[0], args[1]), args[2])
-        if name == "Max":
-            return dims.maximum(*args)
-        if name == "Min":
-            return dims.minimum(*args)
-        if name in ("And", "Or"):
-            return _reduce(name.lower(), args)
-        if name in ("FloorToInt", "TruncToInt", "CeilToInt") and (exact := _scaled(args[0])) is not None:
-            base, ratio = exact
-            divide = dims.ceildiv if name == "CeilToInt" else dims.floordiv
-            return divide(base * ratio.numerator, ratio.denominator)
-        if name in _CALLS:
-            return dims.call(_CALLS[name], *args)
-        raise CaptureError(f"the size expression {e} uses {name}, which has no form in the IR")
-
-    def _product(self, e: Any, args: list[Any]) -> Any:
-        import sympy
-
-        fraction = next((a for a in e.args if isinstance(a, sympy.Rational) and not isinstance(a, sympy.Integer)), None)
-        if fraction is None:
-            return _reduce("mul", args)
-        rest = [self.expression(a) for a in e.args if a is not fraction]
-        return dims.call("truediv", _reduce("mul", [*rest, int(fraction.p)]), int(fraction.q))
+        return build(type(e).__name__, [self._built(a) for a in e.args], lambda: self.ranges)
 
 
 def _from_data(s: Any) -> bool:
@@ -198,41 +147,3 @@ def _symbol_class() -> Any:
     import sympy
 
     return sympy.Symbol
-
-
-def _reduce(fn: str, args: list[Any]) -> Any:
-    exact = all(isinstance(a, int) or (isinstance(a, Expr) and a.kind == "int") for a in args)
-    result = args[0]
-    for a in args[1:]:
-        result = (
-            (result + a if fn == "add" else result * a) if exact and fn in ("add", "mul") else dims.call(fn, result, a)
-        )
-    return result
-
-
-def _scaled(x: Any) -> tuple[Any, Fraction] | None:
-    """(base, ratio) for `float(base) * ratio` with a ratio that a float holds exactly, as interpolate makes them."""
-    if not isinstance(x, Expr) or len(x.terms) != 1 or len(x.terms[0][0]) != 1:
-        return None
-    (atom, power), coefficient = x.terms[0][0][0], x.terms[0][1]
-    if power != 1 or not isinstance(atom, dims.Call):
-        return None
-    scale = Fraction(coefficient)
-    if atom.fn == "mul":
-        factors = [a for a in atom.args if isinstance(a, int | float)]
-        rest = [a for a in atom.args if not isinstance(a, int | float)]
-        if len(rest) != 1:
-            return None
-        inner = _scaled(rest[0])
-        if inner is None:
-            return None
-        ratio = scale * inner[1]
-        for f in factors:
-            ratio *= Fraction(f)
-        return (inner[0], ratio) if ratio.denominator < 2**16 else None
-    if atom.fn == "float" and isinstance(atom.args[0], Expr):
-        return atom.args[0], scale
-    if atom.fn == "truediv" and all(isinstance(a, int) or (isinstance(a, Expr) and a.kind == "int") for a in atom.args):
-        base, divisor = atom.args
-        return (base, scale / divisor) if isinstance(divisor, int) else None
-    return None

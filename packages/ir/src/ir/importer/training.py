@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node as FxNode
 
+from ir import dims
+from ir.bounds import bounds
 from ir.graph import Node, Value
 from ir.importer.origins import origin_of
 from ir.importer.schema import op_schema
@@ -64,6 +66,13 @@ def _batch_norm(
     importer.nodes.append(Node(schema.op, kept, outputs, origin_of(node), "tuple", schema.defaults))
     bound = op_schema(node.target).bind(node.args, node.kwargs)
     assert importer.memory is not None
+    count = dims.product((type.shape[0], *type.shape[2:]))
+    some = None  # an empty batch changes no statistics
+    if bounds(count, importer.symbols.ranges)[0] <= 0:
+        some = importer.scalar_tensor(dims.call("gt", count, 0), f"{node.name}_some")
     for name, value in (("running_mean", outputs[3]), ("running_var", outputs[4])):
-        importer.memory.write(bound[name], change(value) if change else value)
+        if some is not None:
+            given = {"condition": some, "self": value, "other": args[name]}
+            value = importer.emit(torch.ops.aten.where.self, statistics, f"{node.name}_{name}", given)
+        importer.memory.write(importer.raw(bound[name]), change(value) if change else value, node)
     return outputs[0]

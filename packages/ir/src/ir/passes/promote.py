@@ -2,7 +2,8 @@
 
 torch's rules (torch.result_type): tensors with dimensions decide before 0-d tensors, those before Python numbers, and
 a lower class decides only where its category (bool < integer < float < complex) is higher. torch has worked out the
-result's dtype already, so most ops need no rule at all: their operands become what the result is.
+result's dtype already, so most ops need no rule at all: their operands become what the result is. Where no rule is
+written, torch's decomposition of the op has the casts (`mixes`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ir.dims import Expr
-from ir.graph import Graph, Node, Value
+from ir.graph import Context, Graph, Node, Value, leaves
 from ir.types import DType, TensorType
 
 _BOTH = ("self", "other")
@@ -75,26 +76,32 @@ def promote(graph: Graph) -> Graph:
         if not isinstance(arg, Value) or arg.type.dtype is dtype:
             return arg
         if (arg, dtype) not in casts:
-            name = f"{arg.name}_{dtype.short}"
-            while name in names:
-                name += "_"
-            names.add(name)
-            casts[arg, dtype] = Value(name, TensorType(dtype, arg.type.shape))
+            casts[arg, dtype] = _named(arg, dtype, names)
             origin = replace(user.origin, overload="")
             nodes.append(Node("ir::cast", {"self": arg, "dtype": dtype}, (casts[arg, dtype],), origin))
         return casts[arg, dtype]
 
     for node in graph.nodes:
+        given = results = node.outputs
         operands, dtype = _rule(node)
+        if not operands and graph.context is not None:
+            dtype, results = _widened(node, graph.context, names)
+            operands = tuple(k for k, a in node.args.items() if any(_is_number(v) for v in leaves(a)))
         present = [o for o in operands if o in node.args]
         changed = {o: cast(node.args[o], dtype, node) for o in present} if dtype is not None else {}
         inner = {k: promote(a) for k, a in node.args.items() if isinstance(a, Graph)}
         if inner or any(changed[o] is not node.args[o] for o in changed):
-            node = Node(
-                node.op, {**node.args, **changed, **inner}, node.outputs, node.origin, node.returns, node.defaults
-            )
+            node = Node(node.op, {**node.args, **changed, **inner}, results, node.origin, node.returns, node.defaults)
         nodes.append(node)
+        for wide, value in zip(results, given, strict=True):
+            if wide is not value:
+                origin = replace(node.origin, overload="")
+                nodes.append(Node("ir::cast", {"self": wide, "dtype": value.type.dtype}, (value,), origin))
     return graph.replace(nodes=tuple(nodes))
+
+
+def _is_number(arg: Any) -> bool:
+    return isinstance(arg, Value) and arg.type.dtype is not DType.bool
 
 
 def _rule(node: Node) -> tuple[tuple[str, ...], DType | None]:
@@ -108,6 +115,50 @@ def _rule(node: Node) -> tuple[tuple[str, ...], DType | None]:
     if name in TO_BOOL:
         return TO_BOOL[name], DType.bool
     return (), None
+
+
+def mixes(node: Node, context: Context) -> bool:
+    """True if the op computes with operands of several element types: torch gives the same of operands cast before."""
+    common, results = _common(node, context)
+    return common is not None and all(r is v.type.dtype for r, v in zip(results, node.outputs, strict=True))
+
+
+def _common(node: Node, context: Context) -> tuple[DType | None, tuple[DType, ...]]:
+    """The type that a mixed op's operands can be cast to, and what it gives then; (None, ()) where there is none.
+
+    Masks and indices are told from numbers: torch refuses the first as floats, the second as anything but integers.
+    """
+    operands = [v for v in node.inputs if not v.type.dtype.is_complex]
+    if not node.op.startswith("aten::") or len({v.type.dtype for v in operands}) < 2:
+        return None, ()
+    if any(v.type.dtype is DType.bool for v in operands) and not context.result_types(
+        node, {DType.bool: DType.float32}
+    ):
+        operands = [v for v in operands if v.type.dtype is not DType.bool]
+    types, common = {v.type.dtype for v in operands}, result_type(operands)
+    results = context.result_types(node, dict.fromkeys(types, common)) if common and len(types) > 1 else None
+    return (None, ()) if results is None else (common, results)
+
+
+def _widened(node: Node, context: Context, names: set[str]) -> tuple[DType | None, tuple[Value, ...]]:
+    """For an op that computes in a wider floating type than it gives (a norm of halves with float32 weights): that type
+    and the results in it, which are to be cast back.
+    """
+    common, results = _common(node, context)
+    pairs = list(zip(node.outputs, results, strict=True)) if common is not None else []
+    floats = all(v.type.dtype.is_float and r.is_float for v, r in pairs)
+    if not floats or all(v.type.dtype is r for v, r in pairs):
+        return None, node.outputs
+    return common, tuple(_named(v, r, names) if r is not v.type.dtype else v for v, r in pairs)
+
+
+def _named(value: Value, dtype: DType, names: set[str]) -> Value:
+    """A value of another element type, named after this one."""
+    name = f"{value.name}_{dtype.short}"
+    while name in names:
+        name += "_"
+    names.add(name)
+    return Value(name, TensorType(dtype, value.type.shape))
 
 
 def result_type(args: Iterable[Any]) -> DType | None:

@@ -34,7 +34,7 @@ PARTWISE: Mapping[str, tuple[str, ...]] = {
          "_pad_circular", "ravel", "squeeze_copy", "unsqueeze_copy", "expand_copy", "view_copy",
          "permute_copy", "transpose_copy", "t_copy", "select_copy", "slice_copy", "diagonal_copy", "unfold_copy",
          "alias_copy", "detach_copy", "split_copy", "split_with_sizes_copy", "unbind_copy", "channel_shuffle",
-         "native_channel_shuffle"),
+         "native_channel_shuffle", "resolve_conj"),
         _SELF,
     ),
     **dict.fromkeys(("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack",
@@ -237,7 +237,7 @@ class Splitter:
             numbers = [{"value": n, "dtype": type.dtype} for n in (number.real, number.imag)]
             made = tuple(self.emit("ir::scalar", "", n, node.name, type) for n in numbers)
             env[node.outputs[0]] = Split(node.outputs[0], parts=made)
-        elif self._is_partwise(node):
+        elif self._is_partwise(node) or node.op == "ir::require":
             self._partwise(node, env)
         elif node.op.removeprefix("aten::") in PRODUCTS:
             self._product(node, env)

@@ -1,0 +1,265 @@
+"""Which tensors of a program share memory: observed, by running its own ops once under fake tensors.
+
+Fake tensors keep storages, so each result tells what memory it lies in and where. Nothing is traced. An op that cannot
+return memory of its arguments is not run where torch.export has noted what it returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx import Graph as FxGraph
+from torch.fx import Node as FxNode
+
+from ir.errors import CaptureError
+from ir.importer import fake_rules
+from ir.importer.described import graphs_of
+from ir.importer.ops import WRAPPERS, may_alias, writers
+from ir.importer.origins import origin_of
+from ir.importer.schema import Twin, op_schema
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A tensor at one moment. `tensor` is the fake one, whose identity tells names of one tensor from views of it."""
+
+    tensor: Tensor
+    owner: Any  # the storage, or what stands for it: `memory` names it for as long as it lives
+    memory: int
+    dtype: torch.dtype
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    offset: Any
+    flags: tuple[bool, bool]  # is_conj, is_neg
+
+    @property
+    def size(self) -> Any:
+        """The number of elements that the memory has room for."""
+        return self.owner.nbytes() // self.dtype.itemsize
+
+
+@dataclass
+class Outcome:
+    """What a node did.
+
+    Attributes:
+        result: nested as the op nests it, None in the place of what is no tensor.
+        written: the tensors that it writes to, as they are behind it.
+        computed: what the op's functional twin returns.
+        inner: what the nodes of a wrapped sub-graph did.
+    """
+
+    result: Any = None
+    written: list[Seen] = field(default_factory=list)
+    computed: list[Seen] = field(default_factory=list)
+    inner: Mapping[FxNode, Outcome] | None = None
+
+    @property
+    def fresh(self) -> list[Seen]:
+        """The results of an op that writes which are not what it writes to."""
+        written = {id(s.tensor) for s in self.written}
+        return [s for s in seen_in(self.result) if id(s.tensor) not in written]
+
+
+def seen_in(result: Any) -> Iterator[Seen]:
+    """The tensors of a nested result."""
+    if isinstance(result, Seen):
+        yield result
+    elif isinstance(result, (tuple, list)):
+        for r in result:
+            yield from seen_in(r)
+
+
+def writes(module: torch.nn.Module) -> bool:
+    """True if the module's graph writes to memory, or one that it calls."""
+    return any(map(writers, graphs_of(module)))
+
+
+def memories_in(result: Any) -> set[int]:
+    """The memories that a nested result lies in."""
+    return {s.memory for s in seen_in(result)}
+
+
+def written_in(outcomes: Mapping[FxNode, Outcome]) -> set[int]:
+    """The memories that the nodes write to."""
+    found: set[int] = set()
+    for outcome in outcomes.values():
+        found |= memories_in(outcome.written) | written_in(outcome.inner or {})
+    return found
+
+
+def observe(
+    graph: FxGraph, owner: torch.nn.Module | None, weights: Mapping[FxNode, Tensor] | None = None
+) -> Mapping[FxNode, Outcome]:
+    """What each node of the graph did, sub-graphs that are only wrapped included.
+
+    Args:
+        graph: its placeholders' `meta["val"]` are fake tensors, and what else a call was given.
+        owner: the module that its get_attr nodes refer to.
+        weights: the model's own tensors behind placeholders; those in one storage share a fake one.
+    """
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    fakes = [n.meta.get("val") for n in placeholders]
+    mode = next((f.fake_mode for f in fakes if isinstance(f, FakeTensor)), None) or FakeTensorMode()
+    observer = _Observer(mode, any(op_schema(n.target).moves for n in _calls(graph, owner)))
+    with _running(mode):
+        env = dict(zip(placeholders, map(observer.fresh, fakes), strict=True))
+        _share(env, weights or {})
+        return observer.run(graph, owner, env)[1]
+
+
+def _calls(graph: FxGraph, owner: torch.nn.Module | None) -> Iterator[FxNode]:
+    """The calls of operators in the graph and in its sub-graphs."""
+    inner = owner.modules() if owner is not None else ()
+    for g in (graph, *(m.graph for m in inner if isinstance(m, torch.fx.GraphModule))):
+        yield from (n for n in g.nodes if isinstance(n.target, torch._ops.OpOverload))
+
+
+@contextlib.contextmanager
+def _running(mode: FakeTensorMode) -> Iterator[None]:
+    """Run ops on fake tensors inside of the block; what they assume of sizes was noted when the program was made."""
+    with contextlib.ExitStack() as stack:
+        if mode.shape_env is not None:
+            stack.enter_context(mode.shape_env.suppress_guards())
+            stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
+        for context in (fake_rules.dynamic(), torch.no_grad(), mode):
+            stack.enter_context(context)
+        yield
+
+
+def _share(env: dict[FxNode, Any], weights: Mapping[FxNode, Tensor]) -> None:
+    """Lay weights of one storage into one fake storage."""
+    groups: dict[int, list[FxNode]] = {}
+    for node, real in weights.items():
+        if real.layout is torch.strided and isinstance(env[node], Tensor):
+            with contextlib.suppress(NotImplementedError, RuntimeError):  # a subclass without memory of its own
+                groups.setdefault(real.untyped_storage()._cdata, []).append(node)
+    for nodes in groups.values():
+        if len(nodes) > 1:
+            size = weights[nodes[0]].untyped_storage().nbytes()
+            storage = torch.empty(size, dtype=torch.uint8).untyped_storage()
+            for node in nodes:
+                real = weights[node]
+                place = real.storage_offset(), tuple(real.shape), real.stride()
+                env[node] = torch.empty(0, dtype=real.dtype).set_(storage, *place)
+
+
+class _Observer:
+    def __init__(self, mode: FakeTensorMode, moves: bool) -> None:
+        self.mode = mode
+        self.twins: dict[tuple[Any, ...], list[Seen]] = {}  # by operator and arguments
+        self.moves = moves  # whether some op changes a tensor's sizes or strides in place
+
+    def run(self, graph: FxGraph, owner: Any, env: dict[FxNode, Any]) -> tuple[Any, Mapping[FxNode, Outcome]]:
+        """What the graph returns, and what its nodes did."""
+        done = {n: Outcome(self._seen(v)) for n, v in env.items()}
+        result: Any = ()
+        for node in graph.nodes:
+            if node.op == "call_function":
+                done[node] = Outcome()
+                env[node] = self._call(node, owner, env, done[node])
+                done[node].result = self._seen(env[node])
+            elif node.op == "get_attr":
+                value = operator.attrgetter(str(node.target))(owner)
+                env[node] = self.mode.from_tensor(value) if isinstance(value, Tensor) else value
+                done[node] = Outcome(self._seen(env[node]))
+            elif node.op == "output":
+                result = self._given(node.args[0], env)
+                done[node] = Outcome(self._seen(result))
+        return result, done
+
+    def _given(self, arg: Any, env: Mapping[FxNode, Any]) -> Any:
+        return torch.fx.node.map_arg(arg, lambda n: env[n])
+
+    def _call(self, node: FxNode, owner: Any, env: dict[FxNode, Any], outcome: Outcome) -> Any:
+        target: Any = node.target
+        noted = node.meta.get("val")
+        if isinstance(target, torch._ops.OpOverload):
+            known = noted is not None and (not may_alias(target) or "unbacked_bindings" in node.meta)
+            if known or not (noted is None or _holds_tensor(noted)):
+                return self.fresh(noted)
+            return self._operator(node, env, outcome)
+        if target is operator.getitem:
+            return env[node.args[0]][node.args[1]]  # type: ignore[index]
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            at = WRAPPERS.get(target.name())
+            if at is None:
+                return self.fresh(noted)
+            module = env[node.args[at[0]]]  # type: ignore[index]
+            operands = self._given(node.args[at[1] :], env)
+            inner = dict(zip([n for n in module.graph.nodes if n.op == "placeholder"], operands, strict=True))
+            result, outcome.inner = self.run(module.graph, module, inner)
+            return result
+        return noted
+
+    def _operator(self, node: FxNode, env: dict[FxNode, Any], outcome: Outcome) -> Any:
+        target: Any = node.target
+        schema = op_schema(target)
+        args, kwargs = self._given((node.args, dict(node.kwargs)), env)
+        try:
+            if not schema.writes:
+                return target(*args, **kwargs)
+            bound = schema.bind(args, kwargs)
+            if schema.functional is not None and not schema.moves:
+                outcome.computed = self._computed(schema.functional, bound)
+            result = bound[schema.writes[0]] if schema.returns_self and not schema.moves else target(*args, **kwargs)
+        except Exception as error:
+            raise CaptureError(
+                f"{target} cannot be run on fake tensors, which tell what shares memory with what: {error}\n"
+                f"  at {origin_of(node)}"
+            ) from error
+        written = pytree.tree_leaves([bound[name] for name in schema.writes])
+        outcome.written = [self._seen(t) for t in written if isinstance(t, Tensor)]
+        return result
+
+    def _computed(self, twin: Twin, bound: Mapping[str, Any]) -> list[Seen]:
+        """What the functional twin returns; layers of a model that are alike are asked once."""
+        given = twin.bind(bound, None)
+        key = (twin.target, *map(_signature, given.values()))
+        if key not in self.twins:
+            positional = [given.pop(a.name) for a in twin.target._schema.arguments if not a.kwarg_only]
+            made = twin.target(*positional, **{k: v for k, v in given.items() if v is not None})
+            self.twins[key] = list(seen_in(self._seen(made)))
+        return self.twins[key]
+
+    def fresh(self, noted: Any) -> Any:
+        """What torch.export noted of memory that no argument has, as tensors that later ops may change."""
+        return pytree.tree_map_only(Tensor, Tensor.detach, noted) if self.moves else noted
+
+    def _seen(self, value: Any) -> Any:
+        """The tensors of a result, None in the place of all else."""
+        if isinstance(value, (list, tuple)):
+            return tuple(map(self._seen, value))
+        return _look(value) if isinstance(value, Tensor) else None
+
+
+def _signature(arg: Any) -> Any:
+    """What of an argument decides the types and strides of a result."""
+    if isinstance(arg, (list, tuple)):
+        return tuple(map(_signature, arg))
+    if isinstance(arg, Tensor):
+        seen = _look(arg)
+        return seen.dtype, seen.flags, arg.layout, *map(str, seen.shape), *map(str, seen.strides)
+    return type(arg), str(arg)
+
+
+def _look(tensor: Tensor) -> Seen:
+    shape, flags = tuple(tensor.shape), (tensor.is_conj(), tensor.is_neg())
+    try:
+        storage = tensor.untyped_storage()
+        place = tensor.stride(), tensor.storage_offset()
+    except (NotImplementedError, RuntimeError):  # sparse, or traced under vmap: it shows no memory
+        return Seen(tensor, tensor, id(tensor), tensor.dtype, shape, (), 0, flags)
+    return Seen(tensor, storage, storage._cdata, tensor.dtype, shape, *place, flags)
+
+
+def _holds_tensor(value: Any) -> bool:
+    return any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value))

@@ -1,0 +1,81 @@
+"""Sizes that decide how many axes or results an op has, or what it writes: the graph holds where that is as traced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+from ir import geometry
+from ir.bounds import bounds
+from ir.dims import Dim, Expr, call
+from ir.graph import Node, Range, Value, leaves
+
+SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_copy"})
+SCATTERS = frozenset({"aten::slice_scatter"})  # of writes
+PIECES = frozenset({"aten::split", "aten::unsafe_split", "aten::chunk", "aten::unsafe_chunk"})  # of one size
+
+
+def required(op: str, args: Mapping[str, Any], results: Sequence[Value], ranges: Mapping[str, Range]) -> Node | None:
+    """The node that hands the operand on where the results' number and rank hold; None where they always do."""
+    x = args["self"]
+    what = "gives as many axes or pieces as in the graph"
+    if op in SCATTERS:
+        what, condition = "has a place for what is written", _has_place(args, x, ranges)
+    elif op in SQUEEZES:
+        condition = _keeps_axes([x.type.shape[a] for a in _axes(args.get("dim"), x)], ranges)
+    else:
+        axis = geometry.axis(args["dim"], x.type.rank)
+        condition = _keeps_pieces(op, args, x.type.shape[axis], [r.type.shape[axis] for r in results], ranges)
+    if condition is None:
+        return None
+    message = f"{op[6:]} {what} only where {condition}"
+    given = {"self": x, "condition": condition, "message": f"{message}; capture the model anew for other sizes"}
+    return Node("ir::require", given, (Value(f"{results[0].name}_of", x.type),))
+
+
+def _has_place(args: Mapping[str, Any], x: Value, ranges: Mapping[str, Range]) -> Expr | None:
+    """The slice that is written lies inside: of a size that it traces from 2 on, torch takes `x[:2] = 0` as two."""
+    missing = args["end"] - args["step"] + 1 - x.type.shape[geometry.axis(args["dim"], x.type.rank)]
+    is_open = isinstance(missing, Expr) and bounds(missing, ranges)[1] > 0
+    return call("le", missing, 0) if is_open else None
+
+
+def _axes(dim: Any, x: Value) -> list[int]:
+    return [] if dim == () else geometry.axes(dim, x.type.rank)
+
+
+def _keeps_axes(sizes: Sequence[Dim], ranges: Mapping[str, Range]) -> Expr | None:
+    """None of the sizes is 1."""
+    open_ = [s for s in dict.fromkeys(sizes) if isinstance(s, Expr) and _within(s, 1, ranges)]
+    return reduce(lambda a, b: call("and", a, b), [call("ne", s, 1) for s in open_]) if open_ else None
+
+
+def _keeps_pieces(
+    op: str, args: Mapping[str, Any], whole: Dim, sizes: Sequence[Dim], ranges: Mapping[str, Range]
+) -> Expr | None:
+    """The last piece is neither empty nor larger than the first; nothing comes in as many pieces as were asked for."""
+    first, last = sizes[0], sizes[-1]
+    if not isinstance(whole, Expr) or isinstance(args.get("split_size"), tuple):
+        return None
+    asked = args.get("chunks", 1)
+    parts = []
+    if _within(last, 0, ranges) and not (last == first and len(sizes) == asked):
+        some = call("gt", last, 0)
+        parts.append(call("or", some, call("eq", whole, 0)) if len(sizes) == asked else some)
+    if len(sizes) != asked or asked == 1:
+        over = last - first
+        if isinstance(over, Expr) and bounds(over, ranges)[1] > 0:
+            parts.append(call("le", last, first))
+    return reduce(lambda a, b: call("and", a, b), parts) if parts else None
+
+
+def _within(size: Dim, number: int, ranges: Mapping[str, Range]) -> bool:
+    """True unless the ranges keep the size above the number."""
+    return bounds(size, ranges)[0] <= number
+
+
+def are_open(op: str, args: Mapping[str, Any]) -> bool:
+    """True where the op may have such a condition."""
+    sized = op in SQUEEZES or op in PIECES
+    return sized and any(isinstance(s, Expr) for v in leaves(args["self"]) for s in v.type.shape)

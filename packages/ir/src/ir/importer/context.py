@@ -1,0 +1,149 @@
+"""What stays of a capture beside its graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch.export import ExportedProgram
+
+from ir.errors import CaptureError
+from ir.graph import Body, Graph, Node, Value, Weight
+from ir.importer import structure as st
+from ir.importer.bodies import Bodies
+from ir.importer.evaluate import evaluate, result_types
+from ir.importer.ladder import Rung
+from ir.importer.pt2.program import SavedProgram
+from ir.importer.weights import TorchWeight
+from ir.locks import one_at_a_time
+from ir.types import DType
+
+
+@dataclass(eq=False)
+class Capture:
+    """What stays of a capture beside its graph: bodies for nodes, the reference and the example arguments."""
+
+    program: ExportedProgram | SavedProgram
+    bodies: Bodies
+    model: torch.nn.Module | None = None
+    rung: Rung | None = None  # None for a program that existed already
+    _references: dict[bool, Any] = field(default_factory=dict, repr=False)
+
+    def body(self, node: Node) -> Body | None:
+        return self.bodies.body(node)
+
+    def parts(self, node: Node) -> Graph | None:
+        return self.bodies.parts(node)
+
+    def body_error(self, node: Node) -> str:
+        """Why the node's decomposition could not be used, empty if it has none."""
+        return self.bodies.errors.get(node.overload, "")
+
+    def skeleton(self, node: Node, target: str) -> str:
+        from ir.importer.custom_ops import skeleton
+
+        return skeleton(node, target)
+
+    def draws(self, node: Node) -> bool:
+        """True if the node draws random numbers."""
+        return self.bodies.draws(node)
+
+    def evaluate(self, nodes: Iterable[Node], weights: Mapping[Value, Weight], value: Value) -> Any:
+        return evaluate(nodes, weights, value)
+
+    def result_types(self, node: Node, dtypes: Mapping[DType, DType]) -> tuple[DType, ...] | None:
+        return result_types(node, dtypes)
+
+    def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments that the model was captured with.
+
+        Raises:
+            CaptureError: the program carries none (a .pt2 file saved without them).
+        """
+        inputs = self.program.example_inputs
+        if inputs is None:
+            raise CaptureError("this program carries no example inputs; give args= to verify")
+        return inputs
+
+    @one_at_a_time
+    def reference(
+        self,
+        graph: Graph,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        weights: Mapping[str, Any] | None = None,
+        *,
+        guarded: bool = False,
+    ) -> list[Any]:
+        """torch's own values of `graph.results`; neither the model nor its arguments are changed by asking.
+
+        `weights` stand in for the model's own of these names. `guarded` has torch check sizes as its own module does.
+        """
+        if guarded not in self._references:
+            self._references[guarded] = _module(self.program, guarded)
+        module = self._references[guarded]
+        state = {k: v.detach().clone() for k, v in self._mutated(module, graph)}
+        args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs)))
+        try:
+            with torch.no_grad():
+                given = dict(weights or {})
+                made = (
+                    torch.func.functional_call(module, given, args, dict(kwargs)) if given else module(*args, **kwargs)
+                )
+                leaves = pytree.tree_leaves(made)
+                outputs = [
+                    leaf for leaf, o in zip(leaves, graph.structure.outputs, strict=True) if not isinstance(o, st.Fixed)
+                ]
+                after = dict(self._mutated(module, graph))
+                after.update(zip(graph.structure.input_names, graph.structure.flatten(args, kwargs), strict=True))
+                return self.arrays([*outputs, *(after[name] for name in graph.updates)])
+        finally:
+            with torch.no_grad():
+                for k, v in self._mutated(module, graph):
+                    v.copy_(state[k])
+
+    @staticmethod
+    def _mutated(module: torch.nn.Module, graph: Graph) -> list[tuple[str, torch.Tensor]]:
+        """The buffers and parameters that the model writes to."""
+        return [(k, v) for k, v in _state(module) if k in graph.updates]
+
+    @staticmethod
+    def arrays(values: Sequence[Any]) -> list[Any]:
+        """Tensors and numbers as numpy arrays."""
+        return [TorchWeight("", v.clone() if isinstance(v, torch.Tensor) else _number(v)).numpy() for v in values]
+
+    @staticmethod
+    def private(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Copies of the inputs, for runtimes that write to them as the model does."""
+        return [t.clone() for t in tensors]
+
+
+def _state(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Buffers and parameters under all of their names."""
+    yield from module.named_buffers(remove_duplicate=False)
+    yield from module.named_parameters(remove_duplicate=False)
+
+
+def _module(program: Any, guarded: bool) -> Any:
+    """torch's own module of a program.
+
+    Raises:
+        CaptureError: torch makes none, since it writes the parameters' names into source.
+    """
+    odd = next((name for name in program.state_dict if not re.fullmatch(r"\w+(\.\w+)*", name)), "")
+    try:
+        if not odd:
+            return program.module(check_guards=guarded)
+    except Exception as error:
+        odd = f"{type(error).__name__}: {error}"
+    what = f"torch makes no module of this program to compare with ({odd!r:.200})"
+    raise CaptureError(f"{what}: rename parameters whose names are no identifiers or torch's own, or do not verify it")
+
+
+def _number(value: Any) -> torch.Tensor:
+    """A Python number as the 0-d tensor that a graph returns for it."""
+    return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)

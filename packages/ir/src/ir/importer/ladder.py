@@ -1,0 +1,188 @@
+"""A live model through torch.export, in up to three ways: the first that takes the model is the capture.
+
+As torch.onnx does it: non-strict runs the model's own Python; with deferred run-time assertions a condition on sizes
+that torch would fix a dimension for is asserted by the program instead; strict reads the byte code, where `int()` of
+a number out of a tensor stays a symbol. Only a model that a rung refuses pays for the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx.experimental._config
+import torch.utils._pytree as pytree
+from torch.export import ExportedProgram
+
+from ir.errors import CaptureError
+from ir.importer import autograd_functions, fake_rules, guards
+
+_DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
+RUNGS: dict[str, dict[str, Any]] = {
+    "non-strict": {"strict": False},
+    "non-strict with deferred run-time assertions": {"strict": False, _DEFERRED: True},
+    "strict with deferred run-time assertions": {"strict": True, _DEFERRED: True},
+}
+
+
+_CONTAINERS = (dict, OrderedDict, defaultdict, list, set)
+
+
+@dataclass(frozen=True)
+class Rung:
+    """How a program was captured, and why not in the ways before."""
+
+    name: str
+    refused: tuple[str, ...] = ()  # one line for each rung that refused the model
+
+    @property
+    def deferred(self) -> bool:
+        """True if conditions on sizes are assertions of the graph, which torch notes as guards otherwise."""
+        return bool(self.refused)
+
+    def __str__(self) -> str:
+        return "".join([f"captured by torch.export, {self.name}", *(f"\n  {line}" for line in self.refused)])
+
+
+def exported(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any
+) -> tuple[ExportedProgram, Rung]:
+    """The program of the first rung that takes the model; the model is left as it was.
+
+    Raises:
+        CaptureError: none does. It is the first rung's, with a line for each of the others.
+    """
+    refused: list[tuple[str, str, Exception | None]] = []
+    with autograd_functions.kept() as kept:
+        for name, options in RUNGS.items():
+            if options["strict"] and kept:
+                names = ", ".join(sorted(c.__qualname__ for c in kept))
+                refused.append((name, f"not tried, for it would trace through {names} in place of its op", None))
+                continue
+            try:
+                with _settled(model, (args, kwargs)), _obliviously(bool(refused)):
+                    program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, **options)
+            except CaptureError:  # ours: another rung would only go round what it says
+                raise
+            except Exception as error:
+                refused.append((name, f"torch.export refused the model: {_told(error)}", error))
+                continue
+            fixed = guards.truncated(program)
+            if not fixed:
+                return program, Rung(name, tuple(f"{n} refused it: {_line(e or text)}" for n, text, e in refused))
+            refused.append((name, fixed, None))
+    (_, said, first), *others = refused
+    raise CaptureError("\n".join([said, *(f"{n}: {_line(e or text)}" for n, text, e in others)])) from first
+
+
+@contextlib.contextmanager
+def _settled(model: torch.nn.Module, arguments: Any) -> Iterator[None]:
+    with fake_rules.dynamic(), _unmarked(arguments), _unchanged(model):
+        yield
+
+
+@contextlib.contextmanager
+def _obliviously(again: bool) -> Iterator[None]:
+    """From the second rung on torch's kernels ask for no sizes that they can do without, as in torch.onnx.
+
+    What torch logs and prints of a rung that fails, the graph so far, is not for who gets the next one's program.
+    """
+    from torch.export import _trace  # not before: it takes seconds to import
+
+    config: Any = torch.fx.experimental._config
+    noisy, printing = logging.getLogger("torch._guards"), vars(_trace)
+    before = noisy.disabled
+    noisy.disabled, printing["print"] = True, _silent
+    try:
+        with config.patch(backed_size_oblivious=True) if again else contextlib.nullcontext():
+            yield
+    finally:
+        noisy.disabled = before
+        del printing["print"]
+
+
+def _silent(*_: Any, **__: Any) -> None:
+    """In place of `print` in torch's own module."""
+
+
+@contextlib.contextmanager
+def _unmarked(arguments: Any) -> Iterator[None]:
+    """Inside of the block torch notes at the tensors which sizes are dynamic; after an error it leaves that there."""
+    noted = [(t, dict(vars(t))) for t in pytree.tree_leaves(arguments) if isinstance(t, torch.Tensor)]
+    try:
+        yield
+    finally:
+        for tensor, before in noted:
+            vars(tensor).clear()
+            vars(tensor).update(before)
+
+
+@contextlib.contextmanager
+def _unchanged(model: torch.nn.Module) -> Iterator[None]:
+    """What `forward` leaves at the model's modules while it is traced (fake tensors, counters) is taken away again."""
+    before = _contents(model)
+    try:
+        yield
+    finally:
+        for container, content in before:
+            _put_back(container, content)
+
+
+def _contents(model: torch.nn.Module) -> list[tuple[Any, Any]]:
+    """Every container at the model's modules with a copy, None for an empty one: most are."""
+    found, open_, seen = [], [vars(m) for m in model.modules()], set()
+    while open_:
+        container: Any = open_.pop()
+        if id(container) not in seen:
+            seen.add(id(container))
+            found.append((container, container.copy() if container else None))
+            values = container.values() if isinstance(container, dict) else container
+            open_ += [v for v in values if type(v) in _CONTAINERS]
+    return found
+
+
+def _put_back(container: Any, before: Any) -> None:
+    if before is None:
+        container.clear()
+    elif isinstance(container, dict):
+        if container.keys() != before.keys() or any(container[k] is not v for k, v in before.items()):
+            for key in container.keys() - before.keys():
+                del container[key]
+            container.update(before)
+    elif isinstance(container, set):
+        container ^= container ^ before
+    elif len(container) != len(before) or any(a is not b for a, b in zip(container, before, strict=True)):
+        container[:] = before
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+_REMEDIES = {  # for torch's errors that say no more than the op's name
+    "DataDependentOutputException": " gives a Python number that depends on the data; compute with tensors instead",
+    "DynamicOutputShapeException": " gives a shape that depends on the data, which torch has no symbols for; write it "
+    "with other ops, or as a custom op with a body",
+}
+
+
+def _told(error: Exception) -> str:
+    return f"{error}{_REMEDIES.get(type(error).__name__, '')}{_notes(error)}"
+
+
+def _line(error: Exception | str) -> str:
+    """The first line that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{lines[0] if lines else type(error).__name__:.300}"
+
+
+def _notes(error: BaseException | None) -> str:
+    """What was noted at the error, or at one that it came from."""
+    notes: list[str] = []
+    while error is not None and not notes:
+        notes = getattr(error, "__notes__", [])
+        error = error.__cause__ or error.__context__
+    return "".join(f"\n  {note}" for note in dict.fromkeys(notes))

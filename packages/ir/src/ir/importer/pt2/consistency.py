@@ -1,0 +1,163 @@
+"""That a file's graph is one: each operator run once on tensors without data gives what the file says it gives.
+
+Sizes are those of the example. Nothing is computed and no memory taken; what has no such kernel is believed. A graph
+in which a size, an element type or an argument was changed would else be exported with wrong numbers, or end in the
+error of whoever reads it first.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+import torch.utils._pytree as pytree
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch.fx import Node as FxNode
+
+from ir.errors import CaptureError
+from ir.importer import fake_rules
+from ir.importer.described import Described, graphs_of
+from ir.importer.pt2.expressions import Size
+
+_META = torch.device("meta")
+_UNKNOWN = 3  # what a size is taken for that data decides
+_LONGEST_LIST = 20_000  # of tensors: an operator that makes as many as a size says is not run beyond
+
+
+def check_results(module: torch.nn.Module, hints: Mapping[str, int], ranges: Mapping[str, Any]) -> None:
+    """Run every graph of the program so.
+
+    Raises:
+        CaptureError: a node cannot be run, or gives another element type, shape or number than the file says.
+    """
+    run = _Run(hints, ranges)
+    with torch.no_grad():
+        for graph in graphs_of(module):
+            run.graph(graph)
+
+
+class _Tensor(NamedTuple):
+    """A tensor at the sizes of the example."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}".removeprefix("torch.")
+
+
+class _Run:
+    def __init__(self, hints: Mapping[str, int], ranges: Mapping[str, Any]) -> None:
+        self._hints, self._ranges = hints, ranges
+        self._sizes: dict[str, Any] = {}
+        self._made: dict[Any, Any] = {}  # layers repeat: what an operator gave for the same arguments
+        self._rules = fake_rules.rules()
+
+    def graph(self, graph: torch.fx.Graph) -> None:
+        """Run one graph: every node on what the file says of its arguments."""
+        env: dict[Any, Any] = {}
+        for node in graph.nodes:
+            if node.op in ("placeholder", "call_function"):
+                env[node] = self._said(node.meta.get("val"))
+            if node.op != "call_function":
+                continue
+            args, kwargs = _given(node.args, env), {k: _given(a, env) for k, a in node.kwargs.items()}
+            if isinstance(node.target, OpOverload):
+                key = node.target, _key(args), tuple((k, _key(a)) for k, a in kwargs.items())
+                if key not in self._made:
+                    self._made[key] = self._operator(node, args, kwargs)
+                _compare(node, env[node], self._made[key])
+            elif isinstance(env[node], int | float) and node.target is not operator.getitem:
+                _compare(node, env[node], _number(node.target, args))
+
+    def _said(self, value: Any) -> Any:
+        if isinstance(value, Size):
+            return self._size(value)
+        if isinstance(value, Described) and value.layout is torch.strided:
+            return _Tensor(value.dtype, tuple(map(self._size, value.shape)), tuple(map(self._size, value.strides)))
+        return [self._said(v) for v in value] if isinstance(value, list | tuple) else value
+
+    def _size(self, size: Any) -> Any:
+        if not isinstance(size, Size):
+            return size
+        if size.text not in self._sizes:
+            self._sizes[size.text] = size.tree.value(self._symbol)
+        return self._sizes[size.text]
+
+    def _symbol(self, name: str) -> Any:
+        if name in self._hints:
+            return self._hints[name]
+        low, high = self._ranges.get(name, (None, None))
+        return max(low or 0, _UNKNOWN) if high is None else max(low or 0, min(_UNKNOWN, high))
+
+    def _operator(self, node: FxNode, args: Any, kwargs: Any) -> Any:
+        """What the operator gives, None where that is not known without data."""
+        target: Any = node.target
+        leaves = pytree.tree_leaves((args, kwargs), is_leaf=lambda a: isinstance(a, _Tensor))
+        if any(isinstance(a, Described) for a in leaves) or torch.Tag.data_dependent_output in target.tags:
+            return None
+        lists = any("List" in str(r.real_type) for r in target._schema.returns)
+        if lists and any(s > _LONGEST_LIST for t in leaves if isinstance(t, _Tensor) for s in t.shape):
+            return None
+        names = [a.name for a in target._schema.arguments]
+        if "device" in names and "device" not in kwargs and names.index("device") >= len(args):
+            kwargs = kwargs | {"device": _META}
+        try:
+            args, kwargs = pytree.tree_map(_without_data, (args, kwargs), is_leaf=lambda a: isinstance(a, _Tensor))
+            made = self._rules.get(target, target)(*args, **kwargs)
+        except (NotImplementedError, DataDependentOutputException):
+            return None
+        except Exception as error:
+            said = str(error)
+            if "meta" in said.lower() or "data-dependent" in said.lower():
+                return None
+            line = said.strip().partition("\n")[0]
+            raise CaptureError(f"{target} cannot compute what the node {node.name} asks for: {line:.200}") from error
+        return pytree.tree_map_only(torch.Tensor, lambda t: _Tensor(t.dtype, tuple(t.shape), ()), made)
+
+
+def _given(arg: Any, env: Mapping[Any, Any]) -> Any:
+    if isinstance(arg, FxNode):
+        return env.get(arg)
+    return [_given(a, env) for a in arg] if isinstance(arg, list | tuple) else arg
+
+
+def _key(arg: Any) -> Any:
+    """Hashable, and different for 1, 1.0 and True."""
+    if isinstance(arg, _Tensor):
+        return arg
+    return tuple(map(_key, arg)) if isinstance(arg, list | tuple) else (type(arg), arg)
+
+
+def _without_data(arg: Any) -> Any:
+    if isinstance(arg, _Tensor):
+        return torch.empty_strided(arg.shape, arg.strides, dtype=arg.dtype, device=_META)
+    return _META if isinstance(arg, torch.device) else arg
+
+
+def _number(target: Any, args: Any) -> Any:
+    if "functorch" in (getattr(target, "__module__", "") or "") or not all(isinstance(a, int | float) for a in args):
+        return None
+    try:
+        return target(*args)
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+
+
+def _compare(node: FxNode, said: Any, made: Any) -> None:
+    """Raises CaptureError: what a node gives is not what the file says of it."""
+    if isinstance(made, _Tensor) and isinstance(said, _Tensor):
+        if (said.dtype, said.shape) != (made.dtype, made.shape):
+            raise CaptureError(f"the node {node.name} gives {made}, the file says {said}")
+    elif isinstance(said, list | tuple) and isinstance(made, list | tuple):
+        if len(said) != len(made):
+            raise CaptureError(f"the node {node.name} gives {len(made)} results, the file says {len(said)}")
+        read: set[Any] = {u.args[1] for u in node.users if u.target is operator.getitem and u.users}
+        for i in read:  # what nobody reads, kernels leave empty
+            _compare(node, said[i], made[i])
+    elif isinstance(said, int | float) and isinstance(made, int | float) and said != made:
+        raise CaptureError(f"the node {node.name} gives {made} in the example, the file says {said}")

@@ -1,0 +1,96 @@
+"""The tensors of a .pt2 file: views of the mapped records, checked to lie inside of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import sys
+from typing import Any
+
+import torch
+
+from ir.errors import CaptureError
+from ir.importer.described import Described
+from ir.importer.pt2.archive import Archive
+from ir.importer.pt2.expressions import Size
+from ir.importer.pt2.values import boolean, described, text
+
+_REPEATED = 64  # an expanded weight may be as many times as large as its record
+_FILE_NAME = re.compile(r"[\w.-]+")
+_WAY_OUT = "load a file that you trust with torch.export.load and pass the ExportedProgram"
+
+
+class Payloads:
+    """The tensors that one table of the archive names; those in one record share its memory."""
+
+    def __init__(self, archive: Archive, folder: str, model: str) -> None:
+        self.archive = archive
+        self.folder = folder
+        self._bases: dict[str, torch.Tensor] = {}
+        self.tensors: dict[str, torch.Tensor] = {}
+        if f"{folder}{model}.pt" in archive.names:
+            raise CaptureError(f"weights in an older format, which can hold any pickle ({model}.pt): {_WAY_OUT}")
+        table = json.loads(bytes(archive.view(f"{folder}{model}_{folder.split('/')[1]}_config.json")))["config"]
+        for name, payload in table.items():
+            self.tensors[name] = self._tensor(name, payload)
+
+    def _tensor(self, name: str, payload: Any) -> torch.Tensor:
+        file = text(payload["path_name"])
+        if not _FILE_NAME.fullmatch(file):
+            raise CaptureError(f"the tensor {name} lies at {file!r}, outside of the archive")
+        if file.startswith(("custom_obj_", "opaque_obj_")) or payload.get("tensor_meta") is None:
+            raise CaptureError(f"the constant {name} is a pickled object: {_WAY_OUT}")
+        meta = described(payload["tensor_meta"])
+        if boolean(payload["use_pickle"]):
+            tensor = self._unpickled(name, file)
+        else:
+            tensor = self._mapped(name, file, meta)
+        if not boolean(payload["is_param"]):
+            return tensor
+        real = meta.dtype.is_floating_point or meta.dtype.is_complex
+        return torch.nn.Parameter(tensor, requires_grad=meta.requires_grad and real)
+
+    def _mapped(self, name: str, file: str, meta: Described) -> torch.Tensor:
+        if meta.layout is not torch.strided or any(
+            isinstance(s, Size) for s in (*meta.shape, *meta.strides, meta.offset)
+        ):
+            raise CaptureError(f"the tensor {name} has no plain sizes and strides")
+        width = meta.dtype.itemsize
+        last = meta.offset + sum((n - 1) * s for n, s in zip(meta.shape, meta.strides, strict=True))
+        size = self.archive.size(self.folder + file)
+        if math.prod(meta.shape) == 0:
+            return torch.empty_strided(meta.shape, meta.strides, dtype=meta.dtype)
+        if (last + 1) * width > size:
+            raise CaptureError(
+                f"the tensor {name} of sizes {list(meta.shape)} reaches over the end of its {size} bytes"
+            )
+        base = self._bases.get(file)
+        if base is None:
+            data = self.archive.view(self.folder + file)
+            base = self._bases[file] = torch.frombuffer(data, dtype=torch.uint8)
+        if base.data_ptr() % width:  # by another writer: torch's own places all records at multiples of 64 bytes
+            base = self._bases[file] = base.clone()
+        return base[: size // width * width].view(meta.dtype).as_strided(meta.shape, meta.strides, meta.offset)
+
+    def _unpickled(self, name: str, file: str) -> torch.Tensor:
+        """A tensor subclass, by torch's restricted unpickler: it makes what its library has put on torch's list."""
+        try:
+            tensor = torch.load(io.BytesIO(bytes(self.archive.view(self.folder + file))), weights_only=True)
+        except CaptureError:
+            raise
+        except Exception as error:
+            raise CaptureError(
+                f"the tensor {name} holds pickled Python objects that torch.load(weights_only=True) refuses: {_WAY_OUT}"
+            ) from error
+        if not isinstance(tensor, torch.Tensor):
+            raise CaptureError(f"the tensor {name} is a pickled {type(tensor).__name__}: {_WAY_OUT}")
+        return tensor
+
+
+def check_byte_order(archive: Archive) -> None:
+    """Raises CaptureError: the tensors were written by a machine of the other byte order."""
+    order = bytes(archive.view("byteorder")).decode("ascii", "replace") if "byteorder" in archive.names else "little"
+    if order != sys.byteorder:
+        raise CaptureError(f"its tensors are in byte order {order!r:.20}, this machine's is {sys.byteorder}")

@@ -1,0 +1,45 @@
+"""A .pt2 file written anew with other contents of some tensors; all else is copied as it stands."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ir.importer.pt2.archive import Archive
+from ir.importer.weights import TorchWeight
+
+_ALIGNED = 64  # where torch's own writer places every record
+
+
+def write_with(archive: Archive, path: Path, changed: Mapping[str, torch.Tensor]) -> None:
+    """Write the archive to `path`, with these tensors in the place of those of their names."""
+    tables = {n: json.loads(bytes(archive.view(n))) for n in archive.names if n.endswith("_config.json")}
+    with zipfile.ZipFile(path, "w") as target:
+        for table_name, table in tables.items():
+            folder = table_name.rpartition("/")[0]
+            for name, payload in table["config"].items():
+                if name in changed:
+                    tensor = changed[name].detach()
+                    payload["path_name"] = f"{payload['path_name']}_{len(target.namelist())}"
+                    payload["tensor_meta"] |= {
+                        "strides": [{"as_int": s} for s in torch.empty(tensor.shape, device="meta").stride()],
+                        "storage_offset": {"as_int": 0},
+                    }
+                    _add(target, path, f"{folder}/{payload['path_name']}", TorchWeight(name, tensor).numpy().tobytes())
+        for name in archive.names:
+            table = tables.get(name)
+            _add(target, path, name, archive.view(name) if table is None else json.dumps(table).encode())
+
+
+def _add(target: zipfile.ZipFile, path: Path, name: str, data: Any) -> None:
+    entry = zipfile.ZipInfo(f"{path.stem}/{name}")
+    assert target.fp is not None
+    start = target.fp.tell() + 30 + len(entry.filename.encode()) + 4
+    entry.extra = struct.pack("<2sH", b"FB", -start % _ALIGNED) + bytes(-start % _ALIGNED)
+    target.writestr(entry, data)

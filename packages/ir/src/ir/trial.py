@@ -1,0 +1,164 @@
+"""Trial runs: an artifact beside torch, at the sizes of the example and at others that its users may run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ir.conditions import Conditions
+from ir.dims import Expr
+from ir.errors import ExportError, MismatchError, RefusedError, RuntimeFailure
+from ir.graph import Graph, Node, Value, leaves
+from ir.importer.other_sizes import Sizes, plans, resized, sizes_of
+from ir.target import Runner, Target
+from ir.verify import Report, Row, rows
+
+_NAMED = 3  # nodes in training mode that the report names
+
+
+@dataclass
+class Trial:
+    """One artifact and what it is compared with."""
+
+    graph: Graph
+    target: Target
+    runner: Runner
+    rtol: float | None = None
+    atol: float | None = None
+
+    def __post_init__(self) -> None:
+        self._weights = self.target.stored_weights(self.graph)
+        self._drawn, self._unsized = undetermined(self.graph)
+        self._conditions = Conditions(self.graph)
+        self._scales: dict[str, float] = {}  # of the example's results
+
+    def run(self, args: Any, kwargs: Any, *, others: bool) -> Report:
+        """The comparison on these arguments, and if that went well on `others` that are made from them."""
+        inputs = self.graph.structure.flatten(args, kwargs)
+        known = sizes_of(self.graph, inputs)
+        found = self._compared(args, kwargs, self._expected(args, kwargs, guarded=False), known)
+        notes = notes_of(self.graph)
+        if others and all(r.ok for r in found):
+            for sizes, result in self._elsewhere(args, kwargs, known):
+                if isinstance(result, str):
+                    notes = (*notes, f"not run at {_text(sizes)}: {result}")
+                else:
+                    found = (*found, *result)
+        return Report(found, notes)
+
+    def _elsewhere(
+        self, args: Any, kwargs: Any, known: Sizes
+    ) -> Iterator[tuple[Mapping[str, int], tuple[Row, ...] | str]]:
+        """The rows at other sizes, or why they were not run."""
+        for rounds in plans(self.graph, known):
+            together, *alone = rounds
+            done = self._first(args, kwargs, known, together)
+            if isinstance(done[1], str) and alone:
+                tried = [self._first(args, kwargs, known, sizes) for sizes in alone]
+                passed = [t for t in tried if not isinstance(t[1], str)]
+                yield from passed or [done]
+            else:
+                yield done
+
+    def _first(self, args: Any, kwargs: Any, known: Sizes, choices: list[Sizes]) -> tuple[Sizes, tuple[Row, ...] | str]:
+        """The rows at the first of these sizes that torch's own program takes."""
+        refused: list[tuple[Sizes, str]] = []
+        for sizes in choices:
+            for given in resized(self.graph, args, kwargs, known, sizes):
+                try:
+                    expected = self._expected(*given, guarded=True)
+                except Exception as error:  # torch's own, of any kind
+                    refused.append((sizes, f"torch refuses it: {_line(error)}"))
+                    continue
+                try:
+                    if not self.target.has_ranks:
+                        self._conditions.check(self.graph.structure.flatten(*given))
+                except RefusedError as error:
+                    refused.append((sizes, _line(error)))
+                    continue
+                return sizes, self._at(given, expected, sizes)
+        return refused[0]
+
+    def _at(self, given: Any, expected: list[Any], sizes: Sizes) -> tuple[Row, ...] | str:
+        try:
+            args, kwargs = given
+            return self._compared(args, kwargs, expected, sizes)
+        except MismatchError:
+            raise
+        except Exception as error:
+            if isinstance(error, ExportError) and 0 in sizes.values():  # said aloud by a runtime without empty tensors
+                return _line(error)
+            raise RuntimeFailure(f"the artifact fails at {_text(sizes)}, where torch does not: {error}") from error
+
+    def _expected(self, args: Any, kwargs: Any, *, guarded: bool) -> list[Any]:
+        expected: list[Any] = self.graph.context.reference(self.graph, args, kwargs, self._weights, guarded=guarded)
+        return expected
+
+    def _compared(self, args: Any, kwargs: Any, expected: list[Any], sizes: Sizes) -> tuple[Row, ...]:
+        context = self.graph.context
+        inputs = context.private(self.graph.structure.flatten(args, kwargs))
+        # a runtime that keeps mutated buffers, as the module does, offers a call that does not
+        actual = context.arrays(getattr(self.runner, "stateless", self.runner)(*inputs))
+        names = list(self.graph.results)
+        found = rows(
+            names, actual, expected, self.rtol, self.atol, self._drawn, self._unsized, _text(sizes), self._scales
+        )
+        self._scales = self._scales or {r.name: r.scale for r in found if not r.skipped}
+        return found
+
+
+def _text(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{n}={s}" for n, s in sizes.items())
+
+
+def _line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+# -- what is not compared, and what is said of a capture ---------------------------------------------------------------
+
+
+def undetermined(graph: Graph) -> tuple[dict[str, str], set[str]]:
+    """The results that random numbers decide, each with the op that drew them; those whose sizes they decide."""
+    if not graph.random:
+        return {}, set()
+    why: dict[Value, str] = {}
+    sizes: dict[str, str] = {}  # by symbol
+    for node in graph.nodes:
+        read = [a for a in leaves(node.args.values()) if isinstance(a, (Value, Expr))]
+        reason = next((r for a in read if (r := _reason(a, why, sizes))), "")
+        if not reason and graph.context.draws(node):
+            reason = f"{described(node)} draws random numbers"
+        if reason:
+            why.update(dict.fromkeys(node.outputs, reason))
+            made = {*node.outputs, *((node.args["self"],) if node.op == "ir::item" else ())}
+            sizes.update({n: reason for n, s in graph.sources.items() if s.value in made})
+    drawn = {name: reason for name, v in graph.results.items() if (reason := _reason(v, why, sizes))}
+    return drawn, {n for n in drawn if any(_reason(d, why, sizes) for d in graph.results[n].type.shape)}
+
+
+def _reason(a: Any, why: Mapping[Value, str], sizes: Mapping[str, str]) -> str:
+    if isinstance(a, Value):
+        return why.get(a, "")
+    return next((sizes[s] for s in sorted(a.symbols) if s in sizes), "") if isinstance(a, Expr) else ""
+
+
+def described(node: Node) -> str:
+    """ "dropout at encoder.layers.0 (model.py:12)"."""
+    line = f"{node.origin.file}:{node.origin.line}" if node.origin.file else ""
+    place = f"{node.origin.module} ({line})" if node.origin.module and line else node.origin.module or line
+    name = node.op.removeprefix("aten::")
+    return f"{name} at {place}" if place else name
+
+
+def notes_of(graph: Graph) -> tuple[str, ...]:
+    """How the graph was captured, and that it was in training mode."""
+    rung = getattr(graph.context, "rung", None)
+    training = [n for n in graph.nodes if any(n.args.get(flag) is True for flag in ("train", "training"))]
+    notes = [] if rung is None else [str(rung)]
+    if training:
+        named = list(dict.fromkeys(described(n) for n in training))
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        notes.append(f"captured in training mode: {', '.join(named[:_NAMED])}{more}")
+    return tuple(notes)
