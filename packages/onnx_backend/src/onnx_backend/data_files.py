@@ -97,12 +97,20 @@ def _exists(path: Path) -> bool:
 def own(model: Path) -> set[str]:
     """The data files that go with a model once it is replaced: those that it refers to and that bear its name.
 
-    None of a model that cannot be read, or that is a link: the file behind that stays.
+    None of a model that cannot be read, or that is a link: the file behind that stays. None that another model of the
+    folder, such as a copy of this one, refers to.
     """
     if model.is_symlink() or not model.is_file():
         return set()
+    pattern = re.compile(rf"{re.escape(model.name)}(\.\d+)?\.data")
+    found = {name for name in _known(model) if pattern.fullmatch(name)}
+    others = (p for p in model.parent.glob("*.onnx") if found and p != model and p.is_file())
+    return found.difference(*map(_known, others))
+
+
+def _known(model: Path) -> set[str]:
+    """As `locations`; none of a file that cannot be read."""
     try:
-        found = locations(model)
+        return locations(model)
     except (ValueError, OSError):
         return set()
-    return {name for name in found if re.fullmatch(rf"{re.escape(model.name)}(\.\d+)?\.data", name)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from ir.dims import Dim, Expr
 from ir.graph import Graph, Node
 from ir.helper import OpHelper
 from ir.types import DType, TensorType
+from onnx_backend.double import FORMS, apart
 from onnx_backend.dtypes import TO_ONNX
 from onnx_backend.kernels import gaps, runs, work_type
 from onnx_backend.names import Names, metadata, node_name
@@ -32,6 +34,7 @@ class Scope:
     function: bool = False
 
 
+WAY_OUT = {DType.float64: "; compute in float32 in the model, or allow that with allow_narrowing=True"}
 _BY_BODY = frozenset({"If", "Loop", "Scan"})  # whose results have the types that their bodies tell
 
 
@@ -102,11 +105,18 @@ class Emitter(OpHelper[OnnxValue]):
         values = self._operands(name, schema, list(inputs))
         if schema is not None:  # EyeLike and RandomNormal have attributes of these names
             attributes |= {k: v for k, v in (("dtype", dtype), ("shape", shape)) if k in schema.attributes}
+            floats = {k for k, is_float in schema.attributes.items() if is_float} & attributes.keys()
+            attributes |= {k: float(v) for k in floats if type(v := attributes[k]) in (int, bool)}
         given = {k: v for k, v in attributes.items() if v is not None}
         detour: dict[str, DType] = {}
+        if schema is not None and self._is_double(values):
+            if name in FORMS:
+                return FORMS[name](self, *values, **given)
+            values = apart(self, name, values)
         if schema is not None:
             values, detour, through = self._through(name, schema, values)
             self._check(name, schema, values, given)
+            self._exact(name, values, given)
         elif domain:
             self.use_domain(domain)
         count = outputs or (max(1, schema.min_outputs) if schema else 1)
@@ -124,6 +134,11 @@ class Emitter(OpHelper[OnnxValue]):
         if detour and schema is not None:
             made = [self.cast(m, detour.get(v)) for m, v in zip(made, variables, strict=True)]
         return made if count > 1 else made[0]
+
+    def _is_double(self, values: list[OnnxValue | None]) -> bool:
+        """True of float64 whose digits are to be kept."""
+        first = values[0].type.dtype if values and values[0] is not None else None
+        return first is DType.float64 and not self.target.allow_narrowing
 
     def _note(self, op: str, made: list[OnnxValue]) -> None:
         """Types in the file where metadata is asked for; where a size can be read later that takes work to compute."""
@@ -188,9 +203,9 @@ class Emitter(OpHelper[OnnxValue]):
             formal = schema.input(i)
             if v is None or formal is None or formal.variable in through:
                 continue
-            work = work_type(op, self.opset, formal.variable, v.type.dtype)
-            if v.type.dtype in gaps(op, self.opset).get(formal.variable, ()) and work is v.type.dtype:
-                self.refuse(f"onnxruntime has no kernel of {op} for {work}")
+            work = work_type(op, self.opset, formal.variable, v.type.dtype, self.target.allow_narrowing)
+            if work is v.type.dtype and work in gaps(op, self.opset).get(formal.variable, ()):
+                self.refuse(f"onnxruntime has no kernel of {op} for {work}{WAY_OUT.get(work, '')}")
             if work is not v.type.dtype:
                 detour[formal.variable] = v.type.dtype
                 through[formal.variable] = work
@@ -202,8 +217,16 @@ class Emitter(OpHelper[OnnxValue]):
             ]
         return values, detour, through
 
+    def _exact(self, op: str, values: list[OnnxValue | None], attributes: dict[str, Any]) -> None:
+        """Refuse an attribute that loses digits beside float64: ONNX has them in float32."""
+        if not self._is_double(values):
+            return
+        for name, value in attributes.items():
+            if isinstance(value, float) and math.isfinite(value) and float(np.float32(value)) != value:
+                self.refuse(f"ONNX keeps {op}'s {name}={value} in float32{WAY_OUT[DType.float64]}")
+
     def _check(self, op: str, schema: OpSchema, values: list[OnnxValue | None], attributes: dict[str, Any]) -> None:
-        unknown = attributes.keys() - schema.attributes
+        unknown = attributes.keys() - schema.attributes.keys()
         missing = schema.required - attributes.keys()
         if unknown or missing:
             raise TypeError(f"{op} at opset {self.opset}: unknown attributes {unknown}, missing {missing}")
@@ -218,7 +241,8 @@ class Emitter(OpHelper[OnnxValue]):
                 continue
             dtype = v.type.dtype
             if formal.allowed and dtype not in formal.allowed:
-                self.refuse(f"ONNX's {op} at opset {self.opset} does not take {dtype} for {formal.name}")
+                out = WAY_OUT.get(dtype, "")
+                self.refuse(f"ONNX's {op} at opset {self.opset} does not take {dtype} for {formal.name}{out}")
             if bound.setdefault(formal.variable, dtype) is not dtype and not formal.variadic:
                 raise TypeError(f"{op}: {formal.name} is {dtype}, another operand of the same type is {bound}")
 

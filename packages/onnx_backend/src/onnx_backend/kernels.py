@@ -20,11 +20,10 @@ from onnx_backend.schema import op_schema
 TABLE = Path(__file__).with_name("kernels.json")
 LOWEST, HIGHEST = 13, 26  # what onnxruntime 1.31 loads
 # Types that hold every value of the first (bfloat16 and the narrow integers), in the order of preference; integers
-# wrap on the way back as they would have in their own type. float64 loses digits: that beats no export at all.
+# wrap on the way back as they would have in their own type. float64 has none: it would lose digits.
 WIDER: Mapping[DType, tuple[DType, ...]] = {
     DType.bfloat16: (DType.float32,),
     DType.float16: (DType.float32,),
-    DType.float64: (DType.float32,),
     DType.bool: (DType.uint8, DType.int32, DType.int64),
     DType.uint8: (DType.int32, DType.int64),
     DType.int8: (DType.int32, DType.int64),
@@ -61,15 +60,19 @@ def runs(op: str, opset: int) -> bool:
 
 
 @cache
-def work_type(op: str, opset: int, variable: str, dtype: DType) -> DType:
-    """The type to compute in: `dtype` itself where it is allowed and has a kernel, or where nothing else has."""
+def work_type(op: str, opset: int, variable: str, dtype: DType, narrow: bool = False) -> DType:
+    """The type to compute in: `dtype` itself where it is allowed and has a kernel, or where nothing else has.
+
+    With `narrow` float64 may become float32.
+    """
     schema = op_schema(op, opset)
     assert schema is not None
     allowed = next((f.allowed for f in (*schema.inputs, *schema.outputs) if f.variable == variable), frozenset())
     lacking = gaps(op, opset).get(variable, frozenset())
     if not allowed or (dtype in allowed and dtype not in lacking):
         return dtype
-    return next((w for w in WIDER.get(dtype, ()) if w in allowed and w not in lacking), dtype)
+    others = (DType.float32,) if narrow and dtype is DType.float64 else WIDER.get(dtype, ())
+    return next((w for w in others if w in allowed and w not in lacking), dtype)
 
 
 def measure() -> dict[str, list[tuple[int, str, str]]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,11 @@ import numpy as np
 import onnx_ir
 
 from ir.errors import ExportError
+from ir.files import opened
 from onnx_backend.writer import INSIDE, Place
 
-HEADER_LIMIT = 100_000_000  # bytes; the format's own limit
+HEADER_LIMIT = 25_000_000  # bytes, of which JSON in Python makes forty times as many; the format allows 100 MB
+MAX_RANK = 64
 _SAMPLE = 64
 _CHUNK = 1 << 24
 _DTYPES = {
@@ -51,14 +54,21 @@ def entries(file: Path) -> list[Entry]:
     """
 
     def wrong(reason: str) -> ExportError:
-        return ExportError(f"{file} is no sound .safetensors file: {reason}; take it away, or use external_data=True")
+        shown = str(file) if str(file).isprintable() else ascii(str(file))
+        how = "take it away, or use external_data=True"
+        return ExportError(f"{shown} is no sound .safetensors file: {reason}; {how}")
 
-    total = file.stat().st_size
-    with file.open("rb") as stream:
-        size = int.from_bytes(stream.read(8), "little")
-        if total < 8 or size > min(HEADER_LIMIT, total - 8):
-            raise wrong(f"its header claims {size} bytes, the file has {total}")
-        raw = stream.read(size)
+    if not os.fsencode(file.name).decode(errors="ignore") == file.name:
+        raise wrong("its name is no UTF-8")
+    try:
+        with opened(file) as stream:
+            total = os.fstat(stream.fileno()).st_size
+            size = int.from_bytes(stream.read(8), "little")
+            if total < 8 or size > min(HEADER_LIMIT, total - 8):
+                raise wrong(f"its header claims {size} bytes, the file has {total}")
+            raw = stream.read(size)
+    except OSError as error:
+        raise wrong(error.strerror or str(error)) from error
     try:
         header = json.loads(raw, object_pairs_hook=_distinct)
         found = [_entry(file, name, value, 8 + size) for name, value in header.items() if name != "__metadata__"]
@@ -84,6 +94,8 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _entry(file: Path, name: str, value: Mapping[str, Any], base: int) -> Entry:
     begin, end = value["data_offsets"]
     shape = tuple(value["shape"])
+    if len(shape) > MAX_RANK:
+        raise ValueError(f"{name!r} has {len(shape)} dimensions")
     if not all(type(n) is int for n in (begin, end, *shape)):
         raise ValueError(f"{name!r} has a size that is no integer")
     dtype = onnx_ir.DataType[_DTYPES[value["dtype"]]] if value["dtype"] in _DTYPES else onnx_ir.DataType.UNDEFINED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -11,6 +11,8 @@ import onnx.defs
 
 from ir.types import DType
 from onnx_backend.dtypes import FROM_SCHEMA
+
+_FLOATS = (onnx.defs.OpSchema.AttrType.FLOAT, onnx.defs.OpSchema.AttrType.FLOATS)
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class OpSchema:
 
     inputs: tuple[Formal, ...]
     outputs: tuple[Formal, ...]
-    attributes: frozenset[str]
+    attributes: Mapping[str, bool]  # whether it is a float or floats
     required: frozenset[str]
     min_inputs: int
     min_outputs: int
@@ -61,7 +63,7 @@ def op_schema(op: str, opset: int, domain: str = "") -> OpSchema | None:
     return OpSchema(
         inputs=tuple(_formal(f, constraints) for f in s.inputs),
         outputs=tuple(_formal(f, constraints) for f in s.outputs),
-        attributes=frozenset(attributes),
+        attributes={n: a.type in _FLOATS for n, a in attributes.items()},
         required=frozenset(n for n, a in attributes.items() if a.required),
         min_inputs=s.min_input,
         min_outputs=s.min_output,

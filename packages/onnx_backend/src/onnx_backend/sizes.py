@@ -15,10 +15,12 @@ from ir.types import DType
 from onnx_backend.emission import Emitter
 from onnx_backend.value import OnnxValue
 
+_UNARY = ("sqrt", "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh")
 _EXPRESSION_OPS = {"add": "Add", "sub": "Sub", "mul": "Mul", "max": "Max", "min": "Min", "mod": "Mod", "pow": "Pow",
                    "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
-                   "and": "And", "or": "Or", "not": "Not", "where": "Where", "sqrt": "Sqrt",
-                   "truediv": "Div"}  # fmt: skip
+                   "and": "And", "or": "Or", "not": "Not", "where": "Where",
+                   "truediv": "Div", "bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr",
+                   "bitwise_xor": "BitwiseXor", **{fn: fn.capitalize() for fn in _UNARY}}  # fmt: skip
 
 
 def _cost(dim: Expr) -> int:
@@ -55,6 +57,10 @@ class Sizes(Emitter):
     def may_be_empty(self, dim: Dim) -> bool:
         """True unless the ranges of the symbols keep the dimension above 0 at run time."""
         return bounds(dim, self.graph.symbols)[0] < 1
+
+    def may_be_negative(self, number: Dim) -> bool:
+        """True unless the ranges of the symbols keep the number from being below 0."""
+        return bounds(number, self.graph.symbols)[0] < 0
 
     def sizes(self, dims: Sequence[Dim]) -> OnnxValue:
         """Dimensions as one int64 tensor of shape [n]."""
@@ -111,7 +117,7 @@ class Sizes(Emitter):
                 return self.emit("Not", self.emit("Equal", *args))
             if fn not in _EXPRESSION_OPS:
                 self.refuse(f"the size {expr} uses {fn}, which ONNX cannot compute")
-            if fn in ("truediv", "sqrt") or any(a.type.dtype is DType.float64 for a in args):
+            if fn in ("truediv", *_UNARY) or any(a.type.dtype is DType.float64 for a in args):
                 args = [a if a.type.dtype is DType.bool else self.cast(a, DType.float64) for a in args]
             return self.emit(_EXPRESSION_OPS[fn], *args)
 
@@ -145,6 +151,21 @@ class Sizes(Emitter):
         if self.opset >= 15:
             return self.emit("Shape", x, start=axis, end=axis + 1, shape=(1,))
         return self.emit("Gather", self.emit("Shape", x), [axis], axis=0)
+
+    def require(self, x: OnnxValue, condition: Expr) -> OnnxValue:
+        """`x` where a condition on sizes holds; a run fails where it does not, at a node that is named by it.
+
+        ONNX has no assertion: the tensor gets its own shape again, whose sizes are then read from beyond its rank.
+        """
+        rank = x.type.rank
+        holds = self._cached(("holds", condition), lambda: self._expression(condition, DType.bool))
+        places = self.emit("Where", holds, self.const(list(range(rank))), self.const(rank))
+        sizes = self.emit("Gather", self.emit("Shape", x), places, axis=0)
+        node = sizes.value.producer()
+        assert node is not None
+        node.name = f"{node.name} needs {condition}"
+        made: OnnxValue = self.emit("Reshape", x, sizes, shape=x.type.shape)
+        return made
 
     def wanted(self, index: int) -> bool:
         """True if something reads this result of the node."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
+import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import onnx
 import onnx.defs
 import onnx_ir
 
@@ -33,7 +36,7 @@ from onnx_backend.registry import load
 from onnx_backend.safetensors import find
 from onnx_backend.schema import op_schema
 from onnx_backend.torchlib import table_handlers
-from onnx_backend.writer import write_data, write_model
+from onnx_backend.writer import INSIDE, write_data, write_model
 
 LOWEST_OPSET = 13
 LIMIT = 2**31 - 2**20  # what a protobuf message may hold, less room for the graph itself
@@ -53,6 +56,7 @@ class Onnx(Target):
             classes to keep.
         metadata: note at each node where it comes from (namespace, source line, torch's overload), and the type of
             each value in between.
+        allow_narrowing: compute in float32 what onnxruntime has no kernel for in float64; refused otherwise.
         custom_opsets: the version to import of each domain beside the standard one, {"custom": 2}; 1 by default.
         custom_translation_table: as torch.onnx.export's: operators (torch.ops.ns.op.default) and the onnxscript
             function of each, or a list of them; before everything else, as `handlers` are.
@@ -63,6 +67,7 @@ class Onnx(Target):
 
     name = "onnx"
     suffix = ".onnx"
+    suffixes = (".onnx",)
 
     def __init__(
         self,
@@ -71,6 +76,7 @@ class Onnx(Target):
         external_data: bool | Literal["reference"] | None = None,
         functions: bool | Collection[str] = False,
         metadata: bool = False,
+        allow_narrowing: bool = False,
         custom_opsets: Mapping[str, int] | None = None,
         custom_translation_table: Mapping[Any, Any] | None = None,
     ) -> None:
@@ -79,10 +85,9 @@ class Onnx(Target):
             raise ValueError(f"opset {opset}: {LOWEST_OPSET} to {newest} can be written")
         self.opset = opset
         self.external_data = external_data
-        self._data = ""  # the name of the data file written last
-        self._replaced: set[str] = set()  # those of the model in whose place the last one was written
         self.functions = functions
         self.metadata = metadata
+        self.allow_narrowing = allow_narrowing
         self.custom_opsets = dict(custom_opsets or {})
         self._table = table_handlers(custom_translation_table or {})
 
@@ -127,19 +132,22 @@ class Onnx(Target):
         """
         tensors: list[Any] = [v.const_value for v in artifact.graph.initializers.values()]
         folder = path.parent.parent  # where the staged files go
-        self._data, self._replaced = "", own(folder / path.name)
         places = find(tensors, folder) if self.external_data == "reference" else {}
         rest = [t for t in tensors if t.name not in places]
         if self.external_data is True or (sum(t.nbytes for t in rest) > LIMIT and self.external_data is not False):
-            self._data = new_name(folder, path.name)
-            places |= write_data(rest, path.parent / self._data)
+            large = [t for t in rest if t.nbytes >= INSIDE]
+            places |= write_data(large, path.parent / new_name(folder, path.name)) if large else {}
         write_model(artifact, path, places)
 
-    def settle(self, path: Path) -> None:
-        """Take away the data file of the model that stood here before, now that nothing refers to it."""
-        for name in self._replaced - {self._data}:
-            path.with_name(name).unlink(missing_ok=True)
-        self._replaced = set()
+    def side_files(self, path: Path) -> set[str]:
+        """The data files of the model at `path`, but for those that another model of the folder refers to."""
+        return own(path)
+
+    def packed(self, artifact: onnx_ir.Model) -> bytes:
+        return _bytes(artifact)
+
+    def unpacked(self, packed: bytes, graph: Graph, handlers: Any) -> onnx_ir.Model:
+        return onnx_ir.from_proto(onnx.load_model_from_string(packed))
 
     def runner(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None = None) -> OnnxProgram:
         refers = path is not None and self.external_data == "reference"
@@ -154,6 +162,10 @@ class OnnxProgram:
     """
 
     def __init__(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None = None) -> None:
+        self._open = functools.partial(self._opened, artifact, path, folder)
+        self._open()
+
+    def _opened(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None) -> None:
         import onnxruntime as ort
 
         options = ort.SessionOptions()
@@ -171,6 +183,7 @@ class OnnxProgram:
             raise RuntimeFailure(f"onnxruntime does not load the model: {error}") from error
         self.inputs = [i.name for i in self.session.get_inputs()]
         self.outputs = [o.name for o in self.session.get_outputs()]
+        self._owner = os.getpid()
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """The results in the order of the graph's outputs and updates."""
@@ -178,6 +191,8 @@ class OnnxProgram:
         from onnxruntime import OrtValue
         from onnxruntime.capi.onnxruntime_pybind11_state import OrtValue as COrtValue
 
+        if os.getpid() != self._owner:  # after a fork a session waits for threads that are the parent's
+            self._open()
         feeds = {}
         for name, tensor in zip(self.inputs, inputs, strict=True):
             t = tensor.detach().cpu().contiguous()

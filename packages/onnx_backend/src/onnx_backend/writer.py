@@ -61,7 +61,7 @@ def write_model(model: onnx_ir.Model, path: Path, places: Mapping[str, Place]) -
 
 
 def write_data(tensors: Iterable[Any], path: Path) -> dict[str, Place]:
-    """Write tensors into one file, each from the beginning of a page, and tell where; small ones are left out.
+    """Write tensors into one file, each from the beginning of a page, and tell where.
 
     Raises:
         OSError: the disk refused.
@@ -69,8 +69,6 @@ def write_data(tensors: Iterable[Any], path: Path) -> dict[str, Place]:
     places = {}
     with path.open("wb") as file:
         for tensor in tensors:
-            if tensor.nbytes < INSIDE:
-                continue
             file.write(bytes(-file.tell() % PAGE))
             places[tensor.name] = Place(path.name, file.tell(), tensor.nbytes)
             _write_data(tensor, file)

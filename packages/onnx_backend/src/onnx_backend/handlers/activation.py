@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from onnx_backend.handlers.create import uniform_like
+from onnx_backend.handlers.logic import clamp
 from onnx_backend.registry import register as op
 from onnx_backend.registry import rows
 
@@ -24,7 +25,7 @@ def relu6(h, self):
 
 @op("aten::hardtanh")
 def hardtanh(h, self, min_val=-1, max_val=1):
-    return h.emit("Clip", self, min_val, max_val)
+    return clamp(h, self, min_val, max_val)
 
 
 @op("aten::hardsigmoid")

@@ -29,9 +29,14 @@ def sdpa(h, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, s
 
 @op("aten::_scaled_dot_product_flash_attention_for_cpu")
 def flash(h, query, key, value, dropout_p=0.0, is_causal=False, attn_mask=None, scale=None):
-    if h.wanted(1):
-        h.refuse("the logarithm of the sums is read")
-    return sdpa(h, query, key, value, attn_mask, dropout_p, is_causal, scale), None
+    if not h.wanted(1):
+        return sdpa(h, query, key, value, attn_mask, dropout_p, is_causal, scale), None
+    work = h.results[1].dtype
+    query, key, value = (h.cast(x, work) for x in (query, key, value))
+    attn_mask = attn_mask if attn_mask is None or attn_mask.type.dtype is DType.bool else h.cast(attn_mask, work)
+    sums = []
+    y = _by_hand(h, query, key, value, attn_mask, dropout_p, is_causal, scale, sums)
+    return h.cast(y, h.out.dtype), *sums
 
 
 @op("ir::rotary_embedding")
@@ -58,7 +63,9 @@ def _fits(q, k, v):
     if len({len(s) for s in shapes}) != 1 or len(shapes[0]) not in (3, 4):
         return False
     heads = [s[1] if len(s) == 4 else 1 for s in shapes]
-    return len({s[0] for s in shapes}) == 1 and heads[1] == heads[2] and all(isinstance(n, int) for n in heads)
+    if len({s[0] for s in shapes}) != 1 or heads[1] != heads[2] or not all(isinstance(n, int) for n in heads):
+        return False
+    return heads[1] != 0 and heads[0] % heads[1] == 0
 
 
 def _native(h, q, k, v, mask, causal, scale):
@@ -85,7 +92,8 @@ def _whole_mask(h, mask, rank, queries, keys):
 # -- in products and softmax -------------------------------------------------------------------------------------------
 
 
-def _by_hand(h, q, k, v, mask, dropout, causal, scale):
+def _by_hand(h, q, k, v, mask, dropout, causal, scale, sums=None):
+    """Attention; where a list is given, the logarithms of softmax's sums are put into it."""
     groups = _groups(q, k)
     shape, dtype = q.type.shape, q.type.dtype
     if scale is None:
@@ -98,7 +106,7 @@ def _by_hand(h, q, k, v, mask, dropout, causal, scale):
     rank = k.type.rank
     scores = h.emit("MatMul", q, h.transpose(k, [*range(rank - 2), rank - 1, rank - 2]))
     if groups:
-        scores = _regroup(h, scores, outer)
+        scores = _regroup(h, scores, outer, (*h.out.shape[:-1], k.type.shape[-2]))
     bias = _causal(h, shape[-2], k.type.shape[-2], dtype) if causal else mask
     hidden = None
     if mask is not None:
@@ -107,6 +115,8 @@ def _by_hand(h, q, k, v, mask, dropout, causal, scale):
         )  # fmt: skip
         hidden = h.shared(("hidden", id(mask.value), dtype), lambda: _hidden(h, bias))
     scores = scores if bias is None else h.emit("Add", scores, h.cast(bias, dtype))
+    if sums is not None:
+        sums.append(h.reduce("ReduceLogSumExp", scores, [rank - 1]))
     weights = h.emit("Softmax", scores, axis=-1)
     if dropout:
         weights = h.emit("Dropout", weights, h.const(dropout, DType.float32), h.const(True))
@@ -118,13 +128,14 @@ def _by_hand(h, q, k, v, mask, dropout, causal, scale):
 
 
 def _groups(q, k):
-    """True where several heads of queries share a head of keys."""
-    return q.type.rank == k.type.rank == 4 and k.type.shape[1] != 1 and q.type.shape[1] != k.type.shape[1]
+    """True where several heads of queries share a head of keys; one head on either side is broadcast."""
+    heads = [x.type.shape[1] for x in (q, k) if x.type.rank == 4]
+    return len(heads) == 2 and heads[0] != heads[1] and 1 not in heads
 
 
-def _regroup(h, x, dims):
+def _regroup(h, x, dims, shape=None):
     """Heads and rows dealt out anew; what the other two axes hold is none of its business."""
-    return h.emit("Reshape", x, list(dims), shape=None)
+    return h.emit("Reshape", x, list(dims), shape=shape)
 
 
 def _hidden(h, bias):

@@ -120,12 +120,16 @@ def bessel_y(h, x, order):
 
 for _order in (0, 1):
     _both = (f"aten::special_i{_order}", f"aten::special_modified_bessel_i{_order}")
-    double(*_both, *(("aten::i0",) if _order == 0 else ()))(lambda h, x, n=_order: modified_i(h, x, n, False))
-    double(f"aten::special_i{_order}e")(lambda h, x, n=_order: modified_i(h, x, n, True))
-    double(f"aten::special_modified_bessel_k{_order}")(lambda h, x, n=_order: modified_k(h, x, n, False))
-    double(f"aten::special_scaled_modified_bessel_k{_order}")(lambda h, x, n=_order: modified_k(h, x, n, True))
-    double(f"aten::special_bessel_j{_order}")(lambda h, x, n=_order: bessel_j(h, x, n))
-    double(f"aten::special_bessel_y{_order}")(lambda h, x, n=_order: bessel_y(h, x, n))
+    double(*_both, *(("aten::i0",) if _order == 0 else ()), exact=False)(
+        lambda h, x, n=_order: modified_i(h, x, n, False)
+    )
+    double(f"aten::special_i{_order}e", exact=False)(lambda h, x, n=_order: modified_i(h, x, n, True))
+    double(f"aten::special_modified_bessel_k{_order}", exact=False)(lambda h, x, n=_order: modified_k(h, x, n, False))
+    double(f"aten::special_scaled_modified_bessel_k{_order}", exact=False)(
+        lambda h, x, n=_order: modified_k(h, x, n, True)
+    )
+    double(f"aten::special_bessel_j{_order}", exact=False)(lambda h, x, n=_order: bessel_j(h, x, n))
+    double(f"aten::special_bessel_y{_order}", exact=False)(lambda h, x, n=_order: bessel_y(h, x, n))
 
 
 @double("aten::special_spherical_bessel_j0")

@@ -61,3 +61,8 @@ def _scalar(dtype):
     from ir.types import TensorType
 
     return TensorType(dtype, ())
+
+
+@op("ir::require")
+def require(h, self, condition, message):
+    return h.require(self, condition)

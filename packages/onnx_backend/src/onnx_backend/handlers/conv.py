@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ir import geometry
+from ir.dims import Expr
 from onnx_backend.registry import register as op
 
 
@@ -15,16 +16,30 @@ def _batched(h, x, spatial, fn):
 
 def _conv(h, x, weight, bias, stride, padding, dilation, groups):
     n = weight.type.rank - 2
-    kernel = [h.static(k, "a size of the kernel") for k in weight.type.shape[2:]]
     dilation = geometry.spread(dilation, n)
     if padding == "same":
-        before, after = zip(*geometry.same_pads(kernel, dilation), strict=True)
+        before, after = zip(*geometry.same_pads(weight.type.shape[2:], dilation), strict=True)
     else:
         before = after = [0] * n if padding == "valid" else geometry.spread(padding, n)
-    return _batched(h, x, n, lambda x, shape: h.emit(
-        "Conv", x, weight, bias, kernel_shape=kernel, strides=geometry.spread(stride, n), pads=[*before, *after],
-        dilations=dilation, group=groups, shape=shape,
-    ))  # fmt: skip
+    pads = [*before, *after]
+
+    def emit(x, shape):
+        inside = pads
+        if any(isinstance(p, Expr) for p in pads):  # of a kernel whose sizes are known at run time only
+            sizes = [s + b + a for s, b, a in zip(x.type.shape[2:], before, after, strict=True)]
+            x, inside = h.emit("Pad", x, [0, 0, *before, 0, 0, *after], shape=[*x.type.shape[:2], *sizes]), [0] * 2 * n
+        return h.emit(
+            "Conv", x, weight, bias, kernel_shape=_kernel(weight), strides=geometry.spread(stride, n), pads=inside,
+            dilations=dilation, group=groups, shape=shape,
+        )  # fmt: skip
+
+    return _batched(h, x, n, emit)
+
+
+def _kernel(weight):
+    """The sizes of the kernel; onnxruntime reads those off the weight that are known at run time only."""
+    sizes = weight.type.shape[2:]
+    return list(sizes) if all(isinstance(k, int) for k in sizes) else None
 
 
 def _conv_transpose(h, x, weight, bias, stride, padding, output_padding, groups, dilation):
@@ -38,8 +53,8 @@ def _conv_transpose(h, x, weight, bias, stride, padding, output_padding, groups,
                 h.refuse("output_padding of a whole step and more, where less than that is cropped")
     return _batched(h, x, n, lambda x, shape: h.emit(
         "ConvTranspose", x, weight, bias,
-        kernel_shape=[h.static(k, "a size of the kernel") for k in weight.type.shape[2:]],
-        strides=stride, pads=[*padding, *after], output_padding=extra, dilations=geometry.spread(dilation, n),
+        kernel_shape=_kernel(weight), strides=stride, pads=[*padding, *after], output_padding=extra,
+        dilations=geometry.spread(dilation, n),
         group=groups, shape=shape,
     ))  # fmt: skip
 

@@ -46,7 +46,12 @@ def arange(h, end, start=0, step=1, **_):
         steps = h.cast(h.range(0, size, size=size), work)
         steps = steps if step == 1 else h.emit("Mul", steps, step)
         return h.cast(steps if start == 0 else h.emit("Add", steps, h.tensor(start, work)), dtype)
-    return h.cast(h.range(start, end, step, size=size, dtype=work), dtype)
+    if isinstance(step, int) and step > 0 and not h.may_be_negative(start):
+        return h.cast(h.range(start, end, step, size=size, dtype=work), dtype)
+    # onnxruntime (1.31) makes a slice of a Gather by a Range, and reads numbers below 0 in it as counted from the end
+    steps = h.range(0, size, size=size, dtype=work)
+    steps = steps if step == 1 else h.emit("Mul", steps, h.tensor(step, work))
+    return h.cast(h.emit("Add", steps, h.tensor(start, work)), dtype)
 
 
 @op("aten::linspace")

@@ -202,7 +202,15 @@ def addcdiv(h, self, tensor1, tensor2, value=1):
 
 @op("aten::lerp")
 def lerp(h, self, end, weight):
-    return h.emit("Add", self, h.emit("Mul", h.emit("Sub", end, self), weight))
+    """From the nearer of the two ends, as torch counts: exact at both, infinite ones too."""
+    gap = h.emit("Sub", end, self)
+    if not h.is_value(weight):
+        if abs(weight) < 0.5:
+            return h.emit("Add", self, h.emit("Mul", gap, weight))
+        return h.emit("Sub", end, h.emit("Mul", gap, 1 - weight))
+    near = h.emit("Add", self, h.emit("Mul", gap, weight))
+    far = h.emit("Sub", end, h.emit("Mul", gap, h.emit("Sub", h.const(1, weight), weight)))
+    return h.emit("Where", h.emit("Less", h.emit("Abs", weight), 0.5), near, far)
 
 
 # -- rounding ----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ir.types import DType
-from onnx_backend.handlers.special import choose, double, polynomial, whole
+from onnx_backend.handlers.special import choose, double, polynomial, refuse_double, whole
 from onnx_backend.registry import register as op
 
 
@@ -94,6 +94,7 @@ def polygamma(h, n, self):
     x = h.cast(h.cast(self, h.out.dtype), DType.float64)
     if n == 0:
         return h.cast(digamma(h, x), h.out.dtype)
+    refuse_double(h)
     left = h.emit("Less", x, 0.5)
     z = h.emit("Where", left, h.emit("Sub", h.const(1, x), x), x) if n == 1 else x
     z = h.emit("Min", z, 1e300) if n == 1 else z  # 0 at infinity, where torch has nan for the others

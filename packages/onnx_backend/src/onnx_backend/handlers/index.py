@@ -235,14 +235,34 @@ def searchsorted(h, sorted_sequence, self, out_int32=False, right=False, side=No
     right = right if side is None else side == "right"
     x = h.tensor(self)
     dtype = x.type.dtype if row.type.dtype is x.type.dtype else DType.float64
-    column = h.unsqueeze(h.cast(x, dtype), [x.type.rank])
-    row = h.cast(row, dtype)
+    x, row = h.cast(x, dtype), h.cast(row, dtype)
+    if dtype.is_float and isinstance(row.type.shape[-1], int) and row.type.shape[-1]:
+        return h.cast(halved(h, row, x, right), h.out.dtype)
+    column = h.unsqueeze(x, [x.type.rank])
     row = row if row.type.rank == 1 else h.unsqueeze(row, [row.type.rank - 1])
     if dtype.is_float:  # a nan comes after everything
         below = h.emit("Not", h.emit("Less" if right else "LessOrEqual", column, row))
     else:
         below = h.emit("GreaterOrEqual" if right else "Greater", column, row)
     return h.reduce("ReduceSum", h.cast(below, h.out.dtype), [len(h.out.shape)])
+
+
+def halved(h, row, x, right):
+    """torch's own search, halving by halving: where a row holds nan, it is that which decides."""
+    size = row.type.shape[-1]
+    low, high = (h.full(h.out.shape, n, DType.int64) for n in (0, size))
+    for _ in range(size.bit_length()):
+        middle = h.emit("Div", h.emit("Add", low, high), 2)
+        at = h.emit("Min", middle, size - 1)
+        if row.type.rank == 1:
+            found = h.emit("Gather", row, at, axis=0)
+        else:
+            found = h.emit("GatherElements", row, at, axis=row.type.rank - 1)
+        past = h.emit("Greater" if right else "GreaterOrEqual", found, x)
+        open_ = h.emit("Less", low, high)
+        low = h.emit("Where", h.emit("And", open_, h.emit("Not", past)), h.emit("Add", middle, 1), low)
+        high = h.emit("Where", h.emit("And", open_, past), middle, high)
+    return low
 
 
 @op("aten::bucketize")
@@ -271,43 +291,3 @@ def one_hot(h, self, num_classes=-1):
     x = self if self.type.rank else h.unsqueeze(self, [0])
     shape = (*x.type.shape, num_classes)
     return h.reshape(h.emit("OneHot", x, h.tensor(num_classes, DType.int64), h.const([0, 1]), shape=shape), h.out.shape)
-
-
-# -- bags of embeddings ------------------------------------------------------------------------------------------------
-
-
-@op("aten::embedding_bag.padding_idx")
-def embedding_bag_padded(h, weight, padding_idx=None, **arguments):
-    """Here a negative padding index counts from the end, and None is none; everywhere else -1 is none."""
-    rows = weight.type.shape[0]
-    padding = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else h.static(rows, "rows") + padding_idx
-    return embedding_bag(h, weight, padding_idx=padding, **arguments)
-
-
-@op("aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::embedding_bag")
-def embedding_bag(h, weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False,
-                  per_sample_weights=None, include_last_offset=False, padding_idx=-1):  # fmt: skip
-    """Mode 0 sums, 1 averages, 2 takes the maximum. A bag is a row of a 0/1 matrix over all positions."""
-    bags = h.out.shape[0]
-    (size,) = indices.type.shape
-    offsets = h.cast(offsets, DType.int64)
-    starts = h.slice(offsets, 0, 0, bags, size=bags) if include_last_offset else offsets
-    places = h.range(0, size, size=size)
-    begun = h.cast(h.emit("LessOrEqual", h.unsqueeze(starts, [1]), places), DType.int64)
-    bag = h.emit("Sub", h.reduce("ReduceSum", begun, [0]), 1)
-    inside = h.emit("Equal", h.unsqueeze(h.range(0, bags, size=bags), [1]), bag)
-    if padding_idx is not None and padding_idx >= 0:
-        inside = h.emit("And", inside, h.emit("Not", h.emit("Equal", indices, padding_idx)))
-    rows = h.emit("Gather", weight, indices, axis=0)
-    if per_sample_weights is not None:
-        rows = h.emit("Mul", rows, h.unsqueeze(per_sample_weights, [1]))
-    share = h.cast(inside, weight.type.dtype)
-    filled = h.reduce("ReduceSum", share, [1], True)
-    if mode == 2:
-        lowest = h.const(float("-inf"), weight)
-        each = h.emit("Where", h.unsqueeze(inside, [2]), rows, lowest)
-        result = h.emit("Where", h.emit("Equal", filled, 0), h.const(0, weight), h.reduce("ReduceMax", each, [1]))
-    else:
-        result = h.emit("MatMul", share, rows)
-        result = h.emit("Div", result, h.emit("Max", filled, 1)) if mode == 1 else result
-    return [result, None, None, None][: len(h.results)]

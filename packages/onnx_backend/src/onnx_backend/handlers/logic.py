@@ -43,7 +43,9 @@ def masked_fill(h, self, mask, value):
 
 @op("aten::clamp", "aten::clip")
 def clamp(h, self, min=None, max=None):
-    if not any(h.is_value(b) and b.type.rank for b in (min, max)):
+    if any(isinstance(b, float) and math.isnan(b) for b in (min, max)):
+        return h.full(h.out.shape, math.nan, h.out.dtype)
+    if not any(h.is_value(b) and (b.type.rank or perhaps_nan(b)) for b in (min, max)):
         # a bound left out is the largest finite number to onnxruntime, and infinity is lost
         free = (-math.inf, math.inf) if h.out.dtype.is_float else (None, None)
         bounds = [f if b is None else b for b, f in zip((min, max), free, strict=True)]
@@ -51,6 +53,13 @@ def clamp(h, self, min=None, max=None):
         return h.emit("Clip", self, *bounds)
     low = self if min is None else h.emit("Max", self, h.tensor(min, h.out.dtype))
     return low if max is None else h.emit("Min", low, h.tensor(max, h.out.dtype))
+
+
+def perhaps_nan(bound):
+    """True of a bound that makes all of it nan in torch, and is no bound to onnxruntime's Clip."""
+    if not bound.type.dtype.is_float:
+        return False
+    return bound.array is None or bool((bound.array != bound.array).any())
 
 
 @op("aten::clamp_min")

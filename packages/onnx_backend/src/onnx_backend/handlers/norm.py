@@ -127,6 +127,8 @@ def native_layer_norm(h, input, normalized_shape, weight, bias, eps):
 
 
 def _layer_norm(h, x, shape, weight, bias, eps, statistics=False):
+    if 0 in shape and not statistics:
+        return x, None, None  # empty, which onnxruntime's kernel refuses
     if h.opset < 17 or statistics:
         return _layer_norm_by_hand(h, x, shape, weight, bias, eps)
     if weight is None:
@@ -295,6 +297,8 @@ _REDUCTIONS = ("none", "mean", "sum")
 def cross_entropy_loss(h, self, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0):
     if target.type.dtype.is_float or label_smoothing or self.type.rank < 2:
         h.refuse("ONNX's SoftmaxCrossEntropyLoss takes a batch of classes, without smoothing")
+    if any(h.may_be_empty(s) for s in self.type.shape):
+        h.refuse("onnxruntime's SoftmaxCrossEntropyLoss takes no empty batch")
     return h.emit(
         "SoftmaxCrossEntropyLoss", self, target, weight, reduction=_REDUCTIONS[reduction], ignore_index=ignore_index,
         shape=h.out.shape,
@@ -305,6 +309,8 @@ def cross_entropy_loss(h, self, target, weight=None, reduction=1, ignore_index=-
 def nll_loss(h, self, target, weight=None, reduction=1, ignore_index=-100):
     if self.type.rank < 2:
         h.refuse("ONNX's NegativeLogLikelihoodLoss takes a batch")
+    if any(h.may_be_empty(s) for s in self.type.shape):
+        h.refuse("onnxruntime's NegativeLogLikelihoodLoss takes no empty batch")
     return h.emit(
         "NegativeLogLikelihoodLoss", self, target, weight, reduction=_REDUCTIONS[reduction],
         ignore_index=ignore_index, shape=h.out.shape,

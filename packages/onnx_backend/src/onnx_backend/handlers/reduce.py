@@ -171,7 +171,7 @@ def count_nonzero(h, self, dim=None):
 def moments(h, self, dim, unbiased, correction, keepdim):
     """Variance and mean; the correction is 1 by default."""
     less = int(unbiased) if correction is None else correction
-    axes = h.axes(dim, self)
+    axes = h.axes(dim, self) if self.type.rank else []
     middle = self
     if axes:  # which of nothing matters only where it is a result
         middle = average(h, self, axes, True) if len(h.results) > 1 else h.reduce("ReduceMean", self, axes, True)

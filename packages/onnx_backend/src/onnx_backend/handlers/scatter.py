@@ -163,6 +163,8 @@ def index_put(h, self, indices, values, accumulate=False):
         after = self.type.rank - known[0] - first.type.rank
         if values.type.rank <= after or values.type.shape[-after - 1] == 1:
             return fill_mask(h, self, first, after, values, accumulate)
+        if values.type.rank + first.type.rank - 1 <= self.type.rank:
+            return one_each(h, self, first, known[0], after, values, accumulate)
     p = places(h, self, indices)
     rest = [self.type.shape[i] for i in p.front[len(p.axes) :]]
     order = p.to_torch(len(rest))
@@ -183,13 +185,29 @@ def fill_mask(h, x, mask, after, values, accumulate):
     return h.emit("Where", mask, h.emit("Add", x, values) if accumulate else values, x)
 
 
+def one_each(h, x, mask, axis, after, values, accumulate):
+    """The n-th hit of a mask over the axes from `axis` on takes the n-th element, whatever their number is."""
+    values = h.unsqueeze(values, range(axis + 1 + after - values.type.rank))
+    spare = [1 if i == axis else s for i, s in enumerate(values.type.shape)]  # there is one to read without any hit
+    values = h.concat([values, h.full(spare, 0, values.type.dtype)], axis)
+    found = h.emit("Gather", values, running(h, mask), axis=axis)
+    shape = [*values.type.shape[:axis], *mask.type.shape, *values.type.shape[axis + 1 :]]
+    found = h.reshape(found, shape)
+    mask = h.unsqueeze(h.cast(mask, DType.bool), range(mask.type.rank, mask.type.rank + after))
+    return h.emit("Where", mask, h.emit("Add", x, found) if accumulate else found, x)
+
+
+def running(h, mask):
+    """Which hit of the mask each of its elements would be, in one row."""
+    return h.emit("Sub", h.emit("CumSum", h.cast(flat(h, mask), DType.int64), h.const(0)), 1)
+
+
 @op("aten::masked_scatter")
 def masked_scatter(h, self, mask, source):
     """The n-th hit takes the n-th element: their running count is the place to read."""
     shape = geometry.broadcast(self.type.shape, mask.type.shape)
     mask = h.expand(mask, shape)
-    nth = h.emit("Sub", h.emit("CumSum", h.cast(flat(h, mask), DType.int64), h.const(0)), 1)
-    found = h.reshape(h.emit("Gather", flat(h, source), nth, axis=0), shape)
+    found = h.reshape(h.emit("Gather", flat(h, source), running(h, mask), axis=0), shape)
     return h.emit("Where", mask, found, self)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ir import geometry
 from ir.dims import Dim, Expr, product
+from ir.errors import ExportError
 from ir.types import DType
 from onnx_backend import resampling, sampling
 from onnx_backend.handlers.padding import END, constant_pad
@@ -89,11 +90,26 @@ def diagonal(h, self, offset=0, dim1=0, dim2=1):
     return h.emit("Gather", flat, h.steps(h.out.shape[-1], width + 1, first), axis=len(outer))
 
 
+def is_dense(h, value):
+    """True unless the weight, or the example that the model was captured with, has strides of its own."""
+    if value in h.graph.weights:
+        tensor = h.graph.weights[value].tensor
+        return tensor is None or tensor.is_contiguous()
+    try:
+        args, kwargs = h.graph.context.example()
+        tensors = h.graph.structure.flatten(args, kwargs)
+    except (AttributeError, ExportError):  # a program saved without examples
+        return True
+    return tensors[h.graph.inputs.index(value)].is_contiguous()
+
+
 def strided_places(h, size, stride, storage_offset):
     """Where each element lies in the memory of an input or a weight, which is dense; only theirs is known."""
     given = h.node.args["self"]
     if given not in h.graph.inputs and given not in h.graph.weights:
         h.refuse("the layout in memory of a result is torch's own affair; index or reshape instead")
+    if not is_dense(h, given):
+        h.refuse(f"%{given.name} is not contiguous in memory; call .contiguous() on it, or index instead")
     total = h.tensor(storage_offset or 0, DType.int64)
     for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
         column = h.reshape(h.steps(n, step), [-1 if i == axis else 1 for i in range(len(size))])
@@ -162,7 +178,7 @@ def _repeated(h, repeats):
     return h.emit("ReduceSum", h.cast(passed, DType.int64), [1], keepdims=0, shape=(-1,))
 
 
-# -- joins and splits --------------------------------------------------------------------------------------------------
+# -- joins -------------------------------------------------------------------------------------------------------------
 
 
 @op("aten::cat", "aten::concat", "aten::concatenate")
@@ -179,22 +195,6 @@ def stack(h, tensors, dim=0):
     if axis < tensors[0].type.rank and unknown <= 1 and 0 not in h.out.shape and not empty:
         return h.reshape(h.concat(tensors, axis), h.out.shape)
     return h.concat([h.unsqueeze(t, [axis]) for t in tensors], axis)
-
-
-@op("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::tensor_split", "aten::unsafe_chunk")
-@op("aten::unsafe_split", "aten::unsafe_split_with_sizes", "aten::split_copy", "aten::split_with_sizes_copy")
-def split(h, self, dim=0, **_):
-    """The sizes are those of the results."""
-    axis = h.axis(dim, self)
-    sizes = [r.shape[axis] for r in h.results]
-    if len(sizes) == 1:
-        return [self]
-    return h.emit("Split", self, sizes, axis=axis, outputs=len(sizes))
-
-
-@op("aten::unbind", "aten::unbind_copy")
-def unbind(h, self, dim=0):
-    return [select(h, self, dim, i) for i in range(len(h.results))]
 
 
 # -- slices ------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 from ir.types import DType
+from onnx_backend import double as double_form
+from onnx_backend.emission import WAY_OUT
 from onnx_backend.handlers.elementwise import LARGEST, signbit
 from onnx_backend.registry import register as op
 
@@ -17,20 +19,28 @@ def polynomial(h, x, *coefficients):
     return total
 
 
-def in_double(fn):
+def refuse_double(h):
+    """Refuse float64 where the form that follows is not good to its last digits."""
+    if h.out.dtype is DType.float64 and not h.target.allow_narrowing:
+        h.refuse(f"its approximation is good to 7 digits or some more{WAY_OUT[DType.float64]}")
+
+
+def in_double(fn, exact=True):
     """A handler that computes in float64: onnxruntime has kernels for the plain maths of it."""
 
     def handler(h, self=None, x=None):  # some schemas name their operand x
+        if not exact:
+            refuse_double(h)
         return h.cast(fn(h, h.cast(x if self is None else self, DType.float64)), h.out.dtype)
 
     return handler
 
 
-def double(*names):
-    """Register a function of one tensor that computes in float64."""
+def double(*names, exact=True):
+    """Register a function of one tensor that computes in float64, and is `exact` to its last digits or is not."""
 
     def register(fn):
-        op(*names)(in_double(fn))
+        op(*names)(in_double(fn, exact))
         return fn
 
     return register
@@ -112,7 +122,7 @@ def hypot(h, self, other):
 @op("aten::atan2", "aten::arctan2")
 def atan2(h, self, other):
     """atan(y / x), plus or minus pi on the left; clipping makes infinity over infinity 1, as in C."""
-    far = 6e4 if h.out.dtype is DType.float16 else 1e37
+    far = {DType.float16: 6e4, DType.float64: 1e307}.get(h.out.dtype, 1e37)
     y, x = h.emit("Clip", self, -far, far), h.emit("Clip", other, -far, far)
     origin = h.emit("And", h.emit("Equal", y, 0), h.emit("Equal", x, 0))
     angle = h.emit("Atan", h.emit("Where", origin, y, h.emit("Div", y, x)))
@@ -198,7 +208,9 @@ def nextafter(h, self, other):
 
 
 def scaled_tail(h, size):
-    """log(erfc(x) e^(x^2)) for x >= 0 (Numerical Recipes, erfcc: fractional error below 1.2e-7)."""
+    """erfc(x) e^(x^2) for x >= 0 (Numerical Recipes, erfcc: fractional error below 1.2e-7)."""
+    if size.type.dtype is DType.float64 and h.out.dtype is DType.float64:
+        return double_form.scaled_tail(h, size)
     t = h.emit("Div", h.const(1, size), h.emit("Add", h.emit("Mul", size, 0.5), 1))
     fit = polynomial(h, t, -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398,
                      1.48851587, -0.82215223, 0.17087277)  # fmt: skip
@@ -219,7 +231,7 @@ def special_erfcx(h, self):
     return h.emit("Where", h.emit("Less", self, 0), whole, tail)
 
 
-@double("aten::special_ndtri")
+@double("aten::special_ndtri", exact=False)
 def ndtri(h, p):
     """The normal quantile (P. Acklam's rational fits, relative error below 1.2e-9)."""
     q = h.emit("Sub", p, 0.5)
@@ -240,7 +252,7 @@ def ndtri(h, p):
     return h.emit("Where", h.emit("Equal", h.emit("Abs", q), 0.5), h.emit("Mul", q, math.inf), found)
 
 
-@double("aten::erfinv", "aten::special_erfinv")
+@double("aten::erfinv", "aten::special_erfinv", exact=False)
 def erfinv(h, x):
     near = h.emit("Mul", x, math.sqrt(math.pi) / 2)  # where (x + 1) / 2 rounds x off
     found = h.emit("Div", ndtri(h, h.emit("Mul", h.emit("Add", x, 1), 0.5)), math.sqrt(2))
