@@ -1,12 +1,15 @@
 """Tensor files (.dat): a header of 128 bytes, then the elements, little-endian and C-contiguous.
 
-Arrays are handed out in pieces, so that a weight travels from its array to the disk without a copy.
+Arrays are handed out in pieces, so that a weight travels from its array to the disk without a copy. The last four bytes
+of the header, which the standard keeps for later and tract does not look at, hold the CRC-32 of all the others in the
+file; zero, as in files that others wrote, is none.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -15,7 +18,8 @@ import numpy as np
 
 from .errors import DocumentError
 
-HEADER = struct.Struct("<2s2B I I 8I I 2H 32s 44s")
+HEADER = struct.Struct("<2s2B I I 8I I 2H 32s 40s I")
+SIGNED = HEADER.size - 4  # bytes of the header that the checksum is of
 MAGIC = b"\x4e\xef"
 MAX_RANK = 8
 MAX_BYTES = 0xFFFF_FFFF
@@ -84,13 +88,20 @@ def pieces(tensor: np.ndarray | BlockQuantised) -> Iterator[bytes | memoryview]:
     Raises:
         DocumentError: a dtype that NNEF has not, rank above 8, or 4 GiB of data and more.
     """
-    yield _header(tensor)
+    head = _header(tensor)
+    checksum = zlib.crc32(head[:SIGNED])
+    for piece in _content(tensor):
+        checksum = zlib.crc32(piece, checksum)
+    yield head[:SIGNED] + checksum.to_bytes(4, "little")
+    yield from _content(tensor)
+
+
+def _content(tensor: np.ndarray | BlockQuantised) -> Iterator[bytes | memoryview]:
     array = tensor.blocks if isinstance(tensor, BlockQuantised) else tensor
     little = array.dtype.newbyteorder("<")
     if array.size == 0:
         yield bytes(_data_bytes(tensor))
-        return
-    if array.flags.c_contiguous and array.dtype == little:
+    elif array.flags.c_contiguous and array.dtype == little:
         yield array.reshape(-1).view(np.uint8).data
     else:
         step = max(1, PIECE_BYTES // array.itemsize)
@@ -137,6 +148,30 @@ def read_dat(stream: BinaryIO) -> np.ndarray | BlockQuantised:
     return np.frombuffer(data, np.dtype(f"<{kind}{bits // 8}")).reshape(shape)
 
 
+def check(stream: BinaryIO, size: int) -> None:
+    """Read one tensor file of `size` bytes through, and compare its header with its length and its checksum.
+
+    Raises:
+        DocumentError: they do not agree, or it is no tensor file.
+    """
+    head = stream.read(HEADER.size)
+    if len(head) < HEADER.size or head[:2] != MAGIC:
+        raise DocumentError("not an NNEF tensor file")
+    _, _, _, length, rank, *rest = HEADER.unpack(head)
+    shape, (bits, item_type, vendor) = rest[: min(rank, MAX_RANK)], rest[8:11]
+    known = not vendor and item_type in KINDS
+    packed = vendor == TRACT_VENDOR and item_type == Q4_0_ITEM_TYPE
+    items = math.prod(shape)
+    least = items // Q4_0_BLOCK * Q4_0_BLOCK_BYTES if packed else (items * bits + 7) // 8 if known else length
+    if rank > MAX_RANK or length != size - HEADER.size or (items and least != length) or least > length:
+        raise DocumentError(f"its header says {length} bytes of data and the shape {shape}, which does not fit it")
+    checksum = zlib.crc32(head[:SIGNED])
+    while piece := stream.read(PIECE_BYTES):
+        checksum = zlib.crc32(piece, checksum)
+    if rest[-1] not in (0, checksum):
+        raise DocumentError("its checksum is not the one that was written; export the model again")
+
+
 def _data_bytes(tensor: np.ndarray | BlockQuantised) -> int:
     # tract takes eight bits off the length of boolean data before it compares: no data at all would
     # underflow.
@@ -160,4 +195,4 @@ def _header(tensor: np.ndarray | BlockQuantised) -> bytes:
             raise DocumentError(f"no NNEF tensor file holds {dtype}")
         bits, item_type, vendor = 8 * dtype.itemsize, ITEM_TYPES[dtype.kind], 0
     extents = [*shape, *[0] * (MAX_RANK - len(shape))]
-    return HEADER.pack(MAGIC, 1, 0, _data_bytes(tensor), len(shape), *extents, bits, item_type, vendor, b"", b"")
+    return HEADER.pack(MAGIC, 1, 0, _data_bytes(tensor), len(shape), *extents, bits, item_type, vendor, b"", b"", 0)

@@ -20,6 +20,7 @@ from .errors import DocumentError
 from .grammar import LITERAL_PREFIXES, Definition
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LONGEST = 200  # letters of a name: a tensor file may bear it
 RESERVED = frozenset(
     [
         "version",
@@ -75,7 +76,7 @@ def is_identifier(name: str) -> bool:
 
 def identifier(text: str, taken: Iterable[str] = ()) -> str:
     """A legal name close to `text` that is not in `taken` (a set is quickest)."""
-    name = re.sub(r"[^A-Za-z0-9_]", "_", text) or "_"
+    name = re.sub(r"[^A-Za-z0-9_]", "_", text)[:LONGEST] or "_"
     if not is_identifier(name):
         name = f"_{name}"
     if name not in taken:
@@ -84,6 +85,16 @@ def identifier(text: str, taken: Iterable[str] = ()) -> str:
     while f"{name}_{number}" in taken:
         number += 1
     return f"{name}_{number}"
+
+
+def identifiers(names: Iterable[str]) -> dict[str, str]:
+    """A legal name for each of some names, all of them different."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in names:
+        found[name] = identifier(name, taken)
+        taken.add(found[name])
+    return found
 
 
 def float_text(value: float) -> str:

@@ -14,6 +14,10 @@ class DocumentError(ir.errors.ExportError, ValueError):
     """A document, a tensor or an archive cannot be written (or read) as NNEF."""
 
 
+class PathError(DocumentError, ir.errors.OutputError):
+    """A path whose name, or what lies there, does not let an artifact be written."""
+
+
 class InputError(ir.errors.ExportError, ValueError):
     """A program was called with inputs that its graph does not declare."""
 

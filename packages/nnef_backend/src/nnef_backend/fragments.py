@@ -34,11 +34,11 @@ class Scoped(Verbs):
         super().__init__(target, graph)
         self.fragments: dict[str, Fragment | Definition] = {}
         self.extensions: set[str] = set()
-        self.symbols = {s: doc.identifier(s) for s in graph.symbols}
+        self.public = doc.identifiers([*(v.name for v in graph.inputs), *graph.results])
+        self.symbols = {s: doc.identifier(s, self.public.values()) for s in graph.symbols}
         self._bodies: dict[tuple[Graph, tuple[bool, ...], bool], tuple[str, list[NnefValue]]] = {}
         self._numbers = itertools.count()
-        reserved = {doc.identifier(n) for n in (*(v.name for v in graph.inputs), *graph.results)}
-        self.scopes = [Scope(names=reserved | set(self.symbols.values()))]
+        self.scopes = [Scope(names={*self.public.values(), *self.symbols.values()})]
 
     @property
     def scope(self) -> Scope:

@@ -19,6 +19,8 @@ _TOKEN = re.compile(
 )
 # tract reads a literal before it tries a name, so that a name which starts like a literal is cut in two.
 LITERAL_PREFIXES = ("true", "false", "inf")
+MAX_BYTES = 1 << 20  # of a file of fragments
+MAX_DEPTH, _EASY_DEPTH, MAX_EFFORT = 10, 4, 1 << 14  # of brackets: 2**10 take 0.1 s
 _TYPES = frozenset({"integer", "scalar", "logical", "string"})
 _BINARY = frozenset({"+", "-", "*", "/", "^", "<", ">", "<=", ">=", "==", "!="})
 # Words of Khronos' expressions that tract's parser lacks.
@@ -74,6 +76,8 @@ def fragments_of(text: str, source: str = "fragment") -> list[Definition]:
         DocumentError: a syntax error, a name used before it is assigned, assigned twice or left open; with file and
             line.
     """
+    if len(text) > MAX_BYTES:
+        raise DocumentError(f"{source:.200}: fragments of {len(text)} letters; {MAX_BYTES} are the most")
     return _Parser(text, source).file()
 
 
@@ -88,6 +92,7 @@ class _Parser:
     def __init__(self, text: str, source: str) -> None:
         self.text, self.source, self.at = text, source, 0
         self.tokens = list(self._tokens())
+        self._bounded()
         self.symbols: set[str] = set()
 
     def _tokens(self) -> Iterator[tuple[str, str, int, int]]:
@@ -102,6 +107,20 @@ class _Parser:
             line += found.group().count("\n")
             place = found.end()
         yield "end", "the end of the text", line, place
+
+    def _bounded(self) -> None:
+        """Refuse brackets that nest deeply: each level doubles the time that tract's parser takes."""
+        depth = effort = 0
+        for kind, word, line, _ in self.tokens:
+            if kind == "mark" and word in ("(", "["):
+                depth += 1
+                effort += 2**depth if depth > _EASY_DEPTH else 0
+                if depth > MAX_DEPTH or effort > MAX_EFFORT:
+                    self.fail(
+                        "brackets nest too deep for tract's parser; name parts of this in lines of their own", line
+                    )
+            elif kind == "mark" and word in (")", "]"):
+                depth = max(0, depth - 1)
 
     # -- tokens ----------------------------------------------------------------------------------------------------
 

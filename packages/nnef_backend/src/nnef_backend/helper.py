@@ -19,8 +19,9 @@ from nnef_backend import library
 from nnef_backend.counted import Counted
 from nnef_backend.dat import MAX_BYTES
 from nnef_backend.document import Document
+from nnef_backend.exact import instead, number, opaque, repeated, solid
 from nnef_backend.fragments import called
-from nnef_backend.operators import CONTRACTIONS, OPERATORS, ROUNDINGS, SHORT, STORED, Operator
+from nnef_backend.operators import CONTRACTIONS, OPERATORS, ROUNDINGS, SEEN_THROUGH, SHORT, STORED, Operator
 from nnef_backend.quantise import PACKED_OPS, packed_source
 from nnef_backend.shapes import infer
 from nnef_backend.sizes import computed, is_textual, size_text
@@ -81,12 +82,16 @@ class NnefHelper(Counted):
         if shape is not None and op in ("reshape", "tract_core_broadcast"):
             attributes.setdefault("shape", list(shape))
         operator = self._operator(op, len(inputs), attributes)
+        if (made := instead(self, op, inputs, attributes)) is not None:
+            return made
         if operator.broadcasts:
             inputs = tuple(self._operands(operator, inputs))
-        if operator.name in CONTRACTIONS or (op == "select" and all(x.fixed for x in inputs)):
-            inputs = map_values(inputs, self._opaque)
+        if operator.name in CONTRACTIONS:
+            inputs = tuple(solid(self, op, map_values(list(inputs), lambda x: opaque(self, x)), attributes))
+        elif operator.broadcasts and all(x.fixed for x in inputs):
+            inputs = tuple(opaque(self, x) if op == "select" or x.repeated else x for x in inputs)
         if op in ROUNDINGS:
-            inputs = map_values(inputs, self._number)
+            inputs = map_values(inputs, lambda x: number(self, x))
         inputs = tuple(self.anchored(inputs, attributes))
         values = list(leaves(inputs))
         if op not in PACKED_OPS and any(v.packed for v in values):
@@ -112,6 +117,8 @@ class NnefHelper(Counted):
             name = self.unique(f"{self._node_name}_{suffix or op.removeprefix('tract_core_')}")
             made_type = TensorType(made, s if s is None else tuple(s))
             results.append(NnefValue(name, made_type, fixed=fixed, after=after))
+            if s is not None and len(values) == 1 and op in SEEN_THROUGH:
+                results[-1].repeated = repeated(op, values[0], s, attributes)
         given = {k: map_values(a, self.written) for k, a in attributes.items()}
         op = op if self.target.tract else STANDARD_NAMES.get(op, op)
         step = Step(results, op, tuple(map_values(list(inputs), self.written)), given, generic, listed)
@@ -157,21 +164,6 @@ class NnefHelper(Counted):
             made[1] = self.emit("tract_core_bitor", made[0], made[0])
         return made
 
-    def _opaque(self, x: Any) -> Any:
-        """The operand in a form that tract does not see through: it fails on contracting a repeated constant."""
-        if not isinstance(x, NnefValue) or not x.fixed or x.type.is_static:
-            return x
-        axis = next(i for i, s in enumerate(x.type.shape) if isinstance(s, Expr))
-        made = self.take(x, self.positions(x.type.shape[axis]), axis)
-        made.fixed = False
-        return made
-
-    def _number(self, x: Any) -> Any:
-        """The operand as a number: tract follows sizes through arithmetic, and to it rounding leaves them alone."""
-        if not isinstance(x, NnefValue) or not x.fixed or x.array is not None or not x.type.dtype.is_float:
-            return x
-        return self.emit("mul", self.emit("sign", x), self.emit("abs", x))
-
     def _work(self, operator: Operator, element: DType | None) -> DType | None:
         """The element type to do it in; refused if neither the operands' own nor a wider one will do."""
         if element is None:
@@ -180,7 +172,7 @@ class NnefHelper(Counted):
             self.refuse(f"tract has no {element} tensors")
         work = self.target.work(operator, element)
         if work is None:
-            self.refuse(f"{self.target.dialect} has no {operator.name} of {element}")
+            self.refuse(f"{self.target.dialect} has no {operator.name} of {element}{self.way_out(element)}")
         return work
 
     def _through(self, x: Any, element: DType, work: DType) -> Any:
@@ -257,6 +249,9 @@ class NnefHelper(Counted):
 
     def weight(self, value: Value, weight: Weight) -> NnefValue:
         """A weight: a variable whose file is written from the model's own tensor."""
+        if value.type.dtype not in STORED:
+            reason = f"tract has no {value.type.dtype} tensors"
+            raise RefusedError(f"target {self.target.name!r} refuses {weight.name}: {reason}")
         if value.type.dtype is DType.bool and not self.target.tract:
             raise RefusedError(f"target {self.target.name!r} refuses {weight.name}: {_NO_BITS}")
         if not self.target.packs(self.graph, value, weight):
@@ -302,7 +297,7 @@ class NnefHelper(Counted):
         if value.type.dtype not in STORED:
             reason = f"tract has no {value.type.dtype} tensors"
             raise RefusedError(f"target {self.target.name!r} refuses input {value.name!r}: {reason}")
-        made = NnefValue(doc.identifier(value.name), value.type)
+        made = NnefValue(self.public[value.name], value.type)
         self.inputs.append(made)
         if not self.target.tract:
             return self._standard_input(made)
@@ -366,7 +361,7 @@ class NnefHelper(Counted):
             is_source = any(result is i for i in self.inputs) or result.name in self.labels
             if id(result) not in self.scope.made or is_source or any(result is o for o in outputs):
                 result = self.copy(result)
-            result.name = doc.identifier(name)
+            result.name = self.public[name]
             outputs.append(result)
         steps = live(self.scope.steps, outputs, keep=self.inputs)
         variables = [s for s in steps if s.op == "variable"]
@@ -392,4 +387,4 @@ class NnefHelper(Counted):
 STANDARD_NAMES = {"recip": "rcp", "square": "sqr"}  # where tract spells an operation its own way
 _GENERIC = {"bool": "logical", "int": "integer", "uint": "integer", "float": "scalar"}
 _NO_BITS = "a constant of truth values, which the standard packs in bits and we do not"
-_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{,200}")

@@ -9,12 +9,12 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TypeAlias
 
 from ir.errors import DuplicateHandlerError
-from nnef_backend.errors import DocumentError
-from nnef_backend.grammar import Call, Definition, fragments_of
+from ir.files import opened
+from nnef_backend.errors import DocumentError, PathError
+from nnef_backend.grammar import MAX_BYTES, Call, Definition, fragments_of
 from nnef_backend.operators import EXTENSIONS, OPERATORS, Operator, extension_of
 
 Source: TypeAlias = "str | os.PathLike[str]"
@@ -35,11 +35,20 @@ def read(source: Source) -> list[Definition]:
 
     Raises:
         DocumentError: a mistake in the text, with file and line.
-        OSError: the file cannot be read.
+        PathError: the file cannot be read.
     """
     if isinstance(source, str) and "{" in source:
         return fragments_of(source)
-    return fragments_of(Path(source).read_text(encoding="utf-8"), os.fspath(source))
+    try:
+        with opened(source) as file:
+            content = file.read(MAX_BYTES + 1)
+        return fragments_of(content.decode(), os.fspath(source))
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{source!s:.200}: fragments are text in UTF-8") from error
+    except PathError:
+        raise
+    except OSError as error:
+        raise PathError(f"the fragments {source!s:.200} cannot be read: {error.strerror or error}") from error
 
 
 def add_fragments(*sources: Source, override: bool = False) -> list[str]:

@@ -65,11 +65,11 @@ _DECLARED = [
     ("like", "=", f"{_SIGNED} {_FLOATS}", "neg(x)"),
     ("like", "=", _NUMBERS, "abs(x) sign(x) floor(x) ceil(x) round(x) relu(x)"),
     ("like", "=", _FLOATS,
-     "exp(x) log(x) log2(x) sqrt(x) rsqrt(x) sqr(x) square(x) rsqr(x) recip(x) sin(x) cos(x) tan(x) asin(x) acos(x) "
+     "exp(x) log(x) sqrt(x) rsqrt(x) sqr(x) square(x) rsqr(x) recip(x) sin(x) cos(x) tan(x) asin(x) acos(x) "
      "atan(x) sinh(x) cosh(x) tanh(x) asinh(x) acosh(x) atanh(x) softplus(x) elu(x; alpha) leaky_relu(x; alpha) "
      "softabs(x; epsilon) tract_core_pow_const(x; exponent)"),
     ("like", "=", _SINGLE,
-     "sigmoid(x) tract_core_erf(x) tract_core_silu(x) tract_core_hard_swish(x) tract_core_round_even(x) "
+     "sigmoid(x) log2(x) tract_core_erf(x) tract_core_silu(x) tract_core_hard_swish(x) tract_core_round_even(x) "
      "tract_core_gelu_approx(x; fast_impl)"),
     ("like", "bool", _SINGLE, "tract_core_is_nan(x) tract_core_is_inf(x; detect_positive, detect_negative)"),
     ("like", "to", _ANY, "tract_core_cast(x; to)"),
@@ -134,13 +134,14 @@ _DECLARED = [
      "box(x; size, border, padding, stride, dilation, normalize) "
      "debox(x; size, border, padding, stride, dilation, output_shape, normalize) "
      "nearest_upsample(x; factor) multilinear_upsample(x; factor, method, border) "
-     "tract_core_resize(x; scales, sizes, coord_transformer, interpolator, nearest_mode) "
-     "tract_core_grid_sample(x, grid; mode, padding_mode, align_corners) "
      "tract_core_fft(x; axis, inverse) tract_core_stft(x; axis, frame, stride, window) "
      "tract_transformers_sdpa(q, k, v, mask; scale, datum_type, acc_datum_type, is_causal) "
      "tract_transformers_scaled_masked_softmax(x, mask; scale, post_softmax_mask) "
      "tract_transformers_apply_rope(x, cos, sin) "
      "tract_core_lstm_epilogue(x, c; hidden) tract_core_gru_epilogue(x, r, h; hidden)"),
+    ("given", "=", _SINGLE,  # places and weights are f32 there
+     "tract_core_resize(x; scales, sizes, coord_transformer, interpolator, nearest_mode) "
+     "tract_core_grid_sample(x, grid; mode, padding_mode, align_corners)"),
     ("given", "i64", _ANY, "tract_onnx_non_zero(x; count_symbol)"),
     ("given", "=", _ANY, "tract_core_scan(; body, scan, full, state, output, skip)"),
     ("given", "=", _ANY, "external(; shape) tract_core_external(; shape, datum_type) variable(; shape, label)"),
@@ -191,6 +192,14 @@ def _parse(rule: str, result: str, takes: str, declarations: str) -> Iterable[Op
 
 
 OPERATORS: Mapping[str, Operator] = {o.name: o for row in _DECLARED for o in _parse(*row)}
+
+# What tract sees through to a repetition of elements.
+SEEN_THROUGH = frozenset(
+    o.name
+    for o in OPERATORS.values()
+    if o.rule == "like" and len(o.positional) == 1 and not {"axis", "axes"} & set(o.named)
+)
+SEEN_THROUGH |= {"tract_core_broadcast", "tile", "transpose", "squeeze", "unsqueeze", "reshape"}
 
 
 def through(operator: Operator, dtype: DType) -> DType | None:

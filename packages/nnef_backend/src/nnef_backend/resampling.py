@@ -38,7 +38,8 @@ def resize(h: Any, x: Any, mode: str, factors: Sequence[float | None] | None, co
     sizes = list(zip(x.type.shape[2:], h.out.shape[2:], strict=True))
     whole = [quotient(new, old) for old, new in sizes]
     dynamic = any(isinstance(old, Expr) for old, _ in sizes)
-    if dynamic and mode in ("nearest", "linear") and not corners and all(isinstance(s, int) for s in whole):
+    native = mode == "nearest" or (mode == "linear" and x.type.dtype is not DType.float64)
+    if dynamic and native and not corners and all(isinstance(s, int) for s in whole):
         return h.cast(_native(h, made, mode, whole), x.type.dtype)
     for i, (old, new) in enumerate(sizes):
         factor = None if factors is None or corners else factors[i]
@@ -57,41 +58,47 @@ def _axis(h: Any, x: Any, axis: int, old: Dim, new: Dim, mode: str, factor: floa
     fixed = isinstance(old, int) and isinstance(new, int)
     if mode in ("nearest", "exact"):
         if fixed:
-            place = _places(np.arange(new, dtype=np.float32), old, new, mode, factor, corners)
+            place = _places(new, old, mode, factor, corners)
             return h.take(x, h.constant(np.minimum(np.floor(place), old - 1).astype(np.int64)), axis)
         return h.take(x, _clipped(h, h.emit("floor", _computed(h, old, new, mode, factor, corners)), old), axis)
     if fixed and (old <= WIDEST or mode.endswith("aa")):
-        return _by_matrix(h, x, axis, _matrix(old, new, mode, factor, corners))
+        return _by_matrix(h, x, axis, _matrix(old, new, mode, factor, corners, _real(x)))
     if mode.endswith("aa"):
         h.refuse("an antialiasing filter over a size that is only known at run time")
-    return _by_reading(h, x, axis, old, _computed(h, old, new, mode, factor, corners), mode)
+    work = x.type.dtype if x.type.dtype is DType.float64 else F32
+    return _by_reading(h, x, axis, old, _computed(h, old, new, mode, factor, corners, work), mode)
+
+
+def _real(x: Any) -> Any:
+    """What torch computes weights in; nearest neighbours it finds in 32 bits whatever the element type."""
+    return np.float64 if x.type.dtype is DType.float64 else np.float32
 
 
 # -- places ------------------------------------------------------------------------------------------------------------
 
 
-def _places(index: np.ndarray, old: int, new: int, mode: str, factor: float | None, corners: bool) -> np.ndarray:
-    """Where each place of the result lies in the input, in torch's own 32-bit arithmetic (UpSample.h)."""
-    one, half = np.float32(1), np.float32(0.5)
+def _places(new: int, old: int, mode: str, factor: float | None, corners: bool, real: Any = np.float32) -> np.ndarray:
+    """Where each place of the result lies in the input, in torch's own arithmetic (UpSample.h)."""
+    index, half = np.arange(new, dtype=real), real(0.5)
     if corners:
-        return index * (np.float32(old - 1) / np.float32(new - 1) if new > 1 else np.float32(0))
-    ratio = np.float32(1.0 / factor) if factor else np.float32(old) / np.float32(new)
+        return index * (real(old - 1) / real(new - 1) if new > 1 else real(0))
+    ratio = real(1.0 / factor) if factor else real(old) / real(new)
     if mode == "nearest":
         return index * ratio
     if mode == "exact":
         return (index + half) * ratio
-    place = ratio * (index + half) - half * one
-    return np.maximum(place, np.float32(0)) if mode == "linear" else place
+    place = ratio * (index + half) - half
+    return np.maximum(place, real(0)) if mode == "linear" else place
 
 
-def _computed(h: Any, old: Dim, new: Dim, mode: str, factor: float | None, corners: bool) -> Any:
+def _computed(h: Any, old: Dim, new: Dim, mode: str, factor: float | None, corners: bool, work: Any = F32) -> Any:
     """The same on sizes that are known at run time."""
-    index = h.cast(h.positions(new), F32)  # numbers of a range are dimensions to tract, cut off when divided
+    index = h.cast(h.positions(new), work)  # numbers of a range are dimensions to tract, cut off when divided
     if corners:
-        last = h.emit("max", h.scalar(new - 1, F32), 1.0)  # a single place lies at 0 whatever the ratio
-        return h.emit("mul", index, h.emit("div", h.scalar(old - 1, F32), last))
-    given = h.const(np.float32(1.0 / factor), F32) if factor else None
-    ratio = given if given is not None else h.emit("div", h.scalar(old, F32), h.scalar(new, F32))
+        last = h.emit("max", h.scalar(new - 1, work), 1.0)  # a single place lies at 0 whatever the ratio
+        return h.emit("mul", index, h.emit("div", h.scalar(old - 1, work), last))
+    given = h.const(1.0 / factor, work) if factor else None
+    ratio = given if given is not None else h.emit("div", h.scalar(old, work), h.scalar(new, work))
     if mode == "nearest":
         return h.emit("mul", index, ratio)
     place = h.emit("mul", h.emit("add", index, 0.5), ratio)
@@ -102,7 +109,8 @@ def _computed(h: Any, old: Dim, new: Dim, mode: str, factor: float | None, corne
 
 
 def _clipped(h: Any, place: Any, size: Dim) -> Any:
-    return h.cast(h.emit("max", h.emit("min", place, h.scalar(size - 1, F32)), 0.0), DType.int64)
+    last = h.scalar(size - 1, place.type.dtype)
+    return h.cast(h.emit("max", h.emit("min", place, last), 0.0), DType.int64)
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------
@@ -142,17 +150,17 @@ def _kernel(t: np.ndarray, mode: str, a: float) -> np.ndarray:
     return np.where(t <= 1, near, np.where(t < 2, far, 0))
 
 
-def _matrix(old: int, new: int, mode: str, factor: float | None, corners: bool) -> np.ndarray:
+def _matrix(old: int, new: int, mode: str, factor: float | None, corners: bool, real: Any) -> np.ndarray:
     """[new, old]: what each place of the result takes of each place of the input."""
     if mode.endswith("aa"):
-        return _antialiased(old, new, mode, factor, corners)
-    place = _places(np.arange(new, dtype=np.float32), old, new, mode, factor, corners)
+        return _antialiased(old, new, mode, factor, corners).astype(real)
+    place = _places(new, old, mode, factor, corners, real)
     first = np.floor(place).astype(np.int64)
     result = np.zeros((new, old))
     for k in (0, 1) if mode == "linear" else (-1, 0, 1, 2):
         weight = _kernel(place.astype(np.float64) - first - k, mode, -0.75)
         np.add.at(result, (np.arange(new), np.clip(first + k, 0, old - 1)), weight)
-    return result.astype(np.float32)
+    return result.astype(real)
 
 
 def _antialiased(old: int, new: int, mode: str, factor: float | None, corners: bool) -> np.ndarray:
@@ -169,7 +177,7 @@ def _antialiased(old: int, new: int, mode: str, factor: float | None, corners: b
         end = min(math.trunc(centre + support + 0.5), old)
         weights = _kernel((np.arange(begin, end) - centre + 0.5) / max(scale, 1.0), mode, -0.5)
         result[i, begin:end] = weights / weights.sum()
-    return result.astype(np.float32)
+    return result
 
 
 def _by_matrix(h: Any, x: Any, axis: int, matrix: np.ndarray) -> Any:

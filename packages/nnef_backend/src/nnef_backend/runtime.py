@@ -10,27 +10,20 @@ raises `TractCrash`, and every other program is loaded again, unasked, at its ne
 from __future__ import annotations
 
 import atexit
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
+import functools
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from . import archive
-from . import worker as protocol
-from .errors import InputError, TractCrash, TractError, TractTimeout, panic, refused_operation
+from . import unpack
+from .child import LIMIT, Child
+from .errors import InputError, TractError
 from .signature import Fact, signature, symbols
 
-WORKER_FILE = Path(protocol.__file__)
-STDERR_TAIL = 2000
 NUMPY_NAMES = {"bool": "bool"} | {
     f"{letter}{bits}": f"{name}{bits}"
     for letter, name in (("f", "float"), ("i", "int"), ("u", "uint"))
@@ -42,22 +35,22 @@ class Program:
     """A model loaded in tract; call it with arrays by name, or `run` it with arrays in the graph's order.
 
     Attributes: `path`, `input_names`, `output_names`, `input_facts`, `output_facts`, `property_names` (of the
-    metadata), `timeout` in seconds, for every call that gives none of its own, `sizes`, the dynamic dimensions
-    that were fixed, and for one loaded to be streamed through `pulse`, the symbol and the length of a piece, and
-    `delay`, in frames of the output.
+    metadata), `timeout` in seconds, for every call that gives none of its own (None: no limit), `sizes`, the dynamic
+    dimensions that were fixed, and for one loaded to be streamed through `pulse`, the symbol and the length of a piece,
+    and `delay`, in frames of the output.
     """
 
     def __init__(
         self,
         worker: Worker,
         path: str | Path,
-        timeout: float | None = None,
+        timeout: float | None = LIMIT,
         pulse: tuple[str, int] | None = None,
         sizes: Mapping[str, int] | None = None,
     ) -> None:
         self.path = Path(path)
         self.timeout = timeout
-        text = archive.read_member(self.path, archive.GRAPH).decode()
+        text = unpack.checked(self.path)
         self.input_names, self.output_names = signature(text)
         self.input_facts: list[Fact] = []
         self.output_facts: list[Fact] = []
@@ -135,7 +128,6 @@ class Program:
     def _load(self, timeout: float | None) -> None:
         header = {"do": "load", "model": self.number, "path": str(self.path), "pulse": self.pulse, "sizes": self.sizes}
         answer, _ = self.worker.request(header, [], self.path, "loading", timeout)
-        self._generation = self.worker.generation
         # tract takes inputs in the order of the statements that declare them, whatever the graph's
         # parameters say.
         names = answer["names"]
@@ -150,6 +142,7 @@ class Program:
         self.output_facts = [Fact.parse(text) for text in answer["outputs"]]
         self.property_names = answer["properties"]
         self.delay = answer["delay"]
+        self._generation = self.worker.generation
 
     def _check(self, arrays: list[np.ndarray]) -> None:
         if len(arrays) != len(self.input_facts):
@@ -179,30 +172,14 @@ class Program:
                 )
 
 
-class Worker:
-    """A process that holds tract and any number of programs; it starts when it is first needed.
-
-    Calls from several threads wait for one another; use one worker a thread to run side by side.
-    """
-
-    def __init__(self) -> None:
-        self.generation = 0
-        self.lock = threading.RLock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._stderr: Any = None
-        self._numbers = 0
-        self._dropped: list[int] = []
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process is not None and self._process.poll() is None
+class Worker(Child):
+    """The child process of tract, in which programs are loaded."""
 
     def load(
         self,
         path: str | Path,
         *,
-        timeout: float | None = None,
+        timeout: float | None = LIMIT,
         pulse: int | None = None,
         symbol: str | None = None,
         sizes: Mapping[str, int] | None = None,
@@ -219,62 +196,6 @@ class Worker:
         piece = None if pulse is None or symbol is None else (symbol, int(pulse))
         return Program(self, path, timeout, piece, sizes)
 
-    def start(self) -> None:
-        """Start the process now rather than at the first request.
-
-        Raises:
-            TractError: it does not come up, as where tract is not installed.
-        """
-        with self.lock:
-            if self.alive:
-                return
-            self.close()
-            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
-            # As a script, and not as a module: the package around the file would bring torch with it.
-            environment = {
-                **os.environ,
-                "PYTHONSAFEPATH": "1",
-                "RUST_BACKTRACE": "1",
-                "RUST_LIB_BACKTRACE": "0",
-            }
-            self._process = subprocess.Popen(
-                [sys.executable, str(WORKER_FILE)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr,
-                bufsize=protocol.PIPE_BYTES,
-                env=environment,
-                start_new_session=True,
-            )
-            assert self._process.stdin is not None and self._process.stdout is not None
-            protocol.widen(self._process.stdin.fileno())
-            protocol.widen(self._process.stdout.fileno())
-            self.generation += 1
-            try:
-                protocol.read_frame(self._process.stdout)
-            except (EOFError, ValueError, OSError) as error:
-                tail = self._stderr_text()[-STDERR_TAIL:]
-                self.close()
-                raise TractError(f"the process for tract does not start: {tail}") from error
-
-    def close(self) -> None:
-        """End the process; programs start it again at their next call."""
-        with self.lock:
-            process, self._process = self._process, None
-            if process is not None:
-                process.kill()
-                for stream in (process.stdin, process.stdout):
-                    try:
-                        if stream is not None:
-                            stream.close()
-                    except OSError:
-                        pass  # unsent bytes of a request whose reader is gone
-                process.wait()
-            if self._stderr is not None:
-                self._stderr.close()
-                self._stderr = None
-            self._dropped.clear()
-
     def __enter__(self) -> Worker:
         return self
 
@@ -283,89 +204,12 @@ class Worker:
     ) -> None:
         self.close()
 
-    def number(self) -> int:
-        with self.lock:
-            self._numbers += 1
-            return self._numbers
 
-    def drop(self, number: int) -> None:
-        # Called by the garbage collector, too, that is at any moment: it only notes, the next request tells.
-        self._dropped.append(number)
-
-    def request(
-        self,
-        header: dict[str, Any],
-        arrays: Iterable[np.ndarray],
-        path: Path,
-        doing: str,
-        timeout: float | None,
-    ) -> tuple[dict[str, Any], list[np.ndarray]]:
-        self.start()
-        process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
-        dropped, self._dropped = self._dropped, []
-        self._stderr.seek(0)
-        self._stderr.truncate()
-        expired = threading.Event()
-
-        def expire() -> None:
-            expired.set()
-            process.kill()
-
-        timer = threading.Timer(timeout, expire) if timeout is not None else None
-        if timer is not None:
-            timer.daemon = True
-            timer.start()
-        try:
-            protocol.write_frame(process.stdin, {**header, "drop": dropped}, list(arrays))
-            answer, results = protocol.read_frame(process.stdout)
-        except TypeError as error:
-            raise InputError(f"{path}: {error}") from error
-        except (EOFError, OSError) as error:
-            if expired.is_set():
-                self.close()
-                raise TractTimeout(f"{doing} {path} in tract took more than {timeout} s", model=str(path)) from error
-            raise self._crash(process, path, doing) from None
-        except BaseException:
-            # An interrupted exchange leaves half a frame in a pipe.
-            self.close()
-            raise
-        finally:
-            if timer is not None:
-                timer.cancel()
-        if not answer["ok"]:
-            raise TractError(
-                f"{doing} {path} in tract: {answer['error']}",
-                model=str(path),
-                operation=refused_operation(answer["error"]),
-            )
-        return answer, results
-
-    def _crash(self, process: subprocess.Popen[bytes], path: Path, doing: str) -> TractCrash:
-        code = process.wait()
-        tail = self._stderr_text()
-        self.close()
-        cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        reason, operation = panic(tail)
-        where = f" in {operation}" if operation else ""
-        message = f"{doing} {path}: tract died ({cause}){where}: {reason or 'no panic message'}\n"
-        message += tail[:STDERR_TAIL]
-        return TractCrash(message.rstrip(), model=str(path), operation=operation)
-
-    def _stderr_text(self) -> str:
-        self._stderr.seek(0)
-        return str(self._stderr.read().decode(errors="replace"))
-
-
-_shared: dict[int, Worker] = {}
-
-
+@functools.cache
 def shared_worker() -> Worker:
-    """The worker of this process (a forked child gets another one: a pipe has room for one talker only)."""
-    worker = _shared.get(os.getpid())
-    if worker is None:
-        worker = _shared[os.getpid()] = Worker()
-        atexit.register(worker.close)
+    """The worker of this process."""
+    worker = Worker()
+    atexit.register(worker.close)
     return worker
 
 
@@ -373,12 +217,14 @@ def load(
     path: str | Path,
     *,
     worker: Worker | None = None,
-    timeout: float | None = None,
+    timeout: float | None = LIMIT,
     pulse: int | None = None,
     symbol: str | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Program:
     """Load an artifact in tract, in the shared worker unless another is given; raises as `Worker.load`.
+
+    `timeout` is the time in seconds that tract may take to load it, and for each call; None is no limit.
 
     `sizes` fixes dynamic dimensions by their names; tract then computes as for a file of fixed sizes, which is several
     times as fast for convolutions by channels (depthwise).

@@ -121,11 +121,11 @@ def _apply(h: Counted, fn: str, args: list[NnefValue]) -> NnefValue:
         # sizes are far below 2^24 where a root of them is rounded, so that f32 says the same as f64
         rounded = args[0] if fn != "round" else h.cast(args[0], DType.float32)
         return h.cast(h.emit(_ROUNDING[fn], rounded), DType.int64)
+    if fn not in _BINARY and fn not in ("floordiv", "mod"):
+        h.refuse(f"the size expression {fn} has no form in tract")
     a, b = _same(h, args)
     if fn in ("floordiv", "mod"):
         return h.floor_division(a, b)[fn == "mod"]
-    if fn not in _BINARY:
-        h.refuse(f"the size expression {fn} has no form in tract")
     return h.emit(_BINARY[fn], a, b)
 
 

@@ -19,7 +19,7 @@ class NnefValue:
     The name of a number is the number itself (`0.5`, `tract_core_cast(3, to='i64')`), a `document.Expr`.
     """
 
-    __slots__ = ("after", "array", "fixed", "name", "packed", "type")
+    __slots__ = ("after", "array", "fixed", "name", "packed", "repeated", "type")
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class NnefValue:
         self.fixed = fixed  # made of constants and sizes alone
         self.packed = packed  # stored in blocks of 4 bits, which few operations read
         self.after = after  # counts that are known when it is
+        self.repeated = frozenset[int]()  # axes along which one element is repeated, to tract
 
     @property
     def is_literal(self) -> bool:

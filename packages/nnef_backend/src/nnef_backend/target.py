@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import functools
+import os
 import re
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata as packages
 from pathlib import Path
@@ -14,6 +19,7 @@ import numpy as np
 
 from ir.dims import Expr
 from ir.errors import RefusedError, RuntimeFailure
+from ir.files import stem
 from ir.graph import Graph, Value, Weight
 from ir.helper import numpy_dtype
 from ir.passes.drop_neutral import drop_neutral
@@ -25,7 +31,9 @@ from ir.registry import Registry
 from ir.target import Pass, Runner, Target
 from ir.types import DType
 from nnef_backend import archive, library, quantise, runtime
-from nnef_backend.document import Document
+from nnef_backend.child import LIMIT
+from nnef_backend.document import Document, TensorSource
+from nnef_backend.errors import PathError, TractTimeout
 from nnef_backend.grammar import Definition
 from nnef_backend.helper import NnefHelper
 from nnef_backend.operators import STORED, Operator, through
@@ -52,7 +60,8 @@ class Tract(Target):
         weights_filter: patterns ("*.mlp.*") or a function of a parameter's name; None is every weight that fits.
         bfloat16: "float32" holds bfloat16 in float32, which tract has; None refuses it. The program still takes and
             gives bfloat16.
-        load_timeout: seconds that tract may take to load the document; None is no limit.
+        allow_narrowing: compute in float32 what tract has no kernel for in float64; refused otherwise.
+        load_timeout, run_timeout: seconds that tract may take to load the document, and for a call; None is no limit.
 
     Raises:
         ValueError: an option that is none of these, or a version that the installed tract does not reach.
@@ -76,7 +85,9 @@ class Tract(Target):
         weights: str | None = None,
         weights_filter: quantise.Filter = None,
         bfloat16: str | None = None,
-        load_timeout: float | None = 600.0,
+        allow_narrowing: bool = False,
+        load_timeout: float | None = LIMIT,
+        run_timeout: float | None = LIMIT,
     ) -> None:
         self.tract_version = version or installed() or ".".join(map(str, NEWEST))
         self.release = _checked_release(self.tract_version)
@@ -90,7 +101,8 @@ class Tract(Target):
             raise ValueError("weights_filter chooses among weights that are packed: say weights='q4_0', too")
         self.weights_filter = weights_filter
         self.bfloat16 = _one_of("bfloat16", bfloat16, (None, "float32"))
-        self.load_timeout = load_timeout
+        self.allow_narrowing = allow_narrowing
+        self.timeouts = load_timeout, run_timeout
 
     def has(self, operator: Operator) -> bool:
         """True if this version of tract has the operation."""
@@ -102,7 +114,8 @@ class Tract(Target):
 
     def work(self, operator: Operator, dtype: DType) -> DType | None:
         """The element type in which an operation on this one is done, None where there is none."""
-        return through(operator, dtype)
+        narrow = DType.float32 if self.allow_narrowing and dtype is DType.float64 else None
+        return through(operator, dtype) or (narrow if narrow in operator.takes else None)
 
     def extensions_of(self, definition: Definition) -> set[str]:
         """The extensions that a hand-written fragment needs."""
@@ -147,12 +160,32 @@ class Tract(Target):
     def helper(self, graph: Graph) -> NnefHelper:
         return NnefHelper(self, graph)
 
+    def check_path(self, path: Path) -> None:
+        """A directory, a .tar or a .tgz; what looks like a file of another kind is none of them.
+
+        Raises:
+            PathError: see ir.Target.
+        """
+        name = path.name.lower()
+        kind = name.rpartition(".")[2] if "." in name[1:] else ""
+        if archive.kind_of(path) == "directory" and kind not in ("", "nnef") and not kind.isdigit():
+            name = stem(path.name)
+            fitting = f"call it {name}.nnef.tgz, {name}.nnef.tar, or {name}.nnef, a directory"
+            raise PathError(f"{path.name:.100} is no name for an artifact of target {self.name!r}: {fitting:.400}")
+        archive.check_place(path, self.compression)
+
     def write(self, artifact: Document, path: Path) -> None:
         """Write a directory, a .tar or a .tgz, by the option or by the path's name."""
-        archive.write(artifact, path, self.compression)
+        archive.write_new(artifact, path, self.compression)
+
+    def packed(self, artifact: Document) -> Document:
+        """The document with its tensors, not with what computes them."""
+        sources = artifact.tensors.items()
+        made: dict[str, TensorSource] = {label: s() if callable(s) else s for label, s in sources}
+        return dataclasses.replace(artifact, tensors=made)
 
     def runner(self, artifact: Document, graph: Graph, path: Path | None = None) -> Runner:
-        return NnefProgram(artifact, graph, path, self.load_timeout)
+        return NnefProgram(artifact, graph, path, self.timeouts)
 
 
 def _parses(text: str) -> bool:
@@ -204,15 +237,26 @@ def _one_of(option: str, value: Any, allowed: Sequence[Any]) -> Any:
 
 
 class NnefProgram:
-    """A document in tract: torch tensors in and out."""
+    """A document in tract: torch tensors in and out; `timeouts` are those of loading and of a call."""
 
-    def __init__(self, artifact: Document, graph: Graph, path: Path | None, timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        artifact: Document,
+        graph: Graph,
+        path: Path | None,
+        timeouts: tuple[float | None, float | None] = (LIMIT, LIMIT),
+    ) -> None:
         self.narrow = [v.type.dtype is DType.bfloat16 for v in graph.results.values()]
         self.least = _least_sizes(graph)
+        self.dims = [v.type.shape for v in graph.inputs]
+        self._open = functools.partial(self._opened, artifact, path, timeouts)
+        self._open()
+
+    def _opened(self, artifact: Document, path: Path | None, timeouts: tuple[float | None, float | None]) -> None:
         self._folder, path = _on_disk(artifact, path)
         try:
-            self.program = runtime.load(path, timeout=timeout)
-            self.program.timeout = None  # a call may take as long as it takes
+            self.program = runtime.load(path, timeout=timeouts[0])
+            self.program.timeout = timeouts[1]
         except RuntimeError as error:
             raise RuntimeFailure(f"tract does not load the document: {error}") from error
 
@@ -220,6 +264,8 @@ class NnefProgram:
         """The results in the order of the graph's outputs and updates."""
         import torch
 
+        if self._folder is not None and self._folder.is_inherited:  # by a fork; it goes when its own process ends
+            self._open()
         for k, axis, symbol, least in self.least:
             if inputs[k].shape[axis : axis + 1] < (least,):
                 size = f"{symbol} is {inputs[k].shape[axis]}"
@@ -227,9 +273,19 @@ class NnefProgram:
         try:
             results = self.program.run([_array(t) for t in inputs])
         except RuntimeError as error:
+            small = "" if isinstance(error, TractTimeout) else self._small(inputs)
+            if small:
+                reason = f"a step does not hold at {small}, since torch.export traces a model for sizes from 2 on"
+                raise RefusedError(f"target 'nnef' refuses to run: {reason}\n{error}") from error
             raise RuntimeFailure(f"tract failed while it ran the document: {error}") from error
         made = [torch.from_numpy(np.array(r)) for r in results]
         return [t.bfloat16() if narrow else t for t, narrow in zip(made, self.narrow, strict=True)]
+
+    def _small(self, inputs: Sequence[Any]) -> str:
+        """The dynamic sizes of these inputs that are 0 or 1."""
+        sizes = {d.as_symbol: n for dims, x in zip(self.dims, inputs, strict=True)
+                 for d, n in zip(dims, x.shape, strict=False) if isinstance(d, Expr) and d.as_symbol}  # fmt: skip
+        return ", ".join(f"{name}={n}" for name, n in sizes.items() if n < 2)
 
     def close(self) -> None:
         """Let the child process forget the document."""
@@ -249,12 +305,31 @@ def _array(tensor: Any) -> np.ndarray:
     return np.asarray((tensor if str(tensor.dtype) != "torch.bfloat16" else tensor.float()).numpy(), order="C")
 
 
-def _on_disk(artifact: Document, path: Path | None) -> tuple[Any, Path]:
+class _Folder:
+    """A temporary folder that goes with this object, in the process that made it."""
+
+    def __init__(self) -> None:
+        self.path, self._owner = Path(tempfile.mkdtemp(prefix="nnef-")), os.getpid()
+        weakref.finalize(self, _remove, self.path, self._owner)
+
+    @property
+    def is_inherited(self) -> bool:
+        """True in a process that was forked since."""
+        return os.getpid() != self._owner
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _on_disk(artifact: Document, path: Path | None) -> tuple[_Folder | None, Path]:
     """The document's own path, or a temporary folder and the path in it."""
     if path is not None:
         return None, path
-    folder = tempfile.TemporaryDirectory(prefix="nnef-")
-    return folder, archive.write(artifact, Path(folder.name) / "model")
+    folder = _Folder()
+    archive.write_new(artifact, folder.path / "model")
+    return folder, folder.path / "model"
 
 
 class Khronos(Tract):

@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     # slices and states of one step -> the states after it, and what is stacked
     LoopBody = Callable[[list[NnefValue], list[NnefValue]], tuple[Sequence[NnefValue], Sequence[NnefValue]]]
 
-# erf(x) = x P(x^2) / Q(x^2) up to ERF_LIMIT, from where erf is 1 in f32. A rational of degrees 5 and 5, fitted here to
-# the least largest relative error (Lawson's weights, Chebyshev basis): 1.9e-8 in exact numbers; evaluated in f32 it is
-# within 4.5e-7 of erf, relatively, over all of f32 (2 million points tried).
-ERF_LIMIT = 3.92
-ERF = (
-    (1.1283791065216064, 0.19040600955486298, 0.05274862423539162, 0.0037655862979590893, 0.0002848803123924881,
-     2.0500690425251378e-06),
-    (1.0, 0.5020756721496582, 0.11410888284444809, 0.014969157055020332, 0.001162524800747633, 3.809139889199287e-05),
-)  # fmt: skip
-
 
 class Verbs(OpHelper["NnefValue"]):
     """The verbs that need no more than `emit`, `constant` and `size`."""
@@ -40,6 +30,16 @@ class Verbs(OpHelper["NnefValue"]):
     @abc.abstractmethod
     def counted(self, x: Any) -> frozenset[str]:
         """The document's symbols in these dimensions that data decides."""
+
+    def way_out(self, dtype: DType) -> str:
+        """What to do where tract has no kernel of this type."""
+        wide = dtype is DType.float64 and self.target.tract
+        return "; compute in float32 in the model, or allow that with allow_narrowing=True" if wide else ""
+
+    def may_be_nothing(self, size: Expr) -> bool:
+        """Whether a size can be 0, as far as the ranges of its symbols tell."""
+        ranges = [self.graph.symbols.get(s) for s in size.symbols]
+        return size.as_symbol is None or any(r is None or not r.min for r in ranges)
 
     # -- verbs of shape --------------------------------------------------------------------------------------------
 
@@ -218,22 +218,6 @@ class Verbs(OpHelper["NnefValue"]):
         if x.type.dtype is not DType.float64 and self.has("tract_core_is_nan"):
             return self.emit("tract_core_is_nan", x)
         return self.emit("ne", x, x)
-
-    def erf(self, x: NnefValue) -> NnefValue:
-        """The error function; see `ERF` for targets without it."""
-        if self.has("tract_core_erf"):
-            return self.emit("tract_core_erf", x)
-        z = self.emit("min", self.emit("max", x, -ERF_LIMIT), ERF_LIMIT)
-        square = self.emit("mul", z, z)
-        above, below = (self._polynomial(square, c) for c in ERF)
-        return self.emit("div", self.emit("mul", z, above), below)
-
-    def _polynomial(self, x: NnefValue, coefficients: Sequence[float]) -> NnefValue:
-        """Their sum times powers of `x`, lowest power first, by Horner's rule."""
-        made: Any = coefficients[-1]
-        for c in reversed(coefficients[:-1]):
-            made = self.emit("add", self.emit("mul", x, made), c)
-        return made
 
     def extreme(self, op: str, x: NnefValue, y: NnefValue) -> NnefValue:
         """`max` or `min` as torch's: tract's drop NaN."""

@@ -40,6 +40,13 @@ PIPE_BYTES = 1 << 20
 MAX_HEADER = 1 << 26
 
 
+def check(arrays: list[np.ndarray]) -> None:
+    """Raise TypeError for a dtype that tract has not."""
+    for array in arrays:
+        if array.dtype.name not in DTYPES:
+            raise TypeError(f"arrays of {array.dtype} cannot be passed to tract")
+
+
 def write_frame(stream: IO[bytes], header: dict[str, Any], arrays: list[np.ndarray]) -> None:
     """Send a header and arrays (any layout, native byte order).
 
@@ -47,10 +54,8 @@ def write_frame(stream: IO[bytes], header: dict[str, Any], arrays: list[np.ndarr
         TypeError: a dtype that tract has not; nothing was sent.
         OSError: the other side is gone.
     """
+    check(arrays)
     arrays = [array if array.flags.c_contiguous else np.array(array, order="C") for array in arrays]
-    for array in arrays:
-        if array.dtype.name not in DTYPES:
-            raise TypeError(f"arrays of {array.dtype} cannot be passed to tract")
     described = [{"dtype": array.dtype.name, "shape": array.shape} for array in arrays]
     head = json.dumps({**header, "arrays": described}).encode()
     stream.write(LENGTH.pack(len(head)) + head)
@@ -180,9 +185,9 @@ def main() -> None:
             return
         try:
             answer, results = models.handle(request, arrays)
-            write_frame(answers, {"ok": True, **answer}, results)
+            write_frame(answers, {"ok": True, "id": request["id"], **answer}, results)
         except Exception as error:
-            write_frame(answers, {"ok": False, "error": f"{error}" or type(error).__name__}, [])
+            write_frame(answers, {"ok": False, "id": request["id"], "error": f"{error}" or type(error).__name__}, [])
 
 
 if __name__ == "__main__":

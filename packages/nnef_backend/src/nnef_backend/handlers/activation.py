@@ -7,6 +7,7 @@ import math
 from ir.dims import floordiv
 from ir.passes.drop_neutral import SUMS_OF_PRODUCTS
 from ir.types import DType
+from nnef_backend.erf import erf, erfc
 from nnef_backend.handlers.elementwise import log1p, times
 from nnef_backend.handlers.logic import clamp
 from nnef_backend.registry import register as op
@@ -99,9 +100,20 @@ def softplus(h, self, beta=1, threshold=20):
 @op("aten::gelu")
 def gelu(h, self, approximate="none"):
     if approximate == "tanh":
-        return h.emit("tract_core_gelu_approx", self, fast_impl=False)
-    grown = h.emit("add", h.erf(h.emit("mul", self, math.sqrt(0.5))), 1.0)
-    return h.emit("mul", h.emit("mul", self, 0.5), grown)
+        return gelu_tanh(h, self) if self.type.dtype is DType.float64 else h.emit(
+            "tract_core_gelu_approx", self, fast_impl=False)  # fmt: skip
+    x = h.floating(self)
+    if x.type.dtype is DType.float64:
+        grown = erfc(h, h.emit("mul", x, -math.sqrt(0.5)))
+    else:
+        grown = h.emit("add", erf(h, h.emit("mul", x, math.sqrt(0.5))), 1.0)
+    return h.cast(h.emit("mul", h.emit("mul", x, 0.5), grown), self.type.dtype)
+
+
+def gelu_tanh(h, x):
+    cube = h.emit("mul", h.emit("mul", h.emit("mul", x, x), x), 0.044715)
+    inner = h.emit("mul", h.emit("add", x, cube), math.sqrt(2 / math.pi))
+    return h.emit("mul", h.emit("mul", x, 0.5), h.emit("add", tanh(h, inner), 1.0))
 
 
 @op("aten::glu")

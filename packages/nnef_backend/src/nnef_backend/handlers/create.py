@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ir.dims import Expr
@@ -40,6 +42,8 @@ def scalar_tensor(h, s, **options):
 
 
 def _filled(h, value):
+    if isinstance(value, float) and h.out.dtype.is_integer and math.isfinite(value):
+        value = int(value)
     return h.expand(h.tensor(value, h.out.dtype), h.out.shape)
 
 

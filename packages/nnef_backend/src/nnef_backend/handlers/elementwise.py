@@ -11,12 +11,14 @@ import math
 import numpy as np
 
 from ir.types import DType
+from nnef_backend.erf import erf, erfc
+from nnef_backend.exact import divided, integers, quotient
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
 
 rows(
     {
-        "neg": "neg", "exp": "exp", "log": "log", "log2": "log2", "sqrt": "sqrt", "rsqrt": "rsqrt",
+        "neg": "neg", "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt",
         "reciprocal": "recip", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan",
         "sinh": "sinh", "cosh": "cosh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
         "hardswish": "tract_core_hard_swish",
@@ -54,8 +56,8 @@ def round_(h, self, decimals=0):
     ten = 10.0 ** abs(decimals)
     if decimals == 0:
         return _round(h, self)
-    scaled = _round(h, h.emit("mul" if decimals > 0 else "div", self, ten))
-    return h.emit("div" if decimals > 0 else "mul", scaled, ten)
+    scaled = _round(h, h.emit("mul" if decimals > 0 else "div", h.floating(self), ten))
+    return h.cast(h.emit("div" if decimals > 0 else "mul", scaled, ten), self.type.dtype)
 
 
 def _round(h, x):
@@ -82,8 +84,9 @@ def log1p(h, self):
 
 @op("aten::sinc", "aten::special_sinc")
 def sinc(h, self):
-    angle = h.emit("mul", self, math.pi)
-    return h.emit("select", h.emit("eq", self, 0.0), 1.0, h.emit("div", h.emit("sin", angle), angle))
+    angle = h.emit("mul", h.floating(self), math.pi)
+    made = h.emit("select", h.emit("eq", angle, 0.0), 1.0, h.emit("div", h.emit("sin", angle), angle))
+    return h.cast(made, self.type.dtype)
 
 
 @op("aten::signbit")
@@ -103,10 +106,12 @@ rows({
     "exp2": lambda h, self: h.emit("pow", 2.0, self),
     "special_exp2": lambda h, self: h.emit("pow", 2.0, self),
     "log10": lambda h, self: h.emit("mul", h.emit("log", self), 1 / math.log(10)),
-    "erf": lambda h, self: h.erf(self),
-    "special_erf": lambda h, self: h.erf(self),
-    "erfc": lambda h, self: h.emit("sub", 1.0, h.erf(self)),
-    "special_erfc": lambda h, self: h.emit("sub", 1.0, h.erf(self)),
+    "log2": lambda h, self: h.emit("log2", self) if self.type.dtype is not DType.float64  # which tract does in f32
+    else h.emit("mul", h.emit("log", self), 1 / math.log(2)),
+    "erf": lambda h, self: erf(h, self),
+    "special_erf": lambda h, self: erf(h, self),
+    "erfc": lambda h, self: h.cast(erfc(h, h.floating(self)), self.type.dtype),
+    "special_erfc": lambda h, self: h.cast(erfc(h, h.floating(self)), self.type.dtype),
     "deg2rad": lambda h, self: h.emit("mul", self, math.pi / 180),
     "rad2deg": lambda h, self: h.emit("mul", self, 180 / math.pi),
 })  # fmt: skip
@@ -146,33 +151,53 @@ def whole_first(h, x, y):
 
 @op("aten::div", "aten::divide", "aten::true_divide")
 def div(h, self, other, rounding_mode=None):
-    x, y = both(h, self, other)
-    if rounding_mode is None:
-        return h.emit("div", x, y)
     if not h.out.dtype.is_float:
+        x, y = both(h, self, other)
         return h.emit("div", x, y) if rounding_mode == "trunc" else h.floor_division(x, y)[0]
-    return trunc(h, h.emit("div", x, y)) if rounding_mode == "trunc" else _float_division(h, x, y)[0]
+    if rounding_mode == "floor":
+        number = DType.float32 if h.out.dtype is DType.float16 else None
+        return _float_division(h, *(_in_double(h, v, number) for v in (self, other)))[0]
+    made = _quotient(h, self, other)
+    if rounding_mode is None:
+        return h.cast(made, h.out.dtype)
+    row = h.is_value(other) and other.type.rank  # by a number torch divides halves in f32, and cuts that off
+    return h.cast(trunc(h, h.cast(made, h.out.dtype) if row else made), h.out.dtype)
+
+
+def _quotient(h, x, y):
+    """The quotient in the type that torch divides in: halves in f32."""
+    work = DType.float32 if h.out.dtype is DType.float16 else h.out.dtype
+    x, y = h.tensor(x, work), h.tensor(y, work)
+    if not h.target.tract or (y.array is not None and (np.abs(np.frexp(y.array)[0]) == 0.5).all()):
+        return h.emit("div", x, y)  # powers of two have exact reciprocals
+    if work is DType.float64:
+        return quotient(h, x, y)
+    return h.cast(h.emit("div", h.cast(x, DType.float64), h.cast(y, DType.float64)), work)
 
 
 @op("aten::remainder")
 def remainder(h, self, other):
-    x, y = both(h, self, other)
-    return _float_division(h, x, y)[1] if h.out.dtype.is_float else h.floor_division(x, y)[1]
+    if not h.out.dtype.is_float:
+        return h.floor_division(*both(h, self, other))[1]
+    return _float_division(h, _in_double(h, self), _in_double(h, other))[1]
 
 
 def _float_division(h, x, y):
-    """(x // y, x % y) of floats; the quotient of f32 is exact enough in f64 to be rounded down without a doubt."""
-    dtype, (x, y) = x.type.dtype, (h.cast(v, DType.float64) for v in (x, y))
-    quotient = h.emit("floor", h.emit("div", x, y))
-    rest = h.emit("sub", x, h.emit("mul", y, quotient))
+    """(x // y, x % y) of floats, in f64."""
+    cut, left = divided(h, x, y)
     endless = _endless_divisor(h, x, y)
     if endless:
-        apart = h.emit("and", endless, h.emit("lt", h.emit("mul", x, y), 0.0))
-        quotient = h.emit("select", apart, -1.0, quotient)
-        rest = h.emit("select", endless, h.emit("select", apart, y, x), rest)
+        cut, left = h.emit("select", endless, 0.0, cut), h.emit("select", endless, x, left)
+    apart = h.emit("lt", h.emit("mul", h.emit("sign", left), h.emit("sign", y)), 0.0)
+    floor, left = (h.emit("select", apart, h.emit(o, a, b), a) for o, a, b in (("sub", cut, 1.0), ("add", left, y)))
     odd = h.emit("and", h.emit("eq", h.emit("abs", x), math.inf), h.emit("ne", y, 0.0))
-    quotient = h.emit("select", odd, h.const(math.nan, x), quotient)
-    return h.cast(quotient, dtype), h.cast(rest, dtype)
+    floor = h.emit("select", odd, h.const(math.nan, x), floor)
+    return h.cast(floor, h.out.dtype), h.cast(left, h.out.dtype)
+
+
+def _in_double(h, x, number=None):
+    """An operand of what is computed in f64; a Python number is rounded to `number` or to the result's type before."""
+    return h.cast(h.tensor(x, h.out.dtype if h.is_value(x) else number or h.out.dtype), DType.float64)
 
 
 def _endless_divisor(h, x, y):
@@ -184,13 +209,13 @@ def _endless_divisor(h, x, y):
 
 @op("aten::fmod")
 def fmod(h, self, other):
-    x, y = both(h, self, other)
     if not h.out.dtype.is_float:
+        x, y = both(h, self, other)
         return h.emit("sub", x, h.emit("mul", h.emit("div", x, y), y))
-    x, y = h.cast(x, DType.float64), h.cast(y, DType.float64)
-    rest = h.emit("sub", x, h.emit("mul", y, trunc(h, h.emit("div", x, y))))
+    x, y = _in_double(h, self), _in_double(h, other)
     endless = _endless_divisor(h, x, y)
-    return h.cast(h.emit("select", endless, x, rest) if endless else rest, h.out.dtype)
+    left = divided(h, x, y)[1]
+    return h.cast(h.emit("select", endless, x, left) if endless else left, h.out.dtype)
 
 
 @op("aten::pow", "aten::float_power")
@@ -260,11 +285,29 @@ rows({
     "max.other": lambda h, self, other: h.extreme("max", *both(h, self, other)),
     "min.other": lambda h, self, other: h.extreme("min", *both(h, self, other)),
     "addcmul": lambda h, self, tensor1, tensor2, value=1: h.emit(
-        "add", self, times(h, h.emit("mul", tensor1, tensor2), value)),
-    "addcdiv": lambda h, self, tensor1, tensor2, value=1: h.emit(
-        "add", self, h.emit("div", times(h, tensor1, value), tensor2)),
-    "lerp": lambda h, self, end, weight: h.emit("add", self, h.emit("mul", h.emit("sub", end, self), weight)),
+        "add", self, h.emit("mul", times(h, tensor1, value), tensor2)),
 })  # fmt: skip
+
+
+@op("aten::addcdiv")
+def addcdiv(h, self, tensor1, tensor2, value=1):
+    x, y, z = (h.floating(h.cast(v, h.out.dtype)) for v in (self, tensor1, tensor2))
+    y = y if value == 1 else h.emit("mul", y, h.tensor(value, y))
+    return h.cast(h.emit("add", x, h.emit("div", y, z)), h.out.dtype)
+
+
+@op("aten::lerp")
+def lerp(h, self, end, weight):
+    """From the nearer end, as torch does; halves in f32."""
+    x, y = h.floating(self), h.floating(end)
+    apart, number = h.emit("sub", y, x), not h.is_value(weight)
+    w = h.tensor(weight, x)
+    first = h.emit("add", x, h.emit("mul", apart, w)) if not number or abs(weight) < 0.5 else None
+    if first is None or not number:
+        second = h.emit("sub", y, h.emit("mul", apart, h.emit("sub", 1.0, w)))
+        near = None if first is None else h.emit("lt", h.emit("abs", w), 0.5)
+        first = second if first is None else h.emit("select", near, first, second)
+    return h.cast(first, h.out.dtype)
 
 
 @op("aten::copysign")
@@ -319,18 +362,17 @@ def nan_to_num(h, self, nan=None, posinf=None, neginf=None):
 @op("aten::heaviside")
 def heaviside(h, self, values):
     positive = h.emit("select", h.emit("gt", self, 0), h.const(1, self), h.const(0, self))
-    stepped = h.emit("select", h.emit("eq", self, 0), values, positive)
-    return h.emit("select", h.is_nan(self), self, stepped) if self.type.dtype.is_float else stepped
+    return h.emit("select", h.emit("eq", self, 0), values, positive)
 
 
 # -- casts -----------------------------------------------------------------------------------------------------------
 
 
-@op("aten::to", "aten::_to_copy", "aten::type_as")
+@op("aten::to", "aten::_to_copy", "aten::type_as", "aten::clone", "aten::lift_fresh_copy")
 def to(h, self, **options):
-    return h.cast(self, h.out.dtype)  # where the tensor lies and its strides mean nothing here
+    return convert_element_type(h, self, h.out.dtype)  # where the tensor lies and its strides mean nothing here
 
 
 @op("prims::convert_element_type")
 def convert_element_type(h, a, dtype):
-    return h.cast(a, dtype)
+    return integers(h, a, dtype) if a.type.dtype.is_float and dtype.is_integer and h.target.tract else h.cast(a, dtype)

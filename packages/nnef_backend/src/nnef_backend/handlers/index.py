@@ -9,9 +9,11 @@ import numpy as np
 from ir.dims import Expr, product
 from ir.geometry import broadcast, invert
 from ir.types import DType
+from nnef_backend.handlers.elementwise import convert_element_type
 from nnef_backend.handlers.reduce import sort
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
+from nnef_backend.scattering import along, scatter_rows, written
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 
@@ -100,6 +102,7 @@ _REDUCTIONS = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "am
 
 @op("aten::index_put", "aten::_unsafe_index_put")
 def index_put(h, self, indices, values, accumulate=False):
+    values = convert_element_type(h, values, self.type.dtype)
     given = [i for i in indices if i is not None]
     if len(given) == 1 and given[0].type.dtype is DType.bool:
         made = _masked_put(h, self, indices, values, accumulate)
@@ -108,14 +111,14 @@ def index_put(h, self, indices, values, accumulate=False):
     x, linear, order, axes = _linear(h, self, _places(h, indices))
     places, rest = linear.type.shape, x.type.shape[1:]
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
-    if adjacent and axes[0] and values.type.rank > len(rest):
+    if adjacent and axes[0] and values.type.rank > len(rest) - axes[0]:
         n, lead = len(places), axes[0]
         values = h.expand(values, [*rest[:lead], *places, *rest[lead:]])
         values = h.transpose(values, [*range(lead, lead + n), *range(lead), *range(lead + n, values.type.rank)])
     values = h.expand(values, [*places, *rest])
     count = product(places)
     reduction = "add" if accumulate else "none"
-    made = _scatter_rows(h, x, h.reshape(linear, [count]), h.reshape(values, [count, *rest]), reduction)
+    made = scatter_rows(h, x, h.reshape(linear, [count]), h.reshape(values, [count, *rest]), reduction)
     return h.transpose(h.reshape(made, [self.type.shape[a] for a in order]), invert(order))
 
 
@@ -128,35 +131,15 @@ def _masked_put(h, x, indices, values, accumulate):
     return h.emit("select", mask, h.emit("add", x, values) if accumulate else values, x)
 
 
-def _scatter_rows(h, x, places, rows_, reduction):
-    """`x` with rows written at places (one axis) along its first axis; negative places count from the end."""
-    size = h.tensor(x.type.shape[0], DType.int64)
-    places = h.cast(places, DType.int64)
-    places = h.emit("select", h.emit("lt", places, 0), h.emit("add", places, size), places)
-    return h.emit("tract_core_scatter_nd", x, h.unsqueeze(places, [1]), rows_, reduction=reduction)
-
-
-def _along(h, x, axis, places, values, reduction="none"):
-    """`x` with slices of `values` written at places along an axis; a 0-d tensor is one of one element."""
-    if places.type.rank == 0:
-        places = h.unsqueeze(places, [0])
-    if x.type.rank == 0:
-        values = values if values.type.rank else h.unsqueeze(values, [0])
-        return h.squeeze(_along(h, h.unsqueeze(x, [0]), 0, places, values, reduction), [0])
-    order = [axis, *(a for a in range(x.type.rank) if a != axis)]
-    made = _scatter_rows(h, h.transpose(x, order), places, h.transpose(values, order), reduction)
-    return h.transpose(made, invert(order))
-
-
 @op("aten::index_add")
 def index_add(h, self, dim, index, source, alpha=1):
     source = source if alpha == 1 else h.emit("mul", source, alpha)
-    return _along(h, self, h.axis(dim, self), index, source, "add")
+    return along(h, self, h.axis(dim, self), index, source, "add")
 
 
 @op("aten::index_copy")
 def index_copy(h, self, dim, index, source):
-    return _along(h, self, h.axis(dim, self), index, source)
+    return along(h, self, h.axis(dim, self), index, source)
 
 
 @op("aten::index_fill")
@@ -164,13 +147,13 @@ def index_fill(h, self, dim, index, value):
     axis = h.axis(dim, self)
     count = index.type.shape[0] if index.type.rank else 1
     shape = [count if a == axis else s for a, s in enumerate(self.type.shape or (1,))]
-    return _along(h, self, axis, index, h.expand(h.tensor(value, self), shape))
+    return along(h, self, axis, index, h.expand(h.tensor(value, self), shape))
 
 
 @op("aten::index_reduce")
 def index_reduce(h, self, dim, index, source, reduce, include_self=True):
     axis = h.axis(dim, self)
-    return _reduced(h, self, source, reduce, include_self, lambda x, new, how: _along(h, x, axis, index, new, how))
+    return _reduced(h, self, source, reduce, include_self, lambda x, new, how: along(h, x, axis, index, new, how))
 
 
 def _reduced(h, x, new, reduce, include_self, write):
@@ -219,7 +202,7 @@ def _scatter(h, x, dim, index, updates, reduction):
     axis = h.axis(dim, x)
     for a, size in enumerate(index.type.shape):  # torch reads no further than the index reaches
         updates = updates if updates.type.shape[a] == size else h.slice(updates, a, 0, size)
-    return h.emit("tract_core_scatter_elements", x, index, updates, axis=axis, reduction=reduction)
+    return written(h, "tract_core_scatter_elements", x, index, updates, reduction, axis=axis)
 
 
 @op("aten::scatter_reduce")
@@ -243,7 +226,7 @@ def masked_scatter(h, self, mask, source):
 def put(h, self, index, source, accumulate=False):
     size, count = product(self.type.shape), product(index.type.shape)
     flat, places = h.reshape(self, [size]), h.reshape(index, [count])
-    made = _scatter_rows(h, flat, places, h.reshape(source, [count]), "add" if accumulate else "none")
+    made = scatter_rows(h, flat, places, h.reshape(source, [count]), "add" if accumulate else "none")
     return h.reshape(made, self.type.shape)
 
 
@@ -256,13 +239,13 @@ def diagonal_scatter(h, self, src, offset=0, dim1=0, dim2=1):
     values = h.transpose(src, [src.type.rank - 1, *range(src.type.rank - 1)])
     first = offset if offset >= 0 else -offset * columns
     places = h.progression(first, columns + 1, src.type.shape[-1])
-    made = _scatter_rows(h, h.reshape(front, [lines * columns, *front.type.shape[2:]]), places, values, "none")
+    made = scatter_rows(h, h.reshape(front, [lines * columns, *front.type.shape[2:]]), places, values, "none")
     return h.transpose(h.reshape(made, front.type.shape), invert(order))
 
 
 @op("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only")
 def embedding_bag(h, weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False,
-                  per_sample_weights=None, include_last_offset=False, padding_idx=-1):  # fmt: skip
+                  per_sample_weights=None, include_last_offset=False, padding_idx=None):  # fmt: skip
     bags, width = h.out.shape
     count = indices.type.shape[0]
     starts = h.cast(offsets, DType.int64)
@@ -273,14 +256,14 @@ def embedding_bag(h, weight, indices, offsets, scale_grad_by_freq=False, mode=0,
         rows_ = h.emit("mul", rows_, h.unsqueeze(per_sample_weights, [1]))
     least = -math.inf if mode == 2 else 0
     ones = h.expand(h.const(1, weight), [count])
-    if padding_idx not in (None, -1):
-        kept = h.emit("ne", indices, padding_idx)
+    if padding_idx is not None and (padding_idx != -1 or h.node.op == "aten::embedding_bag"):  # others: -1 is none
+        kept = h.emit("ne", indices, padding_idx % h.static(weight.type.shape[0], "the number of embeddings"))
         rows_ = h.emit("select", h.unsqueeze(kept, [1]), rows_, least)
         ones = h.cast(kept, weight.type.dtype)
     start = h.expand(h.const(least, weight), [bags, width])
-    made = _scatter_rows(h, start, bag, rows_, "max" if mode == 2 else "add")
+    made = scatter_rows(h, start, bag, rows_, "max" if mode == 2 else "add")
     zeros = h.expand(h.const(0, weight), [bags])
-    held = h.unsqueeze(_scatter_rows(h, zeros, bag, ones, "add"), [1])
+    held = h.unsqueeze(scatter_rows(h, zeros, bag, ones, "add"), [1])
     if mode == 1:
         made = h.emit("div", made, h.emit("max", held, 1))
     if mode == 2:

@@ -15,8 +15,7 @@ rows({name: lambda h, self, other, _op=o: h.emit(_op, self, other)
                        "logical_xor": "tract_core_xor"}.items() for name in names.split()})  # fmt: skip
 rows({name: lambda h, self, other, _op=o: h.emit(_op, *both(h, self, other))
       for names, o in {"bitwise_and __and__": "tract_core_bitand", "bitwise_or __or__": "tract_core_bitor",
-                       "bitwise_xor __xor__": "tract_core_bitxor", "bitwise_left_shift __lshift__": "tract_shl",
-                       "bitwise_right_shift __rshift__": "tract_shr"}.items()
+                       "bitwise_xor __xor__": "tract_core_bitxor"}.items()
       for name in names.split()})  # fmt: skip
 rows({
     "logical_not": "not",
@@ -34,6 +33,27 @@ def isclose(h, self, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     apart = h.emit("abs", h.emit("sub", self, other))
     near = h.emit("le", apart, h.emit("add", h.emit("abs", h.emit("mul", other, rtol)), atol))
     return h.emit("or", same, h.emit("and", h.emit("lt", apart, math.inf), near))
+
+
+@op("aten::bitwise_left_shift", "aten::__lshift__")
+def left_shift(h, self, other):
+    return _shifted(h, "tract_shl", *both(h, self, other))
+
+
+@op("aten::bitwise_right_shift", "aten::__rshift__")
+def right_shift(h, self, other):
+    return _shifted(h, "tract_shr", *both(h, self, other))
+
+
+def _shifted(h, op, x, by):
+    """By more places than there are, or by less than none, torch shifts everything out; tract goes by the rest."""
+    bits, signs = h.out.dtype.bits, op == "tract_shr" and h.out.dtype.kind == "int"
+    if by.array is not None and (by.array >= 0).all() and (by.array < bits).all():
+        return h.emit(op, x, by)
+    inside = h.emit("lt", by, bits)
+    inside = inside if by.type.dtype.kind == "uint" else h.emit("and", inside, h.emit("ge", by, 0))
+    made = h.emit(op, x, h.emit("select", inside, by, bits - 1))
+    return made if signs else h.emit("select", inside, made, 0)  # the last place of a signed number fills all
 
 
 # -- choice and bounds -----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import numpy as np
 
 from ir.dims import Expr, floordiv, product
 from ir.helper import numpy_dtype
+from ir.types import DType
 from nnef_backend.registry import register as op
 
 # -- softmax ---------------------------------------------------------------------------------------------------------
@@ -72,7 +73,7 @@ def standardised(h, x, axes, eps):
 
 def over_root_mean_square(h, x, axes, eps):
     y, axes = _as_one_axis(h, x, axes)
-    if len(axes) == 1 and h.has("tract_core_rms_norm"):
+    if len(axes) == 1 and h.has("tract_core_rms_norm") and x.type.dtype is not DType.float64:  # its eps is f32
         y = h.emit("tract_core_rms_norm", y, axis=axes[0], eps=float(eps))
     else:
         power = h.emit("mean_reduce", h.emit("square", y), axes=axes)
@@ -155,6 +156,8 @@ def instance_norm(h, input, weight, bias, running_mean, running_var, use_input_s
 
 @op("aten::layer_norm")
 def layer_norm(h, input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
+    if 0 in normalized_shape:
+        return input  # empty, where tract divides by the count
     x = h.floating(input)
     axes = list(range(x.type.rank - len(normalized_shape), x.type.rank))
     weight, bias = (None if v is None else h.cast(v, x.type.dtype) for v in (weight, bias))

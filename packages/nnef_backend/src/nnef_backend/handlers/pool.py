@@ -9,6 +9,7 @@ import numpy as np
 
 from ir.dims import Expr, ceildiv, floordiv, product, quotient
 from ir.geometry import ceil_overhang, spread
+from ir.types import DType
 from nnef_backend.registry import register as op
 
 MANY = 64  # windows that are written out one by one
@@ -54,8 +55,30 @@ class Window:
 @op("aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d")
 def max_pool(h, self, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
     w = Window(h, self, _space(h), kernel_size, stride, padding, dilation, ceil_mode)
+    return w.result(h, _highest(h, w.x, lambda x: _pooled(h, w, x)))
+
+
+def _pooled(h, w, x):
     border = "constant" if h.target.tract else "ignore"  # tract's constant is -inf here, the standard's is 0
-    return w.result(h, h.emit("max_pool", w.x, border=border, shape=w.shape, **w.attributes()))
+    return h.emit("max_pool", x, border=border, shape=w.shape, **w.attributes())
+
+
+def _highest(h, x, pooled, made=None):
+    """The maxima that `pooled` finds; tract's skip NaN, and begin at the lowest finite number."""
+    made = pooled(x) if made is None else made
+    if not h.target.tract or not x.type.dtype.is_float:
+        return made
+    odd, below = h.cast(h.is_nan(x), DType.float32), not _never_negative(h)
+    # 2 is NaN, 1 any other number, 0 minus infinity
+    kinds = h.emit("add", odd, h.cast(h.emit("ne", x, -math.inf), DType.float32)) if below else odd
+    kinds = pooled(kinds)
+    made = h.emit("select", h.emit("lt", kinds, 0.5), -math.inf, made) if below else made
+    return h.emit("select", h.emit("gt", kinds, 1.5 if below else 0.5), h.const(math.nan, made), made)
+
+
+def _never_negative(h):
+    producer = h.graph.producer.get(h.node.args["self"])
+    return producer is not None and producer.op in ("aten::relu", "aten::sigmoid", "aten::abs", "aten::relu6")
 
 
 @op("aten::max_pool1d_with_indices", "aten::max_pool2d_with_indices", "aten::max_pool3d_with_indices")
@@ -66,8 +89,23 @@ def max_pool_with_indices(h, self, kernel_size, stride=(), padding=0, dilation=1
         h.refuse("the standard counts positions over the whole tensor, torch over one plane")
     w = Window(h, self, _space(h), kernel_size, stride, padding, dilation, ceil_mode)
     types = {"dtype": [t.dtype for t in h.results], "shape": [w.shape, w.shape]}
-    both = h.emit("max_pool_with_index", w.x, border="constant", outputs=2, **types, **w.attributes())
-    return [w.result(h, y) for y in both]
+    made, place = h.emit("max_pool_with_index", w.x, border="constant", outputs=2, **types, **w.attributes())
+    if self.type.dtype.is_float:
+        made = _highest(h, w.x, lambda x: _pooled(h, w, x), made)
+        place = _odd_places(h, w, made, place)
+    return [w.result(h, y) for y in (made, place)]
+
+
+def _odd_places(h, w, made, place):
+    """Where torch finds the maximum of a window with NaN, the last of them, and of one with nothing above -inf."""
+    space = w.x.type.shape[2:]
+    spots = h.reshape(h.cast(h.positions(product(space)), DType.float64), [1, 1, *space])
+    spots = h.expand(spots, w.x.type.shape)
+    last = _pooled(h, w, h.emit("select", h.is_nan(w.x), spots, -1.0))
+    first = h.emit("neg", _pooled(h, w, h.emit("neg", spots)))
+    last, first = (h.cast(v, place.type.dtype) for v in (last, first))
+    place = h.emit("select", h.emit("le", made, float(np.finfo(made.type.dtype.name).min)), first, place)
+    return h.emit("select", h.is_nan(made), last, place)
 
 
 def _space(h):
@@ -122,7 +160,7 @@ def adaptive_avg_pool(h, self, output_size):
 
 @op("aten::adaptive_max_pool1d", "aten::adaptive_max_pool2d", "aten::adaptive_max_pool3d")
 def adaptive_max_pool(h, self, output_size):
-    y = adaptive(h, self, "max_pool", "max_reduce")
+    y = _highest(h, self, lambda x: adaptive(h, x, "max_pool", "max_reduce"))
     return [y, adaptive_indices(h, self) if wanted(h, 1) else None]
 
 
@@ -174,7 +212,13 @@ def adaptive_indices(h, x):
 def _first(h, x, n):
     """[..., 1]: the place of the first maximum in the flattened last axes."""
     flat = h.reshape(x, [*x.type.shape[:-n], product(x.type.shape[-n:])])
-    return h.emit("argmax_reduce", flat, axes=[flat.type.rank - 1])
+    axes = [flat.type.rank - 1]
+    first = h.emit("argmax_reduce", flat, axes=axes)
+    if not x.type.dtype.is_float:
+        return first
+    odd = h.is_nan(flat)
+    last = h.emit("argmax_reduce", h.emit("select", odd, h.positions(flat.type.shape[-1]), -1), axes=axes)
+    return h.emit("select", h.emit("any_reduce", odd, axes=axes), last, first)
 
 
 def _place(h, x, n, window):

@@ -46,13 +46,18 @@ def choose_qparams(h, input, quant_min, quant_max, eps, dtype):
     )
     if h.node.op.endswith("symmetric"):
         reach = h.emit("max", h.emit("neg", least), most)
-        step = h.emit("max", h.emit("div", reach, (quant_max - quant_min) / 2), eps)
+        step = h.emit("max", _divided(h, reach, (quant_max - quant_min) / 2), eps)
         zero = h.const(128.0 if dtype is DType.uint8 else 0.0, DType.float32)
     else:
-        step = h.emit("max", h.emit("div", h.emit("sub", most, least), float(quant_max - quant_min)), eps)
-        whole = h.emit("tract_core_round_even", h.emit("div", least, step))
+        step = h.emit("max", _divided(h, h.emit("sub", most, least), quant_max - quant_min), eps)
+        whole = h.emit("tract_core_round_even", _divided(h, least, step))
         zero = h.emit("clamp", h.emit("sub", float(quant_min), whole), float(quant_min), float(quant_max))
     return h.reshape(h.cast(step, DType.float64), [1]), h.reshape(h.cast(zero, DType.int64), [1])
+
+
+def _divided(h, x, y):
+    """The quotient of f32 as IEEE rounds it, out of f64: tract multiplies with the reciprocal."""
+    return h.cast(h.emit("div", *(h.cast(h.tensor(v, DType.float32), DType.float64) for v in (x, y))), DType.float32)
 
 
 def _number(h, x):

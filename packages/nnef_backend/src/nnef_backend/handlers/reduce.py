@@ -157,15 +157,15 @@ def std_mean(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
 
 def _moments(h, x, dim, unbiased, correction, keepdim):
     correction = 0 if not unbiased else 1 if correction is None else correction
-    axes = h.axes(dim, x)
-    middle = _summed(h, "mean_reduce", x, axes, keepdim=True)
+    axes = h.axes(dim, x) if x.type.rank else []
+    middle = _summed(h, "mean_reduce", x, axes, keepdim=True) if axes else x
     apart = h.emit("sub", x, middle)
-    total = _summed(h, "sum_reduce", h.emit("mul", apart, apart), axes, keepdim)
+    squares = h.emit("mul", apart, apart)
+    total = _summed(h, "sum_reduce", squares, axes, keepdim) if axes else squares
     sizes = [x.type.shape[a] for a in axes]
     freedom = product(sizes) - correction
-    if h.counted(sizes) or not isinstance(freedom, Expr):
-        freedom = maximum(freedom, 0)
-    freedom = h.tensor(freedom, x)
+    freedom = h.tensor(freedom if isinstance(freedom, Expr) else maximum(freedom, 0), x)
+    freedom = freedom if freedom.array is not None else h.emit("max", freedom, 0)
     return h.emit("div", total, freedom), middle if keepdim else h.squeeze(middle, sorted(axes))
 
 
@@ -313,7 +313,15 @@ def kthvalue(h, self, k, dim=-1, keepdim=False):
 
 @op("aten::median")
 def median(h, self):
-    return _middle(h, h.reshape(self, [product(self.type.shape)]), 0, False)[0]
+    flat = h.reshape(self, [product(self.type.shape)])
+    (size,) = flat.type.shape
+    if not isinstance(size, Expr) or not self.type.dtype.is_float or not h.may_be_nothing(size):
+        return _middle(h, flat, 0, False)[0]
+    # NaN is last of all: as one more it is the median of nothing, and of no other number
+    key = _ordered(h, h.concat([flat, h.const([math.nan], flat)], 0), size + 1, 0, False)[0]
+    middle = maximum(floordiv(size + 1, 2) - 1, 0)
+    odd = h.reduce("any_reduce", h.is_nan(flat), 0)
+    return h.emit("select", odd, h.const(math.nan, flat), h.squeeze(h.slice(key, 0, middle, middle + 1), [0]))
 
 
 @op("aten::median.dim")

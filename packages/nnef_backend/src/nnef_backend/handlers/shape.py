@@ -70,16 +70,20 @@ def repeat_interleave(h, self, repeats, dim=None, output_size=None):
 
 @op("aten::repeat_interleave.self_Tensor")
 def repeat_interleave_each(h, self, repeats, dim=None, output_size=None):
-    """Where each place of the result comes from: the number of elements that end before it."""
     x = h.reshape(self, [math.prod(self.type.shape)]) if dim is None else self
     axis = 0 if dim is None else h.axis(dim, self)
+    return h.take(x, repeated_places(h, h.expand(repeats, [x.type.shape[axis]]), output_size), axis)
+
+
+@op("aten::repeat_interleave.Tensor")
+def repeated_places(h, repeats, output_size=None):
+    """Where each place of the result comes from: the number of elements that end before it."""
     if output_size is None:
         h.refuse("the size of the result depends on the repeats; give output_size")
-    ends = h.emit("tract_core_cumsum", h.cast(h.expand(repeats, [x.type.shape[axis]]), DType.int64), axis=0,
-                  exclusive=False, reverse=False)  # fmt: skip
+    ends = h.emit("tract_core_cumsum", h.cast(repeats, DType.int64), axis=0, exclusive=False, reverse=False)
     index = h.unsqueeze(h.positions(output_size), [1])
     before = h.cast(h.emit("le", h.unsqueeze(ends, [0]), index), DType.int64)
-    return h.take(x, h.reduce("sum_reduce", before, [1]), axis)
+    return h.reduce("sum_reduce", before, [1])
 
 
 # -- order of axes ---------------------------------------------------------------------------------------------------

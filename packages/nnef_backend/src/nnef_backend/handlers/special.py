@@ -13,7 +13,9 @@ add_builtin(Path(__file__).with_suffix(".nnef"))
 
 
 def special(h, x, fragment):
-    """A fragment of one tensor, computed in f64."""
+    """A fragment of one tensor, computed in f64 with the digits of f32."""
+    if h.out.dtype is DType.float64 and not h.target.allow_narrowing:
+        h.refuse(f"{fragment} has the digits of float32 alone{h.way_out(DType.float64)}")
     wide = h.cast(x, DType.float64)
     return h.apply(fragment, wide, dtype=DType.float64, shape=wide.type.shape)
 

@@ -1,0 +1,271 @@
+"""The child process of tract: started when it is needed, talked to in turn, given up when it dies, hangs or is stopped.
+
+An exchange that is broken off at any point, by an interrupt or by anything else, leaves its rest in the pipes; so the
+process is used again only after a whole answer with the number of its request was read.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import worker as protocol
+from .errors import InputError, TractCrash, TractError, TractTimeout, panic, refused_operation
+
+WORKER_FILE = Path(protocol.__file__)
+STDERR_TAIL = 2000
+LIMIT = 600.0  # seconds for a request, unless it is given others
+START_LIMIT = 120.0
+
+
+class Watchdog:
+    """Ends a process that takes too long; its thread sleeps until the next moment that may count."""
+
+    def __init__(self) -> None:
+        self.expired = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._due: float | None = None
+        self._wakes: float | None = None  # None where no thread runs
+        self._condition = threading.Condition()
+
+    def arm(self, process: subprocess.Popen[bytes], seconds: float | None) -> None:
+        """Kill the process in so many seconds, unless `disarm` comes first."""
+        with self._condition:
+            self.expired, self._process = False, process
+            self._due = None if seconds is None else time.monotonic() + seconds
+            if self._due is None:
+                return
+            if self._wakes is None:
+                threading.Thread(target=self._watch, daemon=True).start()
+                self._wakes = self._due
+            elif self._due < self._wakes:
+                self._condition.notify()
+
+    def disarm(self) -> None:
+        """The process may go on."""
+        with self._condition:
+            self._due = self._process = None
+
+    def _watch(self) -> None:
+        with self._condition:
+            while self._due is not None:
+                if self._due <= time.monotonic() and self._process is not None:
+                    self.expired, self._due = True, None
+                    self._process.kill()
+                    break
+                self._wakes = self._due
+                self._condition.wait(max(0.0, self._due - time.monotonic()))
+            self._wakes = None
+
+
+class Child:
+    """A process that holds tract and any number of programs; it starts when it is first needed.
+
+    Calls from several threads wait for one another; use one a thread to run side by side. A forked process has the
+    object, too, and starts a process of its own: a pipe has room for one talker only.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._numbers = 0
+        self._requests = 0
+        self._kept: list[Any] = []
+        self._fresh()
+        _ALL.add(self)
+
+    def _fresh(self) -> None:
+        self.lock = threading.RLock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr: Any = None
+        self._midway = False  # an exchange began and did not end
+        self._dropped: list[int] = []
+        self._watchdog = Watchdog()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs and can be asked."""
+        return self._process is not None and not self._midway and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the process now rather than at the first request.
+
+        Raises:
+            TractError: it does not come up, as where tract is not installed.
+        """
+        with self.lock:
+            if self.alive:
+                return
+            self.close()
+            self._midway = True
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+            # As a script, and not as a module: the package around the file would bring torch with it.
+            environment = {
+                **os.environ,
+                "PYTHONSAFEPATH": "1",
+                "RUST_BACKTRACE": "1",
+                "RUST_LIB_BACKTRACE": "0",
+            }
+            process = self._process = subprocess.Popen(
+                [sys.executable, str(WORKER_FILE)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                bufsize=protocol.PIPE_BYTES,
+                env=environment,
+                start_new_session=True,
+            )
+            assert process.stdin is not None and process.stdout is not None
+            protocol.widen(process.stdin.fileno())
+            protocol.widen(process.stdout.fileno())
+            self.generation += 1
+            self._watchdog.arm(process, START_LIMIT)
+            try:
+                protocol.read_frame(process.stdout)
+            except (EOFError, ValueError, OSError) as error:
+                why = f"within {START_LIMIT:g} s" if self._watchdog.expired else self._stderr_text()[-STDERR_TAIL:]
+                self.close()
+                raise TractError(f"the process for tract does not start: {why}") from error
+            finally:
+                self._watchdog.disarm()
+            self._midway = False
+
+    def close(self) -> None:
+        """End the process; programs start it again at their next call."""
+        with self.lock:
+            process = self._process
+            if process is not None:
+                process.kill()
+                for stream in (process.stdin, process.stdout):
+                    try:
+                        if stream is not None:
+                            stream.close()
+                    except OSError:
+                        pass  # unsent bytes of a request whose reader is gone
+                process.wait()
+                self._process = None
+            if self._stderr is not None:
+                self._stderr.close()
+                self._stderr = None
+            self._dropped.clear()
+
+    def number(self) -> int:
+        with self.lock:
+            self._numbers += 1
+            return self._numbers
+
+    def drop(self, number: int) -> None:
+        # Called by the garbage collector, too, that is at any moment: it only notes, the next request tells.
+        self._dropped.append(number)
+
+    def request(
+        self,
+        header: dict[str, Any],
+        arrays: Iterable[np.ndarray],
+        path: Path,
+        doing: str,
+        timeout: float | None,
+    ) -> tuple[dict[str, Any], list[np.ndarray]]:
+        with self.lock:
+            self.start()
+            process = self._process
+            assert process is not None
+            dropped, self._dropped = self._dropped, []
+            self._stderr.seek(0)
+            self._stderr.truncate()
+            self._requests += 1
+            header = {**header, "id": self._requests, "drop": dropped}
+            answer, results = self._exchange(process, header, list(arrays), path, doing, timeout)
+        if not answer["ok"]:
+            raise TractError(
+                f"{doing} {path} in tract: {answer['error']}",
+                model=str(path),
+                operation=refused_operation(answer["error"]),
+            )
+        return answer, results
+
+    def _exchange(
+        self,
+        process: subprocess.Popen[bytes],
+        header: dict[str, Any],
+        arrays: list[np.ndarray],
+        path: Path,
+        doing: str,
+        timeout: float | None,
+    ) -> tuple[dict[str, Any], list[np.ndarray]]:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            protocol.check(arrays)
+        except TypeError as error:
+            raise InputError(f"{path}: {error}") from error
+        self._midway = True
+        self._watchdog.arm(process, timeout)
+        try:
+            protocol.write_frame(process.stdin, header, arrays)
+            answer, results = protocol.read_frame(process.stdout)
+        except (EOFError, OSError) as error:
+            if self._watchdog.expired:
+                self.close()
+                how = "give another timeout=, or None, where the model is loaded or called"
+                raise TractTimeout(
+                    f"{doing} {path} in tract took more than {timeout:g} s, so its process was ended ({how})",
+                    model=str(path),
+                ) from error
+            raise self._crash(process, path, doing) from None
+        finally:
+            self._watchdog.disarm()
+        if answer.pop("id", None) != header["id"]:
+            self.close()
+            raise TractError(f"{doing} {path} in tract: what came back answers another request", model=str(path))
+        self._midway = False
+        return answer, results
+
+    def _crash(self, process: subprocess.Popen[bytes], path: Path, doing: str) -> TractCrash:
+        code = process.wait()
+        tail = self._stderr_text()
+        self.close()
+        cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        reason, operation = panic(tail)
+        where = f" in {operation}" if operation else ""
+        message = f"{doing} {path}: tract died ({cause}){where}: {reason or 'no panic message'}\n"
+        message += tail[:STDERR_TAIL]
+        return TractCrash(message.rstrip(), model=str(path), operation=operation)
+
+    def _stderr_text(self) -> str:
+        self._stderr.seek(0)
+        return str(self._stderr.read().decode(errors="replace"))
+
+    def _forget(self) -> None:
+        """After a fork: the process and its pipes are the parent's, and a lock may be held by a thread that is gone."""
+        process = self._process
+        if process is not None:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for stream in (process.stdin, process.stdout):
+                if stream is not None and not stream.closed:
+                    os.dup2(nothing, stream.fileno())  # bytes that the parent is about to send are not ours to send
+            os.close(nothing)
+            process.returncode = 0
+            self._kept.append((process, self._stderr))
+        self._fresh()
+
+
+_ALL: weakref.WeakSet[Child] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for child in list(_ALL):
+        child._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

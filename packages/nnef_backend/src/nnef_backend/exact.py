@@ -1,0 +1,214 @@
+"""What torch computes where tract's own operation, or what tract makes of it while it loads, gives something else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ir.dims import Expr, minimum, product
+from ir.types import DType
+from nnef_backend.steps import NnefValue, leaves, map_values
+
+
+def integers(h: Any, x: Any, dtype: DType) -> Any:
+    """Floats as integers, by x86's rule, which is torch's: what does not fit is the least integer, and so is NaN.
+
+    Types of 8 and 16 bits get the low bits of a wider one; tract's own casts saturate.
+    """
+    wide = DType.int32 if dtype in (DType.int8, DType.int16, DType.int32) else DType.int64
+    x = h.floating(x)
+    fits = h.emit("lt", h.emit("abs", x), 2.0 ** (wide.bits - 1))
+    made = h.emit("select", fits, h.emit("tract_core_cast", x, to=wide), int(np.iinfo(wide.name).min))
+    return h.cast(made, dtype)
+
+
+def instead(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """The result of an operation that tract does not do rightly in this place, None where it does."""
+    if not h.target.tract:
+        return None
+    if op in ("mul", "div"):
+        operands = _unfolded(h, op, *inputs)
+        return None if operands is None else h.emit(op, *operands)
+    if op == "mean_reduce" and inputs[0].type.dtype is DType.float64 and h.inputs:
+        x, axes = inputs[0], attributes["axes"]
+        size = h.scalar(product([x.type.shape[a] for a in axes]), DType.float64)
+        return h.emit("div", h.emit("sum_reduce", x, axes=axes), _hidden(h, size))  # a mean of squares is f32 there
+    if op in ("sum_reduce", "mean_reduce"):
+        return _sum_of_nothing(h, op, inputs[0], **attributes)
+    return None
+
+
+def _sum_of_nothing(h: Any, op: str, x: Any, axes: Sequence[int]) -> Any:
+    """A sum along the last axis, which may be empty, made along two: the kernel for one divides by its size."""
+    rank, (axis, *more) = x.type.rank, axes
+    size, *behind = x.type.shape[axis:]
+    if more or any(s != 1 for s in behind) or not isinstance(size, Expr) or not h.may_be_nothing(size):
+        return None
+    return h.squeeze(h.emit(op, h.unsqueeze(x, [rank]), axes=[axis, rank]), [rank])
+
+
+def _unfolded(h: Any, op: str, x: Any, y: Any) -> tuple[Any, Any] | None:
+    """The operands of a product or quotient of floats so that tract does not take the result for zero.
+
+    It does where an operand is the same number all over and makes it zero, but NaN and infinities do not become zero by
+    that, nor is a zero's sign that of all results. A constant that is none is left alone.
+    """
+    for moving, fixed in ((x, y), (y, x)) if h.inputs else ():
+        if not h.is_value(moving) or moving.fixed or not moving.type.dtype.is_float:
+            continue
+        content = h.content(fixed) if h.is_value(fixed) else fixed
+        divides = op == "div" and fixed is y
+        if content is None and fixed.fixed and not fixed.is_literal:  # tract may know more of it than we do
+            hidden = _hidden(h, fixed)
+            return (hidden, moving) if fixed is x else (moving, hidden)
+        if isinstance(content, (int, float, np.ndarray)) and _all(content, math.inf if divides else 0.0):
+            hidden = _hidden(h, h.tensor(fixed, moving))
+            return (hidden, moving) if fixed is x else (moving, hidden)
+    return None
+
+
+def _hidden(h: Any, x: Any) -> Any:
+    """`x`, less a zero that tract finds out when it runs."""
+    return h.emit("sub", x, h.cast(_never(h), x.type.dtype))
+
+
+def _never(h: Any) -> Any:
+    """A `false` that tract finds out when it runs: an input's first number, if it has one, is not below itself."""
+    first = next((x for x in h.inputs if 0 not in x.type.shape), h.inputs[0])
+    first = h.cast(first, DType.int32) if first.type.dtype is DType.bool else first
+    for axis, size in enumerate(first.type.shape):
+        first = h.slice(first, axis, 0, minimum(size, 1))
+    return h.reduce("any_reduce", h.emit("lt", first, first), None)
+
+
+def _all(content: Any, size: float) -> bool:
+    """Whether every element has this magnitude."""
+    flat = np.asarray(content).reshape(-1)
+    return flat.size > 0 and abs(flat[0]) == size and bool((np.abs(flat) == size).all())
+
+
+# -- quotients: tract multiplies by the reciprocal, so that 49 / 49 is 0.99999994 --------------------------------------
+
+
+def quotient(h: Any, x: Any, y: Any) -> Any:
+    """`x / y` of f64 as IEEE rounds it: the product with the reciprocal, and what that leaves over, divided again."""
+    near = h.emit("div", x, y)
+    better = h.emit("add", near, h.emit("div", rest(h, x, near, y), y))
+    return h.emit("select", h.is_nan(better), near, better)
+
+
+def divided(h: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """The quotient of two f64 cut off at the point, and what is left, which has the sign of `x`.
+
+    Exact where the quotient is below 2 ** 53, whatever the division made of it.
+    """
+    cut = h.emit("div", x, y)
+    cut = h.emit("select", h.emit("lt", cut, 0.0), h.emit("ceil", cut), h.emit("floor", cut))
+    left, sign = rest(h, x, cut, y), h.emit("sign", x)
+    known = y.array is not None
+    size, towards = (h.constant(f(y.array)) if known else h.emit(f.__name__, y) for f in (abs, np.sign))
+    step, way = h.emit("mul", sign, size), h.emit("mul", sign, towards)
+    ahead = h.emit("mul", left, sign)
+    for wrong, back in ((h.emit("lt", ahead, 0.0), "sub"), (h.emit("ge", ahead, size), "add")):
+        cut = h.emit("select", wrong, h.emit(back, cut, way), cut)
+        left = h.emit("select", wrong, h.emit("add" if back == "sub" else "sub", left, step), left)
+    zero = h.emit("sub", x, x)  # to tract the constants 0.0 and -0.0 are one
+    zero = h.emit("select", h.emit("lt", x, 0.0), h.emit("neg", zero), h.emit("select", h.emit("eq", x, 0.0), x, zero))
+    return cut, h.emit("select", h.emit("eq", left, 0.0), zero, left)
+
+
+def rest(h: Any, x: Any, q: Any, y: Any) -> Any:
+    """`x - q * y` without the rounding of the product (T. Dekker, "A floating-point technique", 1971)."""
+    whole = h.emit("mul", q, y)
+    (a, b), (c, d) = _halves(h, q), _halves(h, y)
+    lost = h.emit("sub", h.emit("mul", a, c), whole)
+    for one, other in ((a, d), (b, c), (b, d)):
+        lost = h.emit("add", lost, h.emit("mul", one, other))
+    lost = h.emit("select", h.is_nan(lost), 0.0, lost)  # the halves of what is next to infinity
+    return h.emit("sub", h.emit("sub", x, whole), lost)
+
+
+def _halves(h: Any, x: Any) -> tuple[Any, Any]:
+    if x.array is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            grown = x.array * (2.0**27 + 1)
+            high = grown - (grown - x.array)
+        return h.constant(high), h.constant(x.array - high)
+    grown = h.emit("mul", x, 2.0**27 + 1)
+    high = h.emit("sub", grown, h.emit("sub", grown, x))
+    return high, h.emit("sub", x, high)
+
+
+# -- products of what is repeated: tract takes the repetition out, and loses its size or its terms ---------------------
+
+
+def repeated(op: str, x: Any, shape: Sequence[Any], attributes: Mapping[str, Any]) -> frozenset[int]:
+    """The axes of a result along which, to tract, one element is repeated: it sees through these operations."""
+    old, axes = x.type.shape, attributes.get("axes", ())
+    if op in ("tract_core_broadcast", "tile"):
+        new = len(shape) - len(old)
+        kept = {a for a in range(new, len(shape)) if old[a - new] == shape[a] and a - new not in x.repeated}
+        return frozenset(range(len(shape))) - kept - {a for a, s in enumerate(shape) if s == 1}
+    if not x.repeated:
+        return frozenset()
+    if op == "transpose":
+        return frozenset(i for i, a in enumerate(axes) if a in x.repeated)
+    if op == "squeeze":
+        return frozenset(i for i, a in enumerate(a for a in range(len(old)) if a not in axes) if a in x.repeated)
+    if op == "unsqueeze":
+        return frozenset(a for i, a in enumerate(a for a in range(len(shape)) if a not in axes) if i in x.repeated)
+    if op != "reshape":
+        return x.repeated
+    first, count = attributes.get("axis_start", 0), attributes.get("axis_count", len(old))
+    grown, middle = len(shape) - len(old), range(first, first + count)
+    apart = {a if a < first else a + grown for a in x.repeated if a not in middle}
+    whole = all(a in x.repeated or old[a] == 1 for a in middle)
+    return frozenset(apart | set(range(first, first + count + grown) if whole else ()))
+
+
+def solid(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
+    """The operands of a contraction, made anew where tract would see through them; a batch may be repeated."""
+    xs = [x for x in leaves(inputs) if x.repeated]
+    if not xs or not h.target.tract:
+        return list(inputs)
+    terms = attributes.get("expr", "...").partition("->")[0].split(",")
+    operands = list(leaves(inputs))
+
+    def harmless(x: Any, axis: int) -> bool:
+        if op == "matmul":
+            others = [(y, axis) for y in operands if y is not x]
+            batch = axis < x.type.rank - 2
+        else:
+            letter = terms[operands.index(x)][axis] if op == "tract_core_einsum" else ""
+            others = [(y, t.index(letter)) for y, t in zip(operands, terms, strict=False) if y is not x and letter in t]
+            batch = bool(letter) and letter in attributes["expr"].partition("->")[2]
+        return batch and any(a not in y.repeated and y.type.shape[a] == x.type.shape[axis] for y, a in others)
+
+    def made(x: Any) -> Any:
+        through = isinstance(x, NnefValue) and not all(harmless(x, a) for a in x.repeated)
+        return _hidden(h, x) if through else x
+
+    return map_values(list(inputs), made)
+
+
+# -- what is made of constants and sizes alone -------------------------------------------------------------------------
+
+
+def opaque(h: Any, x: Any) -> Any:
+    """The operand in a form that tract does not see through: it fails on repeated constants."""
+    if not isinstance(x, NnefValue) or not x.fixed or x.type.is_static:
+        return x
+    axis = next(i for i, s in enumerate(x.type.shape) if isinstance(s, Expr))
+    made = h.take(x, h.positions(x.type.shape[axis]), axis)
+    made.fixed = False
+    return made
+
+
+def number(h: Any, x: Any) -> Any:
+    """The operand as a number: tract follows sizes through arithmetic, and to it rounding leaves them alone."""
+    if not isinstance(x, NnefValue) or not x.fixed or x.array is not None or not x.type.dtype.is_float:
+        return x
+    return h.emit("mul", h.emit("sign", x), h.emit("abs", x))
