@@ -14,6 +14,8 @@ from eager_backend.steps import Entry, Slot, Step
 from ir.dims import Expr
 from ir.errors import ExportError
 from ir.graph import Graph, SymbolSource, Value
+from ir.importer.described import Described
+from ir.importer.pt2.values import lies_contiguous
 from ir.importer.schema import TORCH_DTYPES
 from ir.importer.structure import Fixed
 from ir.importer.weights import TorchWeight
@@ -96,17 +98,16 @@ def results(h: EagerHelper, named: dict[str, Slot]) -> list[Slot]:
         return outputs
     written = _written(h)
     safe = tuple(Slot(h.names.take(s.name), s.type, h.block) for s in (*outputs, *updates))
-    arguments = (tuple(written), tuple(updates), tuple(outputs))
+    inputs = tuple(s in h.block.inputs for s in written)
+    arguments = (tuple(written), tuple(updates), tuple(outputs), inputs)
     h.block.steps.append(Step(write_back, arguments, {}, safe, False))
     return list(safe)
 
 
 def _fresh(h: EagerHelper, slots: Sequence[Slot], index: int) -> Slot:
-    """A result, copied where torch returns a tensor of its own and the graph, which drops copies, has none."""
+    """A result, copied where it lies in a weight; one that lies in an input or in another result does so in torch."""
     slot = slots[index]
-    constant = _base(h, slot).home is None
-    shared = slot in h.block.inputs or slot in slots[:index]
-    return _copy(h, slot) if constant or (shared and not _same_in_torch(h.graph, index)) else slot
+    return _copy(h, slot) if _base(h, slot).home is None else slot
 
 
 def own(h: EagerHelper, slots: Sequence[Slot], index: int) -> Slot:
@@ -131,22 +132,14 @@ def _base(h: EagerHelper, slot: Slot) -> Slot:
     return slot
 
 
-def _same_in_torch(graph: Graph, index: int) -> bool:
-    """True if torch's own program returns an input or an earlier result as it is."""
-    program = getattr(graph.context, "program", None)
-    if program is None:
-        return True
-    users = _users(graph, program)
-    node = users[index]
-    return bool(node.op == "placeholder" or node in users[:index])
-
-
 def is_contiguous_in_torch(graph: Graph, index: int) -> bool:
     """True if this result of torch's own program is contiguous, as far as is known."""
     program = getattr(graph.context, "program", None)
     if program is None or index >= len(graph.outputs):
         return True
     value = _users(graph, program)[index].meta.get("val")
+    if isinstance(value, Described):
+        return lies_contiguous(value)
     return not isinstance(value, Tensor) or is_contiguous_or_false(value)
 
 
@@ -173,13 +166,31 @@ def _written(h: EagerHelper) -> list[Slot]:
     return [buffers[name] if name in buffers else inputs[name] for name in h.graph.updates]
 
 
-def write_back(targets: Sequence[Tensor], values: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Give mutated buffers and inputs their new contents; returns outputs and values, none in a target's memory."""
+def write_back(
+    targets: Sequence[Tensor], values: Sequence[Tensor], outputs: Sequence[Tensor], inputs: Sequence[bool]
+) -> tuple[Tensor, ...]:
+    """Give mutated buffers and inputs their new contents; returns outputs and values.
+
+    An output that lies in the new contents of an input lies in that input, as it does in torch; of a buffer it is a
+    copy, which the next call does not change.
+    """
     memory = {m for t in targets for m in _memory(t)}
-    safe = tuple(r.clone() if not memory.isdisjoint(_memory(r)) else r for r in (*outputs, *values))
-    for target, value in zip(targets, safe[len(outputs) :], strict=True):
+    safe = [r.clone() if not memory.isdisjoint(_memory(r)) else r for r in (*outputs, *values)]
+    values = safe[len(outputs) :]
+    for target, value in zip(targets, values, strict=True):
         target.copy_(value)
-    return safe
+    for target, value, is_input in zip(targets, values, inputs, strict=True):
+        for i, output in enumerate(safe[: len(outputs)]) if is_input else ():
+            if _memory(output) == _memory(value) and _lies_as(value, target) and output.dtype is target.dtype:
+                offset = output.storage_offset() - value.storage_offset() + target.storage_offset()
+                safe[i] = target.as_strided(output.size(), output.stride(), offset)
+    return tuple(safe)
+
+
+def _lies_as(value: Tensor, target: Tensor) -> bool:
+    """True if both have the same strides, where those matter."""
+    strides = zip(value.shape, value.stride(), target.stride(), strict=True)
+    return value.device == target.device and all(size == 1 or a == b for size, a, b in strides)
 
 
 def _memory(tensor: Tensor) -> tuple[int, ...]:

@@ -238,8 +238,9 @@ class EagerHelper(OpHelper[Slot]):
         run = self.source.compile(entry)
         self.constants.keep(self.source.used)
         self.source.settle()
+        as_captured = self.target.dtype is None and self.target.device.type == "cpu"
         exact = not self.target.chosen and self.target.dtype is None
-        plan = Plan(self.graph, self.source, self.block, self._values(), self.target.device, exact)
+        plan = Plan(self.graph, self.source, self.block, self._values(), self.target.device, exact, as_captured)
         return Program(plan, run, self.constants)
 
     def _values(self) -> dict[Slot, Value]:

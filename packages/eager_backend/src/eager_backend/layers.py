@@ -13,6 +13,7 @@ from eager_backend import devices, watch
 from eager_backend.steps import Slot
 from ir.errors import ExportError
 from ir.graph import Node, Value
+from ir.importer.described import Tensors
 from ir.importer.weights import TorchWeight
 from ir.verify import Row, compare
 
@@ -153,7 +154,7 @@ class _Reference(torch.fx.Interpreter):
     def device(self) -> str:
         """The kind of device that the model was captured on, where it runs here."""
         fakes = (n.meta.get("val") for n in self.captured.graph.nodes)
-        return next((f.device.type for f in fakes if isinstance(f, Tensor)), "cpu")
+        return next((f.device.type for f in fakes if isinstance(f, Tensors)), "cpu")
 
     def values(self, inputs: Sequence[Tensor]) -> dict[Place, tuple[str, Tensor]]:
         self.run(*self._arguments(inputs))
@@ -180,7 +181,7 @@ class _Reference(torch.fx.Interpreter):
         for spec, fake in zip(ep.graph_signature.input_specs, fakes, strict=True):
             if spec.target is not None:
                 arguments.append(self._weight(spec.target))
-            elif isinstance(fake, Tensor):
+            elif isinstance(fake, Tensors):
                 arguments.append(next(given).detach().to(fake.device, copy=True))
             else:
                 arguments.append(getattr(spec.arg, "value", None))

@@ -22,6 +22,7 @@ class Plan:
         block: the steps of the main function.
         values: the graph's value that a slot of this block holds; passes leave some values without a slot.
         exact: every kernel is the captured program's own.
+        as_captured: device and element types are.
     """
 
     graph: Graph
@@ -30,6 +31,7 @@ class Plan:
     values: Mapping[Slot, Value]
     device: torch.device
     exact: bool
+    as_captured: bool
 
     @cached_property
     def watched(self) -> CodeType:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eager_backend import devices, layers, profiling, state
+from eager_backend import captured, devices, layers, profiling, state
 from eager_backend.constants import Constants
 from eager_backend.cuda_graphs import CapturedProgram
 from eager_backend.plan import Plan
@@ -47,16 +47,19 @@ class Program:
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The results, as ordinary tensors without a gradient; inference tensors in inference mode."""
-        if _inference():
-            return self.run(*inputs)  # type: ignore[no-any-return]
-        # no_grad alone would still pass through the autograd kernels, a tenth of the time of a small op
-        before = _enabled()
-        _set_enabled(False)
         try:
-            with _BelowAutograd():
+            if _inference():
                 return self.run(*inputs)  # type: ignore[no-any-return]
-        finally:
-            _set_enabled(before)
+            # no_grad alone would still pass through the autograd kernels, a tenth of the time of a small op
+            before = _enabled()
+            _set_enabled(False)
+            try:
+                with _BelowAutograd():
+                    return self.run(*inputs)  # type: ignore[no-any-return]
+            finally:
+                _set_enabled(before)
+        except captured.OtherRank as reason:
+            return captured.run(self, inputs, reason)
 
     def capture(self, *example_inputs: Tensor) -> CapturedProgram:
         """The program as CUDA graphs, captured for the shapes of these inputs now and for others when they come.

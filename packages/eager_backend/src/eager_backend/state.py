@@ -31,8 +31,8 @@ def places(graph: Graph, constants: Constants) -> dict[str, str | None]:
     return {n: constants.model_names.get(n, read.get(_memory(t))) for n, t in program.state_dict.items()}
 
 
-def with_state(captured: Any, current: Mapping[str, Tensor]) -> Any:
-    """The captured program with a program's tensors; its own where they differ by device or element type alone."""
+def changes(captured: Any, current: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A program's tensors that differ from the captured program's, by more than device or element type."""
     changed: dict[str, Tensor] = {}
     for name, own in captured.state_dict.items():
         new = current.get(name, own)
@@ -41,6 +41,11 @@ def with_state(captured: Any, current: Mapping[str, Tensor]) -> Any:
             moved = taken(new, own, assign=False)
             is_parameter = isinstance(own, torch.nn.Parameter)
             changed[name] = torch.nn.Parameter(moved, own.requires_grad) if is_parameter else moved
+    return changed
+
+
+def with_changes(captured: Any, changed: Mapping[str, Tensor]) -> Any:
+    """The captured program with these tensors in the place of its own."""
     if not changed:
         return captured
     other = copy.copy(captured)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import io
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import torch
 
@@ -16,6 +17,7 @@ from eager_backend.program import Program
 from eager_backend.registry import load
 from ir.errors import ExportError
 from ir.graph import Graph
+from ir.importer.pt2.program import SavedProgram
 from ir.lower import lower
 from ir.registry import Registry
 from ir.target import Runner, Target
@@ -50,8 +52,10 @@ class Eager(Target):
     name: ClassVar[str] = "eager"
     has_complex: ClassVar[bool] = True
     has_checks = True
+    has_ranks = True
     has_sparse: ClassVar[bool] = True
     suffix: ClassVar[str] = ".pt2"
+    suffixes: ClassVar[tuple[str, ...]] = (".pt2",)
 
     def __init__(
         self,
@@ -105,8 +109,59 @@ class Eager(Target):
         program = getattr(artifact.graph.context, "program", None)
         if program is None:
             raise ExportError("this graph was not captured from a model, and only a captured one can be saved")
-        torch.export.save(state.with_state(program, artifact.state_dict()), path)
+        changed = state.changes(program, artifact.state_dict())
+        if isinstance(program, SavedProgram):
+            program.save(path, changed)
+            return
+        with path.open("wb", buffering=0) as file:
+            disk = _Disk(file)
+            torch.export.save(state.with_changes(program, changed), disk)  # type: ignore[arg-type]
+        if disk.refused is not None:
+            raise disk.refused
+
+    def packed(self, artifact: Program) -> dict[str, torch.Tensor]:
+        """What the program's state has become; the program itself is compiled from the graph again."""
+        own = {w.tensor.data_ptr() for w in artifact.graph.weights.values() if w.tensor is not None}
+        return {n: t for n, t in artifact.state_dict().items() if t.layout is torch.strided and t.data_ptr() not in own}
+
+    def unpacked(
+        self, packed: dict[str, torch.Tensor], graph: Graph, handlers: Mapping[str, Callable[..., Any]] | None
+    ) -> Program:
+        program: Program = lower(graph, self, self.registry.with_handlers(handlers))
+        if packed:
+            program.load_state_dict(packed, strict=False)
+        return program
 
     def runner(self, artifact: Any, graph: Graph, path: Path | None = None) -> Runner:
         runner: Program = artifact
         return runner
+
+
+class _Disk(io.RawIOBase):
+    """A file for torch's writer, in which an error ends the process: it is kept here, and raised afterwards."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.refused: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """torch goes back to the beginning, once all is written."""
+        return offset
+
+    def write(self, data: Any) -> int:
+        """All of it, or nothing any more once the disk has refused."""
+        count = memoryview(data).nbytes
+        if self.refused is None:
+            try:
+                rest = memoryview(data).cast("B")
+                while rest:  # one unbuffered write moves 2 GB at most
+                    rest = rest[self.file.write(rest) :]
+            except OSError as error:
+                self.refused = error
+        return count

@@ -3,12 +3,20 @@
 import torch
 from torch._higher_order_ops.associative_scan import generic_associative_scan
 
+from eager_backend import captured
 from eager_backend.registry import register, rows
 
 rows(
     torch._C._VariableFunctions,
     "_assert_async _assert_scalar sym_constrain_range sym_constrain_range_for_size _print",
 )
+
+
+@register("ir::require")
+def require(h, self, condition, message):
+    """For sizes at which it does not hold torch's own program takes over."""
+    h.emit(captured.require, condition, message, type=())
+    return self
 
 
 def _tensors(h, operands):
