@@ -104,6 +104,13 @@ CASES = family(
         Q,
         Q,
     ),
+    row("sdpa_one_query_head", lambda q, k, v: sdpa(q, k, v), f32("B", 1, "S", 4), KV, KV),
+    row("sdpa_one_key_head", lambda q, k, v: sdpa(q, k, v), Q, f32("B", 1, "T", 4), f32("B", 1, "T", 4)),
+    row(
+        "flash_log_sums",
+        lambda q, k, v: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True),
+        *(Q,) * 3,
+    ),
     row("sdpa_broadcast_batch", lambda q, k, v: sdpa(q, k, v), Q, f32(1, 2, "T", 4), f32(1, 2, "T", 4)),
     row("sdpa_f16", lambda q, k, v: sdpa(q, k, v), *(f16("B", 2, "S", 4),) * 3),
     row("sdpa_bf16_causal", lambda q, k, v: sdpa(q, k, v, is_causal=True), *(bf16("B", 2, "S", 4),) * 3),

@@ -12,6 +12,7 @@ from torch._higher_order_ops import map as map_rows
 from .base import boolean, f32, family, i64, mod, row
 
 MATRIX = f32("B", 3)
+DURATIONS = i64("S", positive=True)
 
 
 def cond(x: Tensor) -> Tensor:
@@ -239,6 +240,13 @@ def branch_on_rank(x: Tensor) -> Tensor:
     return x.unsqueeze(0) if x.dim() == 2 and x.shape[1] == 3 else x
 
 
+def length_regulated(durations: Tensor, x: Tensor) -> Tensor:
+    """As a speech model spreads phonemes over frames: frame t belongs to the phoneme whose end is the first past t."""
+    ends = durations.cumsum(0)
+    frames = torch.arange(int(ends[-1].item()))
+    return x[(frames[:, None] >= ends).sum(1)]
+
+
 def asserts(x: Tensor) -> Tensor:
     assert x.shape[1] == 3
     torch._check(x.shape[0] < 1000)
@@ -325,4 +333,11 @@ CASES = family(
     row("item_bool", lambda x: x * (x.sum() > 0).item(), f32("B", 3)),
     row("item_float", lambda x, y: y * x.item() + x.item() ** 2, f32(), f32(3)),
     row("item_int", lambda n, y: y * n.item(), i64(), f32(3)),
+    row("size_from_item", lambda n, y: torch.zeros(int(n.sum().item()), 3) + y.sum(), DURATIONS, f32("B", 3)),
+    row("mask_from_item", lambda n: torch.arange(int(n.max().item())) < n[:, None], DURATIONS),
+    row("cut_by_item", lambda n, y: y[:, : int(n.min().item())] * 2, DURATIONS, f32(2, "T")),
+    row("view_by_item", lambda n, y: y.view(int(n.item()), -1).sum(0), i64(value=3), f32(12, "T")),
+    row("repeat_by_durations", length_regulated, DURATIONS, f32("S", 4)),
+    row("float_size", lambda x: x.new_ones(int(x.shape[0] * 0.5)) + x.sum(), MATRIX),
+    row("view_swapped", lambda x: torch.softmax(x.view(x.size(1), -1), -1), f32("B", 7)),
 )

@@ -59,6 +59,7 @@ def sinusoidal(x: Tensor) -> Tensor:
 CASES = family(
     __name__,
     row("zeros", lambda x: x + torch.zeros(3), f32("B", 3)),
+    row("zeros_rounded_up", lambda x: torch.zeros(-(-x.shape[0] // 2), (3 - x.shape[1]) // 2 + 5), SEQUENCE),
     row("zeros_dynamic", lambda x: torch.zeros(x.shape[0], 2, x.shape[1]), SEQUENCE),
     row("ones_dynamic_int", lambda x: torch.ones(x.shape[1], dtype=torch.int64), SEQUENCE),
     row("full", lambda x: torch.full((2, 3), 1.5) * x, f32(3)),
@@ -142,6 +143,15 @@ CASES = family(
         "scalar_made",
         lambda x: (torch.zeros(()) + x, torch.ones_like(x), torch.full((), 3.0) * x, torch.tensor(2.0) * x),
         f32(),
+    ),
+    row(
+        "constants_in_channels_last",
+        lambda x: (
+            x
+            + torch.ones(1, 2, 2, 3).clone(memory_format=torch.channels_last)
+            + torch.arange(12).reshape(1, 2, 2, 3).to(torch.float32, memory_format=torch.channels_last)
+        ),
+        f32("B", 2, 2, 3),
     ),
     row("size_one_made", lambda x: (torch.arange(1) + x, torch.eye(1) * x, torch.linspace(0, 1, 1) + x), f32("B", 1)),
 )

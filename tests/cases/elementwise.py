@@ -367,6 +367,15 @@ CASES = family(
     row("input_mutated_and_returned", self_times_twin, f32("B", 3)),
     mod("buffer_mutated", Counter, f32("B", 3)),
     # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one
+    row("odd_lerp", lambda x, y: (x.lerp(y, 0.3), x.lerp(y, 0.7), x.lerp(y, y)), f32(value=ODD), f32(value=ODD_TOO)),
+    row(
+        "odd_bounds",
+        lambda x, b, c: (x.clamp(min=b), x.clamp(max=c), x.clamp(b, c), x.clamp(min=nan), F.hardtanh(x, nan, 1.0)),
+        f32(value=ODD),
+        f32(value=ODD_TOO),
+        f32(value=nan),
+    ),
+    row("whole_slopes", lambda x: (F.leaky_relu(x, 2), F.elu(x, 2), F.celu(x, 2), F.hardtanh(x, -1, 1)), f32("B", 3)),
     row("odd_abs_neg", lambda x: (1 / x.abs(), 1 / -x, 1 / x.neg().relu()), f32(value=ODD)),
     row("odd_small_to_zero", lambda x: (1 / x.round(), 1 / x.ceil(), x.trunc()), f32(value=[-0.3, 0.3, -0.0, 0.0])),
     row("odd_pow", lambda x, y: (x.pow(2), x**-1, x**0, torch.pow(x, y)), f32(value=ODD), f32(value=ODD_TOO)),

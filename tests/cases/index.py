@@ -55,6 +55,18 @@ def assign_mask(x: Tensor) -> Tensor:
     return z
 
 
+def assign_own(x: Tensor) -> tuple[Tensor, ...]:
+    """Hits take numbers made of themselves: as many as there are."""
+    first, rows, columns, added, some = x.clone(), x.clone(), x[None].clone(), x.clone(), x.clone()
+    hit = x[:, 0] > 0
+    first[x > 0] *= 0.5
+    rows[hit] = rows[hit][:, :1] + 1
+    columns[:, hit] = columns[:, hit] * 3
+    added.index_put_((hit,), x[hit] + 1, accumulate=True)
+    some[x > 99] = some[x > 99] * 2
+    return first, rows, columns, added, some
+
+
 def assign_constant_mask(x: Tensor, y: Tensor) -> Tensor:
     z = x.clone()
     z[:, torch.tensor([True, False, True])] = y[:, None]
@@ -112,6 +124,7 @@ CASES = family(
     row("assign_strided", assign_strided, f32("B", 3)),
     row("assign_constant_mask", assign_constant_mask, f32("B", 3), f32("B")),
     row("assign_mask", assign_mask, f32("B", 3)),
+    row("assign_own", assign_own, f32("B", 3)),
     row("assign_mask_row", assign_mask_row, f32("B", 4, 3), f32(3)),
     row("assign_places", assign_places, TABLE, DISTINCT, f32(3)),
     row("assign_input", assign_input, f32("B", 3)),

@@ -38,6 +38,8 @@ CASES = family(
     row("dot_int", lambda x, y: torch.dot(x, y), i64(4), i64(4)),
     row("mv", lambda x, y: torch.mv(x, y), f32("B", 3), f32(3)),
     row("outer", lambda x, y: torch.outer(x, y), f32("B"), f32("N")),
+    row("outer_promotes", lambda x, y: torch.outer(x, y), f16("B"), i64("N")),
+    row("outer_of_a_mask", lambda x, y: torch.outer(x > 0, y), f32("B"), i64("N")),
     row("inner", lambda x, y: torch.inner(x, y), f32("B", 3), f32(4, 3)),
     # torch itself fixes the sizes of kron and of a chain, whose order of multiplication depends on them.
     row("kron", lambda x, y: torch.kron(x, y), f32(4, 3), f32(2, 2)),
@@ -72,6 +74,7 @@ CASES = family(
     mod("linear_f16", lambda: nn.Linear(3, 4).half(), f16("B", 3)),
     mod("bilinear", lambda: nn.Bilinear(3, 4, 2), f32("B", 3), f32("B", 4)),
     mod("mlp", lambda: nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)), f32("B", 3)),
+    row("einsum_promotes", lambda x, y: torch.einsum("bi,bi->bi", x, y), f16("B", 3), f32("B", 3)),
     row("einsum_mm", lambda x, y: torch.einsum("bi,ij->bj", x, y), f32("B", 3), f32(3, 4)),
     row(
         "einsum_attention",

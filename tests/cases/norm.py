@@ -63,6 +63,8 @@ CASES = family(
         f32(4, 1),
     ),
     mod("weight_norm", lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)), f32("B", 3)),
+    row("layer_norm_wider_weights", lambda x, w: F.layer_norm(x, (4,), w, w + 1), f16("B", 4), f32(4)),
+    row("group_norm_wider_weights", lambda x, w: F.group_norm(x, 2, w, w + 1), f16("B", 4, 3), f32(4)),
     row("cosine_similarity", lambda x, y: F.cosine_similarity(x, y), f32("B", 4), f32("B", 4)),
     row("pairwise_distance", lambda x, y: F.pairwise_distance(x, y), f32("B", 4), f32("B", 4)),
     # softmax
@@ -158,6 +160,7 @@ CASES = family(
     mod("odd_batch_norm", lambda: nn.BatchNorm1d(3).eval(), f32(value=ODD_ROWS)),
     row("odd_normalize", lambda x: F.normalize(x), f32(value=ODD_ROWS)),
     row("constant_layer_norm", lambda x: (F.layer_norm(x, (4,)), F.rms_norm(x, (4,))), f32("B", 4, value=3.0)),
+    row("empty_layer_norm_rows", lambda x: F.layer_norm(x, (0,)), f32("B", 0)),
     row("empty_norms", lambda x: (F.layer_norm(x, (3,)), x.softmax(-1), F.rms_norm(x, (3,))), f32(0, 3)),
     mod("empty_batch_norm", lambda: nn.BatchNorm2d(4).eval(), f32(0, 4, 3, 3)),
     mod("empty_group_norm", lambda: nn.GroupNorm(2, 4), f32(0, 4, 3)),

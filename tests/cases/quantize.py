@@ -89,8 +89,11 @@ def fake_by_channel(x: Tensor) -> Tensor:
     return torch.fake_quantize_per_channel_affine(x, torch.tensor([0.02, 0.03, 0.1]), zero, 1, -128, 127)
 
 
+WRAPPED = f32(8, value=[0.0, 254.6, -1.0, -0.5, 300.0, -129.0, 200.0, 3.99])
+
 CASES = family(
     __name__,
+    row("floats_to_u8", lambda x: (x.to(torch.uint8), x.to(torch.int8), x.to(torch.int16)), WRAPPED),
     row("per_tensor_int8", lambda x: there_and_back(x, 0.04, -7, *INT8), X),
     row("per_tensor_uint8", lambda x: there_and_back(x, 0.025, 130, *UINT8), X),
     row("per_tensor_int16", lambda x: there_and_back(x, 0.001, -30, -32768, 32767, torch.int16), X),

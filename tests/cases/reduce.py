@@ -127,6 +127,7 @@ CASES = family(
     row("var_complex", lambda x: (x.mean(0), x.var(1), x.std(0), x.std()), c64(5, 3)),
     row("any_complex", lambda x: ((x * 0).any(), x.all(1), x.count_nonzero()), c64("B", 3)),
     row("norm_complex", lambda x: torch.linalg.vector_norm(x, dim=1), c64("B", 3)),
+    row("dist_promotes", lambda x, y: torch.dist(x, y), f32("B", 3), f64("B", 3)),
     row("dist", lambda x, y: torch.dist(x, y, 2), f32("B", 3), f32("B", 3)),
     row("cdist", lambda x, y: torch.cdist(x, y), f32("B", 4, 3), f32("B", 5, 3)),
     # running totals
@@ -186,6 +187,7 @@ CASES = family(
     row("odd_median", lambda x: (x.median(1), x.nanmedian(1)), f32(value=NAN_LAST)),
     row("odd_norm", lambda x: (x.norm(dim=1), torch.linalg.vector_norm(x, 1), x.norm(inf, 0)), f32(value=ODD_ROWS)),
     row("odd_any_all", lambda x: (x.any(1), x.all(0), x.count_nonzero(0)), f32(value=ODD_ROWS)),
+    row("scalar_moments", lambda x: (torch.std_mean(x, 0), x.var(0, correction=0), x.std(-1)), f32()),
     row("empty_mean", lambda x: (x.mean(), x.mean(0), x.mean(1), x.logsumexp(0), x.var(0)), f32(0, 3)),
     row("empty_kept", lambda x: (x.amax(1), x.argmax(1), x.cumsum(0), x.sort(0), x.norm(dim=0)), f32(0, 3)),
     row("scalar_reduced", lambda x: (x.mean(), x.amax(), x.argmax(), x.prod(), x.logsumexp(0)), f32()),

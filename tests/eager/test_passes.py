@@ -236,6 +236,25 @@ def test_the_second_operand_is_written_over_where_both_are_rows() -> None:
     assert_close(compiled(model, x, y), model, x, y)
 
 
+OVERWRITTEN = {
+    "a view of it is read later": lambda y: (y * 2, y.view(-1)),
+    "it is a result itself": lambda y: (y * 2, y),
+    "it is read twice": lambda y: y * y + 1,
+    "it is read later": lambda y: (y * 2) + y,
+    "the result is larger": lambda y: y[:1] * 1 + torch.ones(3, 4),
+    "the result has another type": lambda y: (y * 2).double() + torch.ones(4, dtype=torch.float64),
+    "the result is a comparison": lambda y: (y > 0) & (y < 1),
+    "its own operand is broadcast": lambda y: y.sum(0, keepdim=True) + y,
+}
+
+
+@pytest.mark.parametrize("reader", OVERWRITTEN.values(), ids=OVERWRITTEN)
+def test_what_is_still_needed_is_not_written_over(reader: Any) -> None:
+    x = torch.randn(3, 4)
+    program = compiled(lambda x: reader(x + 1), x, passes=["inplace"])
+    assert_same(program(x), reader(x + 1))
+
+
 def test_addcmul_over_a_dead_operand() -> None:
     def model(x: Tensor, y: Tensor) -> Tensor:
         return torch.addcmul(y, x.exp(), y, value=0.5)

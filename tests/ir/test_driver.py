@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
 from torch import nn
 
 import ir
-from tests.ir.toy import Toy
+from tests.ir.toy import Line, Toy
 
 
 def lowered(fn, args, handlers, **options):
@@ -82,6 +84,43 @@ def test_sparse_tensors_are_refused_by_name_where_a_target_has_none():
 def test_a_handler_with_the_wrong_dtype_is_a_defect_that_is_found():
     with pytest.raises(ir.ExportError, match="cast"):
         lowered(lambda x: x > 0, (X,), {"aten::gt": lambda h, self, other: self})
+
+
+def test_a_handler_with_the_wrong_shape_is_a_defect_that_is_found():
+    def shaped(make):
+        return lambda h, self: Line("sin", self.type.with_shape(make(self.type.shape)))
+
+    dynamic = {"dynamic_shapes": ({0: "n"},)}
+    for make, options in (
+        (lambda s: (3, 2), {}),
+        (lambda s: s[:1], {}),
+        (lambda s: (s[0] + 1, s[1]), dynamic),
+        (lambda s: (s[0], 4), dynamic),
+    ):
+        with pytest.raises(ir.ExportError, match=r"(?s)aten::sin at .*test_driver.py.*the shape \[.*\[.*3\] in torch"):
+            lowered(lambda x: torch.sin(x), (X,), {"aten::sin": shaped(make)}, **options)
+    # what may be the same at run time is no mistake: another expression, a size that the target does not know
+    for make in (lambda s: (s[0] * s[0], 3), lambda s: (-1, 3)):
+        lowered(lambda x: torch.sin(x), (X,), {"aten::sin": shaped(make)}, **dynamic)
+
+
+def test_a_decomposition_with_another_shape_than_the_op_is_refused_where_it_is_read():
+    made = {"aten::sin": lambda h, self: Line("sin", self.type), "aten::cos": lambda h, self: self}
+    ops = torch.library.Library("shapes", "DEF")
+    ops.define("pair(Tensor x) -> (Tensor, Tensor)")
+    ops.impl("pair", lambda x: (x.sin(), x[0].clone()), "CPU")
+    ops.impl("pair", lambda x: (torch.empty_like(x), x.new_empty(3)), "Meta")
+    ir.op("shapes::pair").body(lambda x: (x.sin(), x.cos()))
+    assert lowered(lambda x: torch.ops.shapes.pair(x)[0], (X,), made)
+    with pytest.raises(ir.RefusedError, match=r"its decomposition returned the shape \[2, 3\].*\[3\] in torch"):
+        lowered(lambda x: torch.ops.shapes.pair(x)[1], (X,), made)
+
+
+def test_the_number_of_results_is_checked():
+    for count in (1, 3):
+        made = {"aten::max": lambda h, self, dim, keepdim, count=count: [self] * count}
+        with pytest.raises(ir.ExportError, match=rf"aten::max.dim at .* returned {count} results for 2"):
+            lowered(lambda x: x.max(0)[0], (X,), made)
 
 
 def test_an_unused_result_may_be_left_out_a_used_one_may_not():
@@ -180,7 +219,39 @@ def test_the_source_line_is_known_in_a_plain_function_too():
 
 
 def test_a_result_that_is_no_value_is_told():
-    with pytest.raises(ir.ExportError, match=r"aten::sin returned 1.0 for %sin, which is no value of 'toy'"):
+    with pytest.raises(ir.ExportError, match=r"aten::sin at .* returned 1.0 for %sin, which is no value of 'toy'"):
         lowered(lambda x: torch.sin(x), X, {"aten::sin": lambda h, self: 1.0})
     with pytest.raises(ValueError, match="no op 'sin'"):
         ir.op("sin")
+
+
+def _fails(error):
+    def handler(h, self):
+        raise error  # the line that is told
+
+    return handler
+
+
+RAISED = [
+    KeyError("k"),
+    TypeError("no"),
+    SystemExit(3),
+    UnicodeDecodeError("a", b"", 0, 1, "r"),
+    type("Own", (BaseException,), {})(),
+]
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_what_a_handler_raises_is_told_with_its_line_and_the_models(error):
+    with pytest.raises(ir.HandlerError) as caught:
+        lowered(lambda x: torch.sin(x), X, {"aten::sin": _fails(error)})
+    line = _fails.__code__.co_firstlineno + 2
+    assert f"the handler of aten::sin at {__file__}:{line} failed with {type(error).__name__}" in str(caught.value)
+    assert "`lowered(lambda x: torch.sin(x)" in str(caught.value) and caught.value.__cause__ is error
+    assert isinstance(caught.value, type(error)) is isinstance(error, (KeyError, TypeError))
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_an_interrupt_in_a_handler_is_one():
+    with pytest.raises(KeyboardInterrupt):
+        lowered(lambda x: torch.sin(x), X, {"aten::sin": _fails(KeyboardInterrupt())})

@@ -10,7 +10,7 @@ import torch
 import ir
 from ir.graph import Value
 from ir.importer.schema import DTYPES
-from ir.passes.promote import promote, promote_types, result_type
+from ir.passes.promote import mixes, promote, promote_types, result_type
 from ir.types import TensorType
 
 TYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
@@ -40,3 +40,30 @@ def test_operands_are_cast_once():
     assert [n.op for n in graph.nodes] == ["ir::cast", "aten::add", "aten::mul", "aten::gt"]
     same = ir.capture(lambda x: x + 1, (torch.ones(2),))
     assert promote(same).nodes[0] is same.nodes[0]
+
+
+@pytest.mark.parametrize(
+    ("fn", "mixed"),
+    [
+        (lambda x, n: torch.outer(x, n), True),
+        (lambda x, n: torch.outer(x > 0, n), True),
+        (lambda x, n: torch.concatenate([x, n]), True),
+        (lambda x, n: torch.gather(x, 0, n), False),
+        (lambda x, n: torch.index_select(n, 0, n.int()), True),  # either type of index is right
+        (lambda x, n: x.index_put((n > 0,), x[:1]), False),
+        (lambda x, n: n.masked_fill(x > 0, 2), False),
+        (lambda x, n: torch.nn.functional.cross_entropy(x.expand(2, 2), n), False),
+    ],
+)
+def test_numbers_are_told_from_indices_and_masks_by_what_torch_takes(fn, mixed):
+    graph = ir.capture(fn, (torch.ones(2), torch.zeros(2, dtype=torch.int64)))
+    assert any(mixes(n, graph.context) for n in graph.nodes) is mixed
+
+
+def test_what_is_computed_in_a_wider_type_is_cast_back():
+    def fn(x, w):
+        return torch.nn.functional.layer_norm(x, (4,), w)
+
+    graph = ir.check(promote(ir.capture(fn, (torch.ones(2, 4, dtype=torch.float16), torch.ones(4)))))
+    assert [n.op for n in graph.nodes] == ["ir::cast", "aten::layer_norm", "ir::cast"]
+    assert [n.outputs[0].type.dtype.short for n in graph.nodes] == ["f32", "f32", "f16"]

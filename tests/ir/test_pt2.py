@@ -1,9 +1,7 @@
 """Files that are not trusted: hostile archives are refused and run nothing, damaged ones end in a CaptureError."""
 
-import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,9 +9,6 @@ import torch
 import ir
 from ir.errors import CaptureError
 from tests.ir import pt2_files
-
-ROOT = Path(__file__).parents[2]
-COUNT = 600
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +23,10 @@ def test_whole_archive(parts, tmp_path):
 
 ATTACKS = """
 size, size attribute, guards, enum, factory, hub, library, library method, file, save, dunder, path, no data,
-weight pickle, opaque, samples, compiled, older weights, member, older format
+weight pickle, opaque, compiled, older weights, member, older format, prefix, globals, argument name, guard text,
+guard quotes, placeholder name, power, tower, python power, deep size, many terms, version, nested, overlong weight
 """
+HARMLESS = ["samples", "parameter name"]
 
 
 @pytest.mark.parametrize("name", [name.strip() for name in ATTACKS.split(",")])
@@ -40,17 +37,34 @@ def test_attack_is_refused(parts, tmp_path, name):
     before = set(sys.modules)
     with pytest.raises(CaptureError) as refused:
         ir.capture(path)
-    assert "attack.pt2: " in str(refused.value)  # by the check, not by accident in torch
+    assert "attack.pt2" in str(refused.value)
     assert not sentinel.exists()
     assert "antigravity" not in set(sys.modules) - before
 
 
-@pytest.mark.parametrize("name", ["size", "samples", "weight pickle", "opaque"])
-def test_attack_is_real(parts, tmp_path, name):
-    """The same files make torch.export.load run code, so that refusing them means something."""
+def test_every_attack_is_tried(parts, tmp_path):
+    assert set(pt2_files.attacks(parts, tmp_path)) == {name.strip() for name in ATTACKS.split(",")}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_is_not_read_does_nothing(parts, tmp_path, name):
     sentinel = tmp_path / "sentinel"
-    path = pt2_files.write(tmp_path / "attack.pt2", pt2_files.attacks(parts, sentinel)[name])
-    script = "import sys, torch; torch.export.load(sys.argv[1])"
+    path = pt2_files.write(tmp_path / "attack.pt2", pt2_files.harmless(parts, sentinel)[name])
+    whole = ir.capture(pt2_files.write(tmp_path / "whole.pt2", parts))
+    assert [n.op for n in ir.capture(path).nodes] == [n.op for n in whole.nodes]
+    assert not sentinel.exists()
+
+
+REAL = ["size", "weight pickle", "opaque", "placeholder name", "samples"]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_attack_is_real(parts, tmp_path, name):
+    """The same files make torch run code, so that refusing them means something."""
+    sentinel = tmp_path / "sentinel"
+    found = pt2_files.attacks(parts, sentinel) | pt2_files.harmless(parts, sentinel)
+    path = pt2_files.write(tmp_path / "attack.pt2", found[name])
+    script = "import sys, torch; torch.export.load(sys.argv[1]).module()(torch.randn(4, 8))"
     subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, timeout=120)
     assert sentinel.exists()
 
@@ -64,7 +78,7 @@ def test_compressed_and_doubled(parts, tmp_path):
     path = pt2_files.write(tmp_path / "doubled.pt2", parts)
     with pytest.warns(UserWarning), zipfile.ZipFile(path, "a") as archive:
         archive.writestr(f"m/{pt2_files.MODEL}", parts[pt2_files.MODEL])
-    with pytest.raises(CaptureError, match="one name"):
+    with pytest.raises(CaptureError, match="have the name"):
         ir.capture(path)
 
 
@@ -77,18 +91,6 @@ def test_members_beside_the_folder(parts, tmp_path):
         archive.writestr("version", b"8.1")
     with pytest.raises(CaptureError, match="one folder"):
         ir.capture(path)
-
-
-def test_damaged_archives(tmp_path):
-    """In a child process, which must survive them all."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.ir.pt2_files", str(tmp_path), "7", str(COUNT)],
-        cwd=ROOT, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    outcome = json.loads(done.stdout.splitlines()[-1])
-    assert outcome["refused"] + outcome["loaded"] == COUNT
-    assert outcome["refused"] > COUNT // 2 and outcome["loaded"] > 0
 
 
 def test_old_load_path_is_not_offered(tmp_path):

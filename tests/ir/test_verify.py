@@ -22,6 +22,18 @@ def test_equal_within_the_tolerance_of_the_largest_value():
     assert not compared(f(1e-3), f(2e-3)).ok
 
 
+def test_the_slack_shrinks_with_the_results():
+    assert not compared(f(2e-3, 5e-6), f(2e-3, 0.0)).ok
+    assert compared(f(2e-3, 1e-7), f(2e-3, 0.0)).ok
+
+
+def test_float64_is_held_to_float64():
+    exact = np.random.default_rng(0).standard_normal(100)
+    assert compared(exact * (1 + 1e-12), exact).ok and compared(exact.astype(complex), exact.astype(complex)).ok
+    assert not compared(exact.astype(np.float32).astype(np.float64), exact).ok
+    assert not compared(exact.astype(np.complex64).astype(complex), exact.astype(complex)).ok
+
+
 def test_a_given_atol_is_absolute():
     assert not compared(f(1000, 0.05), f(1000, 0.0), atol=1e-4).ok
     assert compared(f(1000, 0.05), f(1000, 0.0), atol=0.1).ok

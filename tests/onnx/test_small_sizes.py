@@ -34,6 +34,12 @@ class Stateful(nn.Module):
 
 ROWS = [
     row("mean", lambda x: (x.mean(1), x.mean(0, keepdim=True), x.mean()), TABLE),
+    row(
+        "cross_entropy",
+        lambda x: F.cross_entropy(x.view(-1, 5), x.new_zeros(x.shape[0], dtype=torch.int64)),
+        f32("B", 5),
+    ),
+    row("assign_own", lambda x: x.clone().index_put_((x[:, 0] > 0,), x[x[:, 0] > 0] * 2), f32("B", 5)),
     row("mean_f16", lambda x: x.mean(1), f16("B", "S", low=3e4, high=6e4)),
     row("mean_dims", lambda x: x.mean((-1, -2)), f32(2, "H", "W")),
     row("sum", lambda x: (x.sum(1), x.sum(), x.nansum(0), x.prod(1), x.prod()), TABLE),
@@ -59,6 +65,13 @@ ROWS = [
     row("cat", lambda x: (torch.cat([x, x], 1), torch.cat([x, x]), torch.stack([x, x], 1)), TABLE),
     row("broadcast", lambda x, y: (x + y, x * y[:, :1], torch.where(x > 0, x, y)), TABLE, TABLE),
     row("reshape", lambda x: (x.reshape(-1), x.T.reshape(-1), x.repeat(2, 3), x.flip(0), F.pad(x, (1, 2))), TABLE),
+    row("reversed", lambda x: (x[torch.arange(x.shape[0] - 1, -1, -1)], torch.arange(x.shape[0], 0, -2)), TABLE),
+    row("from_the_end", lambda x: x[torch.arange(-x.shape[0], 0)], TABLE),
+    row(
+        "split_at",
+        lambda x: (x.tensor_split([-1]), x.tensor_split([1, 2], 1), x.tensor_split(torch.tensor([2, 1]))),
+        TABLE,
+    ),
     row("masked", lambda x: (x[x > 0], (x > 0).nonzero(), x.masked_fill(x > 0, 1)), TABLE),
     row("gather", lambda x, i: (x[i], x.index_select(0, i), F.embedding(i, x)), f32(4, 3), i64("B", low=0, high=4)),
     row("scatter", lambda x: x.scatter_reduce(0, torch.zeros_like(x, dtype=torch.long), x, "amax"), TABLE),
@@ -111,6 +124,31 @@ def test_sizes_of_zero_and_one(case: Case, opset: int) -> None:
             torch.testing.assert_close(
                 actual, result, rtol=1e-3, atol=1e-4, equal_nan=True, msg=lambda m, at=sizes: f"at {at}: {m}"
             )
+
+
+@pytest.mark.parametrize(
+    ("function", "refused"),
+    [
+        (lambda x: x.squeeze(0) + 1, {1}),
+        (lambda x: x[:, None].squeeze(), {1}),
+        (lambda x: x.chunk(2)[1], {1}),
+        (lambda x: x.chunk(3)[0], {0, 1, 3, 5, 6, 7}),
+        (lambda x: x.split(3)[1], {0, 1, 2, 3, 7}),
+    ],
+    ids=["squeeze", "squeeze_all", "chunk", "fewer_chunks", "split"],
+)
+def test_sizes_that_give_another_rank_or_number_of_results_are_refused(function: Any, refused: set[int]):
+    shapes = ({0: "n"},)
+    program = ir.export(function, (torch.randn(4, 3),), dynamic_shapes=shapes, target="onnx")
+    for size in range(8):
+        x = torch.randn(size, 3)
+        if size in refused:
+            with pytest.raises(ir.RefusedError, match="capture the model anew"):
+                program(x)
+            with pytest.raises((ir.ExportError, RuntimeError), match=r"capture the model anew|needs .*n|made for"):
+                program.runner(x)  # the artifact by itself
+        else:
+            torch.testing.assert_close(program(x), function(x))
 
 
 def test_a_batch_that_is_never_empty_costs_nothing() -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ir.importer.capture import Capture
+from ir.importer.context import Capture
 from ir.verify import Report
 from ir.verify import compare as verify
 from tests.opinfo.samples import Sample

@@ -1,0 +1,168 @@
+"""One program on several targets, compared with ExportedProgram.module(): equal, refused, wrong, or a foreign error."""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor
+
+import ir
+from tests.fuzz.program import TRACED, Program, Sizes
+from tests.fuzz.rounding import after, close, explained, restore
+
+TARGETS = ("onnx", "nnef", "eager")
+REFUSALS = (ir.UnsupportedOpsError, ir.RefusedError, ir.CaptureError)
+WAYS = ("program", "program", "module", "file")  # how the program is handed to ir
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a target made of a program: `kind` is "equal", "refused", "wrong", "foreign", or "invalid" (torch's no)."""
+
+    target: str
+    kind: str
+    detail: str = ""
+    sizes: Sizes | None = None
+
+
+def exported(program: Program) -> torch.export.ExportedProgram | None:
+    """torch's own capture; None where torch refuses the program."""
+    try:
+        module, args = program.module(), program.args()
+        with torch.no_grad():
+            module(*[a.clone() for a in args])
+        return torch.export.export(program.module(), args, dynamic_shapes=program.shapes(torch.export.Dim.AUTO))
+    except Exception:
+        return None
+
+
+def check(program: Program, targets: Sequence[str] = TARGETS, way: str = "program") -> Iterator[Outcome]:
+    """An outcome for each target, or one "invalid"."""
+    warnings.simplefilter("ignore")
+    reference = exported(program)
+    if reference is None:
+        yield Outcome("torch", "invalid")
+        return
+    try:
+        graph = ir.check(captured(program, reference, way))
+    except ir.ExportError as error:
+        kind = "refused" if isinstance(error, REFUSALS) else "foreign"
+        yield from (Outcome(t, kind, f"capture ({way}): {_message(error)}") for t in targets)
+        return
+    except Exception as error:
+        yield from (Outcome(t, "foreign", f"capture ({way}): {_message(error)}") for t in targets)
+        return
+    for target in targets:
+        yield on_target(program, reference, graph, target)
+
+
+def captured(program: Program, reference: torch.export.ExportedProgram, way: str) -> ir.Graph:
+    if way == "module":
+        return ir.capture(program.module(), program.args(), dynamic_shapes=program.shapes(torch.export.Dim.AUTO))
+    if way == "file":
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "program.pt2")
+            try:
+                torch.export.save(reference, path)
+            except Exception:  # torch's own writer has no form for it
+                return ir.capture(reference)
+            return ir.capture(path)
+    return ir.capture(reference)
+
+
+def on_target(program: Program, reference: torch.export.ExportedProgram, graph: ir.Graph, target: str) -> Outcome:
+    sizes: Sizes = TRACED
+    try:
+        artifact = ir.export(graph, target=target)
+        module = reference.module()
+        before = {k: v.detach().clone() for k, v in (*module.named_buffers(), *module.named_parameters())}
+        for seed, sizes in enumerate(program.all_sizes()):
+            if target != "eager":  # whose programs keep what they write, as the module does
+                restore(module, before)
+            args = program.args(sizes, seed)
+            wrong = compare(module, artifact, graph, args)
+            if wrong:
+                return Outcome(target, "wrong", f"{wrong} at {dict(sizes)}", sizes)
+    except REFUSALS as error:
+        return Outcome(target, "refused", _message(error), sizes)
+    except Exception as error:
+        return Outcome(target, "foreign", _message(error), sizes)
+    return Outcome(target, "equal")
+
+
+def compare(module: Any, artifact: ir.Exported, graph: ir.Graph, args: Sequence[Tensor]) -> str:
+    """Empty if every result and all that was written equals torch's, or torch does not take the arguments."""
+    names = graph.structure.input_names
+    state = {k: v.detach().clone() for k, v in (*module.named_buffers(), *module.named_parameters())}
+    given = [a.clone() for a in args]
+    try:
+        with torch.no_grad():
+            expected = module(*given)
+    except Exception:
+        restore(module, state)
+        return ""
+    expected, given = pytree.tree_map(_copied, (expected, given))
+    written = {k: v.clone() for k, v in after(module, names, given).items()}
+    actual, updates = artifact.run(*[a.clone() for a in args])
+    (ours, spec), (theirs, wanted) = pytree.tree_flatten(actual), pytree.tree_flatten(expected)
+    if spec != wanted:
+        return f"structure {spec} for {wanted}"
+    pairs: list[tuple[int | str, Any, Any]] = list(zip(range(len(ours)), ours, theirs, strict=True))
+    pairs += [(name, updates[name], written[name]) for name in updates]
+    lost = [
+        k for k, v in written.items()
+        if k not in updates and not bool(close(v, {**state, **dict(zip(names, args, strict=True))}[k]).all())
+    ]  # fmt: skip
+    if lost:
+        return f"a write to {', '.join(lost)} is lost"
+    for place, a, e in pairs:
+        wrong = _differs(a, e)
+        if wrong and isinstance(a, Tensor) and isinstance(e, Tensor) and a.shape == e.shape and a.dtype == e.dtype:
+            later = {k: v.detach().clone() for k, v in (*module.named_buffers(), *module.named_parameters())}
+            restore(module, state)
+            try:
+                if explained(module, names, args, place, a):
+                    continue
+            finally:
+                restore(module, later)
+        if wrong:
+            return f"result {place}: {wrong}"
+    return ""
+
+
+def _copied(x: Any) -> Any:
+    return x.detach().clone() if isinstance(x, Tensor) else x
+
+
+def _differs(a: Any, e: Any) -> str:
+    if not isinstance(e, Tensor):
+        return "" if type(a) is type(e) and (a == e or a != a) else f"{a!r} for {e!r}"
+    if not isinstance(a, Tensor):
+        return f"a {type(a).__name__} for a tensor"
+    if a.dtype != e.dtype or a.shape != e.shape:
+        return f"{a.dtype}{list(a.shape)} for {e.dtype}{list(e.shape)}"
+    same = close(a, e)
+    if bool(same.all()):
+        return ""
+    at = int((~same).flatten().nonzero()[0])
+    return (
+        f"{int((~same).sum())} of {e.numel()} {e.dtype} differ, {a.flatten()[at].item()} for {e.flatten()[at].item()}"
+    )
+
+
+def _message(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, ir.ExportError):
+        return text
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [f for f in frames if "/packages/" in f.filename] or frames[-1:]
+    place = ours[-1]
+    return f"{text} [{Path(place.filename).name}:{place.lineno} {place.name}]"

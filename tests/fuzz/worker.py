@@ -1,0 +1,112 @@
+"""Programs in a child process: it may crash or hang, and another one takes its place.
+
+A request is a line of JSON, {"seed", "number"} or {"program"}; the answer a line for each outcome, then "done".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+LIMIT = 60.0  # seconds for one program
+RENEWED = 150  # programs until the child is replaced: torch.export keeps some memory of each
+
+
+class Worker:
+    """A child process that checks programs."""
+
+    def __init__(self, targets: Sequence[str]) -> None:
+        self.targets = list(targets)
+        self.done = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """The outcomes as dicts; a child that dies or takes too long is one of them, "foreign"."""
+        if self.process is None or self.process.poll() is not None or self.done >= RENEWED:
+            self._start()
+        assert self.process is not None and self.process.stdin is not None
+        self.done += 1
+        outcomes: list[dict[str, Any]] = []
+        try:
+            self.process.stdin.write(json.dumps(request | {"targets": self.targets}).encode() + b"\n")
+            self.process.stdin.flush()
+            for line in self._lines():
+                outcomes.append(line)
+            return outcomes
+        except (EOFError, BrokenPipeError, TimeoutError) as error:
+            self.close()
+            code = self.process.returncode
+            what = f"no answer in {LIMIT:.0f} s" if isinstance(error, TimeoutError) else f"process ended ({code})"
+            answered = {o["target"] for o in outcomes}
+            missing = [t for t in self.targets if t not in answered]
+            if not outcomes and isinstance(error, EOFError):
+                missing = missing[:1]
+            return outcomes + [{"target": t, "kind": "foreign", "detail": what, "sizes": None} for t in missing[:1]]
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        assert self.process is not None and self.process.stdout is not None
+        deadline, buffer, handle = time.monotonic() + LIMIT, b"", self.process.stdout.fileno()
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([handle], [], [], left)[0]:
+                raise TimeoutError
+            part = os.read(handle, 1 << 16)
+            if not part:
+                raise EOFError
+            *lines, buffer = (buffer + part).split(b"\n")
+            for line in lines:
+                if line == b"done":
+                    return
+                yield json.loads(line)
+
+    def _start(self) -> None:
+        self.close()
+        self.done = 0
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fuzz.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    logging.disable(logging.CRITICAL)
+    from tests.fuzz.check import WAYS, check
+    from tests.fuzz.generate import program
+    from tests.fuzz.program import Input, Program
+
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "number" in request:
+            one, way = program(request["seed"], request["number"]), WAYS[request["number"] % len(WAYS)]
+        else:
+            fields = request["program"]
+            inputs = tuple(Input(**{**i, "shape": tuple(i["shape"])}) for i in fields["inputs"])
+            one = Program(inputs, tuple(fields["members"]), tuple(fields["steps"]), fields["result"])
+            way = request["way"]
+        for outcome in check(one, request["targets"], way):
+            print(json.dumps(asdict(outcome)), file=answers, flush=True)
+        print("done", file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        main()

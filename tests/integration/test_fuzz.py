@@ -1,0 +1,119 @@
+"""A fixed slice of the random programs, and that the machine notices what it is there for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import ir
+from tests.fuzz.builder import Builder
+from tests.fuzz.check import WAYS, check
+from tests.fuzz.generate import generate
+from tests.fuzz.program import Input, Program
+from tests.fuzz.rounding import close, explained
+from tests.fuzz.shrink import reduced
+from tests.fuzz.worker import Worker
+
+X = Input("x", "float32", ("B", 4))
+
+
+@settings(
+    derandomize=True, max_examples=40, deadline=None, database=None, phases=(Phase.generate, Phase.shrink),
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+@given(st.randoms(use_true_random=False), st.sampled_from(WAYS))
+def test_random_programs_are_equal_or_refused(random, way):
+    program = generate(random)
+    for outcome in check(program, way=way):
+        assert outcome.kind in ("equal", "refused", "invalid"), (
+            f"{outcome}\n{program.reproducer(outcome.target, outcome.sizes or {})}"
+        )
+
+
+def outcomes(program: Program, handler: object) -> list[str]:
+    """The kinds of outcome where this is the handler of relu."""
+    with pytest.MonkeyPatch.context() as patch:
+        export = ir.export
+        patch.setattr(ir, "export", lambda g, target: export(g, target=target, handlers={"aten::relu": handler}))
+        return [o.kind for o in check(program, ["eager"])]
+
+
+RELU = Program((X,), (), ("v1 = torch.relu(x)", "v2 = v1 + 1"), "v2")
+
+
+def test_a_wrong_number_is_noticed():
+    assert outcomes(RELU, lambda h, self: h.emit(torch.abs, self)) == ["wrong"]
+
+
+def test_a_foreign_error_is_told_from_a_refusal():
+    def refuse(h, self):
+        raise ir.RefusedError("not today")
+
+    def fail(h, self):
+        raise KeyError("oops")
+
+    assert outcomes(RELU, fail) == ["foreign"]
+    assert outcomes(RELU, refuse) == ["refused"]
+
+
+def test_what_torch_refuses_does_not_count():
+    assert [o.kind for o in check(Program((X,), (), ("v1 = x @ x",), "v1"))] == ["invalid"]
+
+
+def test_a_lost_write_is_noticed(monkeypatch):
+    program = Program((X,), ('self.register_buffer("b0", torch.zeros(3))',), ("b0 = self.b0", "b0.add_(1)"), "b0")
+    run = ir.Exported.run
+    assert [o.kind for o in check(program, ["eager"])] == ["equal"]
+    monkeypatch.setattr(ir.Exported, "run", lambda self, *args: (run(self, *args)[0], {}))
+    assert [o.detail for o in check(program, ["eager"])] == ["a write to b0 is lost at {'B': 3}"]
+
+
+def test_rounding_explains_a_floor_and_not_a_bug():
+    class Floor(torch.nn.Module):
+        def forward(self, x):
+            return torch.floor(x * 0.1 * 10)
+
+    x = torch.tensor([3.0, 5.0, 7.25])
+    module = torch.export.export(Floor(), (x,)).module()
+    assert explained(module, ["x"], [x], 0, torch.tensor([2.0, 5.0, 7.0]))
+    assert not explained(module, ["x"], [x], 0, torch.tensor([3.0, 5.0, 8.0]))
+
+
+def test_exact_arithmetic_is_held_to_exact_results():
+    class Steps(torch.nn.Module):
+        def forward(self, x):
+            return torch.floor(x * 0.5 + 1)
+
+    x = torch.tensor([4.0])
+    module = torch.export.export(Steps(), (x,)).module()
+    assert not explained(module, ["x"], [x], 0, torch.tensor([2.0]))
+
+
+def test_tolerance_is_that_of_the_element_type():
+    one = torch.ones(1, dtype=torch.float64)
+    assert not close(one + 1e-7, one).any()
+    assert close(one.float() + 1e-6, one.float()).all()
+
+
+def test_programs_are_made_small():
+    steps = ("v1 = x + 1", "v2 = torch.abs(v1)", "n3 = x.shape[0]", "v4 = v2 * 2", "v5 = x.sum()")
+    small = reduced(Program((X,), ("self.m0 = torch.nn.ReLU()",), steps, "(v4, v5, n3)"), lambda p: "abs" in p.body)
+    assert (len(small.steps), small.members, small.dynamic) == (1, (), set())
+
+
+def test_a_dead_child_is_an_outcome(tmp_path):
+    worker = Worker(["eager"])
+    exits = {"inputs": [], "members": [], "steps": ["import os", "os._exit(3)"], "result": "None"}
+    try:
+        assert [o["detail"] for o in worker.ask({"program": exits, "way": "program"})] == ["process ended (3)"]
+    finally:
+        worker.close()
+
+
+def test_a_value_knows_which_of_its_sizes_are_dynamic():
+    import random
+
+    builder = Builder([X], random.Random(0))
+    assert [builder.fixed("x", 0), builder.fixed("x", 1)] == [False, True]

@@ -1,0 +1,128 @@
+"""Fragments, archives, .safetensors and plugins that are not what they should be: one clear sentence each, at once."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import tarfile
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import ir
+import nnef_backend
+from nnef_backend import archive
+from nnef_backend.grammar import fragments_of
+
+X = (torch.randn(2, 64),)
+NOT_FILES = {
+    "a pipe": os.mkfifo,
+    "a directory": os.mkdir,
+    "a link to nowhere": lambda path: os.symlink("nowhere", path),
+    "no file": lambda path: None,
+    "empty": lambda path: path.touch(),
+    "no UTF-8": lambda path: path.write_bytes(b"\xff\xfe\x00{"),
+}
+
+
+def told(do):
+    """The one sentence that something ends in, within ten seconds."""
+    start = time.monotonic()
+    with pytest.raises(ir.ExportError) as caught:
+        do()
+    assert time.monotonic() - start < 10 and len(str(caught.value)) < 1500
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", NOT_FILES)
+def test_files_that_are_none(kind, tmp_path):
+    for name in ("f.nnef", "m.tgz", "m.tar", "w.safetensors"):
+        NOT_FILES[kind](tmp_path / name)
+    told(lambda: nnef_backend.Tract(fragments=[tmp_path / "f.nnef"]))
+    for name in ("m.tgz", "m.tar"):
+        told(lambda name=name: nnef_backend.load(tmp_path / name))
+    graph = ir.capture(nn.Linear(64, 64), X)
+    told(lambda: ir.export(graph, target="onnx", path=tmp_path / "m.onnx", external_data="reference"))
+
+
+@pytest.mark.parametrize("nested", ["({})", "neg({})", "concat([{}], axis = 0)", "(x + {})", "x[{}]"])
+def test_brackets_without_bound(nested):
+    for depth in (20, 300, 20_000):
+        inner, outer = nested.split("{}")
+        text = inner * depth + "x" + outer * depth
+        whole = f"fragment f(x: tensor<scalar>) -> (y: tensor<scalar>) {{ y = {text}; }}"
+        assert "nest too deep" in told(lambda whole=whole: fragments_of(whole))
+    told(lambda: fragments_of("fragment f(x: " + "(" * 50_000))
+    told(lambda: fragments_of("fragment f" + "x" * (1 << 21)))
+
+
+def test_a_graph_of_a_gigabyte_is_not_read(tmp_path):
+    with gzip.open(tmp_path / "m.tgz", "wb", 1) as packed:
+        entry = tarfile.TarInfo("graph.nnef")
+        entry.size = 1 << 30
+        packed.write(entry.tobuf())
+        for _ in range(1 << 10):
+            packed.write(bytes(1 << 20))
+    assert "1024 MB" in told(lambda: nnef_backend.load(tmp_path / "m.tgz"))
+
+
+@pytest.mark.parametrize("name", ["m", "m.tar", "m.tgz"])
+def test_a_flipped_bit_of_a_weight_is_noticed(name, tmp_path):
+    path = ir.export(nn.Linear(64, 64), X, target="nnef", path=tmp_path / name).path
+    file = path / "weight.dat" if path.is_dir() else path
+    whole = file.read_bytes()
+    for at in (200, len(whole) // 2, 3000):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        told(lambda: nnef_backend.load(path))
+    file.write_bytes(whole)
+    nnef_backend.load(path)
+
+
+def test_a_changed_text_in_a_tar_is_noticed(tmp_path):
+    path = ir.export(nn.Softmax(1), X, target="nnef", path=tmp_path / "m.tar").path
+    path.write_bytes(path.read_bytes().replace(b"axes = [1]", b"axes = [0]"))
+    assert "checksum of graph.nnef" in told(lambda: nnef_backend.load(path))
+
+
+def test_a_stray_tensor_is_not_loaded(tmp_path):
+    path = ir.export(nn.Linear(64, 64), X, target="nnef", path=tmp_path / "m").path
+    (path / "other.dat").write_bytes((path / "weight.dat").read_bytes())
+    assert "no variable" in told(lambda: nnef_backend.load(path))
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name in ("graph.nnef", "weight.dat", "bias.dat", "weight.dat"):
+            tar.add(path / name, name)
+    (tmp_path / "twice.tar").write_bytes(stream.getvalue())
+    assert "twice" in told(lambda: archive.members(tmp_path / "twice.tar"))
+
+
+PLUGINS = {
+    "exits": ("import sys; sys.exit(3)", "SystemExit: 3"),
+    "raises": ("class Own(BaseException): pass\nraise Own('no')", "Own: no"),
+    "does_not_parse": ("def", "SyntaxError"),
+    "needs": ("import there_is_no_such_module", "there_is_no_such_module"),
+    "prints": ("print('hello')\nraise ValueError", "ValueError"),
+}
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_a_plugin_that_does_not_load_is_one_error(name, tmp_path, monkeypatch, capsys):
+    source, said = PLUGINS[name]
+    (tmp_path / f"plugin_{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    do = lambda strict: ir.export(nn.ReLU(), X, target="onnx", plugins=[f"plugin_{name}"], strict_plugins=strict)  # noqa: E731
+    assert said in told(lambda: do(True))
+    with pytest.warns(UserWarning, match=f"plugin_{name}.*could not be imported"):
+        do(False)
+    assert not capsys.readouterr().out
+    sys.modules.pop(f"plugin_{name}", None)
+
+
+@pytest.mark.parametrize("name", ["x" * 3000, "a\nb", "", ".relative", "a..b", "\udcff", "a\0b"])
+def test_a_plugin_whose_name_is_none(name):
+    told(lambda: ir.export(nn.ReLU(), X, target="onnx", plugins=[name], strict_plugins=True))
+    assert "give a list" in told(lambda: ir.export(nn.ReLU(), X, target="onnx", plugins=name or "x"))

@@ -1,0 +1,133 @@
+"""Names that would be two things in one file: everyday models just work, on every target in the same way."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import ir
+
+FILES = {"onnx": "m.onnx", "nnef": "m.nnef.tgz", "eager": "m.pt2"}
+
+
+class AnInputCalledOutput(nn.Module):
+    def forward(self, x, output):
+        return x + output
+
+
+class KeysOfInputs(nn.Module):
+    def forward(self, x, y):
+        return {"x": x + 1, "y": y * 2, "x_1": x - 1}
+
+
+class KeysOfWords(nn.Module):
+    def forward(self, graph, true):
+        return {"graph": graph + true, "if": true * 2, "a.b": graph, "a_b": true + 1, "": graph * 5, "'\n\\": graph * 7}
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("n", torch.zeros(3))
+
+
+class KeysOfUpdates(Counting):
+    def forward(self, x, n_updated):
+        self.n.add_(n_updated)
+        return {"n_updated": x + self.n, "n": x * 2}
+
+
+class AnInputOfABuffersName(Counting):
+    def forward(self, n, other):
+        self.n.add_(n)
+        n.add_(1)
+        return n + self.n * other
+
+
+class NamesOfParameters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3))
+
+    def forward(self, weight, x):
+        return {"weight": self.weight * weight, "x": self.weight, "mul": x.neg(), "neg": x * 3}
+
+
+MODELS = [AnInputCalledOutput, KeysOfInputs, KeysOfWords, KeysOfUpdates, AnInputOfABuffersName, NamesOfParameters]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_everyday_models_work(kind, tmp_path):
+    model, args = kind(), (torch.randn(3), torch.randn(3))
+    graphs = [ir.capture(model, args) for _ in range(2)]
+    names = [(*(v.name for v in g.inputs), *g.results) for g in graphs]
+    assert names[0] == names[1] and len(set(names[0])) == len(names[0])
+    for target, name in FILES.items():
+        ir.export(graphs[0], target=target, path=tmp_path / name, verify=True)
+
+
+def test_a_dimension_with_the_name_of_an_input():
+    def model(batch, n):
+        return batch.relu() + n, batch.shape[0] * n
+
+    args = (torch.randn(4, 2), torch.randn(4, 2))
+    for target in FILES:
+        ir.export(model, args, target=target, dynamic_shapes=({0: "batch"}, {0: "batch"}), verify=True)
+
+
+WRONG = [
+    ({"input_names": ["a", "a"]}, "'a' stands there twice"),
+    ({"input_names": ["a", "b", "c"]}, "3 names for 2"),
+    ({"output_names": ["a", "b"]}, "2 names for 1"),
+    ({"input_names": ["a", "b"], "output_names": ["a"]}, "'a' is the name of an input"),
+    ({"output_names": ["x"]}, "'x' is the name of an input"),
+    ({"input_names": ["", "b"]}, "'' is no name"),
+    ({"input_names": [1]}, "1 is no name"),
+    ({"input_names": ["a\nb"]}, "is no name"),
+    ({"input_names": "ab"}, "give a list"),
+    ({"output_names": ["o" * 3000]}, "3000 letters"),
+]
+
+
+@pytest.mark.parametrize(("names", "message"), WRONG)
+@pytest.mark.parametrize("target", FILES)
+def test_what_cannot_be_as_it_was_asked_for_is_refused(target, names, message, tmp_path):
+    with pytest.raises(ir.CaptureError, match=message):
+        ir.export(AnInputCalledOutput(), (torch.ones(3), torch.ones(3)), target=target, path=tmp_path / FILES[target],
+                  **names)  # fmt: skip
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_that_one_target_writes_alike_stay_apart():
+    names = {"input_names": ["a.b", "a_b"], "output_names": ["a b"]}
+    for target in FILES:
+        program = ir.export(AnInputCalledOutput(), (torch.ones(3), torch.ones(3)), target=target, verify=True, **names)
+        assert list(program.graph.results) == ["a b"]
+    nnef = ir.export(AnInputCalledOutput(), (torch.ones(3), torch.ones(3)), target="nnef", **names)
+    assert nnef.artifact.inputs + nnef.artifact.outputs == ["a_b", "a_b_1", "a_b_2"]
+
+
+class Scaled(nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.register_parameter(name, nn.Parameter(torch.randn(300)))
+
+    def forward(self, x):
+        return x * next(self.parameters())
+
+
+STRANGE = ["a'b", 'a"b', "a\nb", "a\\b", "a b", "class", "x" * 3000, "ü", "a/b", "-", "mul", "graph", "code", "\udcff"]
+
+
+@pytest.mark.parametrize("target", FILES)
+def test_parameters_of_any_name(target, tmp_path):
+    """torch makes no module of some of these, so that they cannot be verified by it; they run all the same."""
+    for name in STRANGE:
+        model, x = Scaled(name), torch.randn(300)
+        program = ir.export(model, (x,), target=target, path=tmp_path / FILES[target])
+        assert torch.equal(program(x), model(x).detach()), name
+        try:
+            program.verify()
+        except ir.ExportError as error:
+            assert "rename" in str(error)

@@ -1,0 +1,128 @@
+"""The ways of capturing a live model: which is taken, what is said of it, and that the model stays as it was."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch.export import Dim
+
+import ir
+from ir.importer import ladder
+
+PLAIN, DEFERRED, STRICT = ladder.RUNGS
+
+
+def rung(model, *args, shapes=None):
+    return ir.capture(model, args, dynamic_shapes=shapes).context.rung
+
+
+def by_columns(x):
+    return torch.softmax(x.view(x.size(1), -1), -1)
+
+
+def cut(x, n):
+    return x[: int(n.item())] * 2
+
+
+def test_the_first_rung_that_takes_the_model():
+    assert rung(lambda x: x + 1, torch.ones(4), shapes=({0: "n"},)) == ladder.Rung(PLAIN)
+    assert rung(by_columns, torch.ones(4, 6), shapes=({0: "n"},)).name == PLAIN
+    found = rung(by_columns, torch.ones(4, 6), shapes=({0: Dim("n")},))
+    assert found.name == DEFERRED and "Constraints violated (n)" in str(found)
+    found = rung(cut, torch.ones(4, 6), torch.tensor(3), shapes=({0: "n"}, {}))
+    assert found.name == STRICT and len(found.refused) == 2 and "specialized integer" in str(found)
+    assert rung(lambda x: torch.ones(int(x.shape[0] * 0.5)), torch.ones(8), shapes=({0: "n"},)).name == STRICT
+
+
+def test_a_program_that_exists_has_none():
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    assert ir.capture(program).context.rung is None
+
+
+def test_the_number_read_is_the_size_of_what_is_made_of_it():
+    graph = ir.capture(lambda n: torch.zeros(int(n.item()), 2), (torch.tensor(3),))
+    (size,) = (d for d in graph.outputs[0].type.shape if not isinstance(d, int))
+    assert graph.sources[str(size)].value is graph.inputs[0]
+
+
+def test_all_refuse_and_each_is_named():
+    def branch(x, n):
+        return x + 1 if n.item() > 3 else x - 1
+
+    with pytest.raises(ir.CaptureError) as caught:
+        ir.capture(branch, (torch.ones(4), torch.tensor(3)))
+    first, *others = str(caught.value).splitlines()
+    assert first.startswith("torch.export refused the model: Could not guard on data-dependent expression u0 > 3")
+    assert [line.partition(":")[0] for line in others[-2:]] == [DEFERRED, STRICT]
+
+
+def test_a_condition_that_became_an_assertion_is_told():
+    def model(x):
+        return x + 1 if x.shape[0] % 2 == 0 else x - 1
+
+    with pytest.warns(UserWarning, match=r"right only where\n  Eq\(Mod\(n, 2\), 0\)  \(.*test_ladder.py:\d+\)$"):
+        graph = ir.capture(model, (torch.ones(8),), dynamic_shapes=({0: Dim("n")},))
+    assert "aten::_assert_scalar" in [n.op for n in graph.nodes]
+
+
+def test_an_equality_of_names_is_no_branch():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ir.capture(
+            lambda x, n: torch.zeros(int(n.item()), 3) + x,
+            (torch.ones(5, 3), torch.tensor(5)),
+            dynamic_shapes=({0: "n"}, {}),
+        )
+
+
+class Careless(torch.nn.Module):
+    """Leaves things at itself while it runs, and branches on data at the end."""
+
+    def __init__(self, fails):
+        super().__init__()
+        self.fails = fails
+        self.register_buffer("total", torch.zeros(3))
+        self.linear = torch.nn.Linear(3, 3)
+        self.seen = []
+        self.by_name = {"old": [1]}
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen.append(x)
+        self.by_name["new"] = x
+        self.by_name["old"].append(2)
+        self.training = False
+        self.extra = 1
+        self.total.add_(1)
+        y = self.linear(x) + self.total
+        return y + 1 if self.fails and y.sum() > 0 else y
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_model_stays_as_it_was(fails):
+    model = Careless(fails)
+    tensors = dict(model.state_dict())
+    before = dict(vars(model))
+    if fails:
+        with pytest.raises(ir.CaptureError):
+            ir.capture(model, (torch.ones(3),))
+    else:
+        ir.capture(model, (torch.ones(3),))
+    assert vars(model).keys() == before.keys() and all(vars(model)[k] is v for k, v in before.items())
+    assert model.seen == [] and model.by_name == {"old": [1]} and model.calls == 0 and model.training
+    assert all(torch.equal(model.state_dict()[k], t) for k, t in tensors.items())
+    assert all(type(t) is torch.Tensor for t in model.state_dict().values()) and not model.total.any()
+
+
+def test_what_a_container_holds_twice_or_in_itself():
+    model = torch.nn.ReLU()
+    model.loop = [1]
+    model.loop.append(model.loop)
+    model.names = {"a"}
+    with ladder._unchanged(model):
+        model.names.add("b")
+        model.loop.pop()
+    assert model.loop[1] is model.loop and model.names == {"a"}

@@ -1,0 +1,195 @@
+"""The reader of .pt2 files gives what the live program gives, maps its weights, and checks what it reads."""
+
+import collections
+import json
+import subprocess
+import sys
+import warnings
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+import torch.utils._pytree as pytree
+
+import ir
+from ir.errors import CaptureError
+from ir.importer.pt2.expressions import Size, torch_value
+from tests.cases import FAMILIES, TRACED
+from tests.ir import pt2_files
+
+SLICE = [c for family in sorted(FAMILIES) for c in FAMILIES[family][::12]]
+
+
+def text(graph):
+    """Without the conditions on sizes, which a file has more of."""
+    return [line for line in str(graph).splitlines() if "_assert_scalar" not in line]
+
+
+@pytest.mark.parametrize("case", SLICE, ids=lambda c: c.name)
+def test_a_file_gives_the_live_graph(case, tmp_path):
+    path = tmp_path / "case.pt2"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        live = ir.capture(case.module(), case.args(TRACED), dynamic_shapes=case.dynamic_shapes)
+    try:
+        torch.export.save(live.context.program, path)
+    except Exception as error:
+        pytest.skip(f"torch.export.save: {type(error).__name__}")
+    read = ir.check(ir.capture(path, dynamic_shapes=case.dynamic_shapes))
+    assert text(read) == text(live)
+    assert read.output_names == live.output_names and list(read.updates) == list(live.updates)
+    assert {n: r for n, r in read.symbols.items() if n in live.symbols} == live.symbols
+    for (_, ours), (_, theirs) in zip(read.weights.items(), live.weights.items(), strict=True):
+        assert ours.name == theirs.name and ours.tensor.stride() == theirs.tensor.stride()
+        assert ours.numpy().tobytes() == theirs.numpy().tobytes()
+
+
+class Tied(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(6, 4))
+        self.register_buffer("part", self.table.detach()[1:3])
+
+    def forward(self, x):
+        return {"logits": x @ self.table.t(), "part": self.part + 1}
+
+
+def saved(model, *args, path):
+    torch.export.save(torch.export.export(model, args), path)
+    return path
+
+
+def test_weights_are_mapped_and_shared(tmp_path):
+    path = saved(Tied(), torch.randn(2, 4), path=tmp_path / "m.pt2")
+    by_name = {w.name: w.tensor for w in ir.capture(path).weights.values()}
+    assert by_name["part"].untyped_storage().data_ptr() == by_name["table"].untyped_storage().data_ptr()
+    maps = Path("/proc/self/maps").read_text() if sys.platform == "linux" else str(path)
+    assert str(path) in maps
+
+
+def test_every_flipped_bit_of_a_weight_is_noticed(tmp_path):
+    path = saved(Tied(), torch.randn(2, 4), path=tmp_path / "m.pt2")
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        entry = next(e for e in archive.infolist() if e.filename.endswith("weight_0"))
+        start = whole.index(archive.read(entry))
+    for bit in range(0, entry.file_size * 8, 7):
+        data = bytearray(whole)
+        data[start + bit // 8] ^= 1 << bit % 8
+        (tmp_path / "flipped.pt2").write_bytes(bytes(data))
+        with pytest.raises(CaptureError, match="weight_0 is damaged"):
+            ir.capture(tmp_path / "flipped.pt2")
+
+
+Point = collections.namedtuple("Point", "left right")
+pytree._register_namedtuple(Point, serialized_type_name="tests.Point")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_classes_of_the_results(tmp_path, known):
+    """One that this process does not know comes back as what it holds; names and order are the file's."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return Point(x + 1, {"b": x * 2, "a": None})
+
+    path = saved(Model(), torch.ones(2), path=tmp_path / "m.pt2")
+    if not known:
+        with zipfile.ZipFile(path) as archive:
+            parts = {n.partition("/")[2]: archive.read(n) for n in archive.namelist()}
+        data = parts[pt2_files.MODEL].replace(b"tests.Point", b"elsewhere.Point")
+        path = pt2_files.write(tmp_path / "n.pt2", {**parts, pt2_files.MODEL: data})
+    graph = ir.capture(path)
+    assert graph.output_names == ("left", "right_b")
+    result = graph.structure.restore([torch.ones(2), torch.zeros(2)])
+    assert type(result) is (Point if known else tuple)
+    assert list(result[1]) == ["b", "a"] and result[1]["a"] is None
+
+
+def test_a_class_that_is_not_imported(tmp_path):
+    """As Hugging Face's outputs are, which register themselves when transformers is imported."""
+    path, script = tmp_path / "m.pt2", tmp_path / "make.py"
+    script.write_text(
+        "import dataclasses, sys, torch\n"
+        "@dataclasses.dataclass\n"
+        "class Output:\n    hidden: torch.Tensor\n    pooled: torch.Tensor\n"
+        "torch.export.register_dataclass(Output, serialized_type_name='elsewhere.Output')\n"
+        "class M(torch.nn.Module):\n    def forward(self, x): return Output(x + 1, x * 2)\n"
+        "torch.export.save(torch.export.export(M(), (torch.ones(2),)), sys.argv[1])\n"
+    )
+    subprocess.run([sys.executable, str(script), str(path)], check=True, timeout=120)
+    graph = ir.capture(path)
+    assert graph.output_names == ("hidden", "pooled")
+    assert list(graph.structure.restore([1, 2])) == ["hidden", "pooled"]
+
+
+def _node(name, change):
+    def edit(document):
+        nodes = document["graph_module"]["graph"]["nodes"]
+        change(next(n for n in nodes if n["target"].startswith(f"torch.ops.aten.{name}.")), document)
+
+    return edit
+
+
+def _argument(node, name, value):
+    found = [i for i in node["inputs"] if i["name"] != name]
+    node["inputs"] = [*found, {"name": name, "arg": value, "kind": 1}]
+
+
+CHANGES = {
+    "stride 0": ("conv2d", lambda n, d: _argument(n, "stride", {"as_ints": [0, 0]}), "no kernel can compute"),
+    "dilation -1": ("conv2d", lambda n, d: _argument(n, "dilation", {"as_ints": [-1, 1]}), "no kernel can compute"),
+    "no weight": ("conv2d", lambda n, d: n["inputs"].pop(1), "without weight"),
+    "text": ("conv2d", lambda n, d: _argument(n, "groups", {"as_string": "1"}), "something else"),
+    "shape": ("relu", lambda n, d: _size_of(d, "relu", 1, 9), "the file says"),
+    "type": ("relu", lambda n, d: d["graph_module"]["graph"]["tensor_values"]["relu"].update(dtype=8), "the file says"),
+    "two results": ("relu", lambda n, d: n["outputs"].append(n["outputs"][0]), "gives"),
+    "operator": ("relu", lambda n, d: n.update(target="torch.ops.aten.sum.default"), "the file says"),
+}
+
+
+def _size_of(document, name, axis, size):
+    document["graph_module"]["graph"]["tensor_values"][name]["sizes"][axis] = {"as_int": size}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_graph_that_contradicts_itself(tmp_path, name):
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU())
+    path = saved(model, torch.randn(1, 3, 8, 8), path=tmp_path / "m.pt2")
+    with zipfile.ZipFile(path) as archive:
+        parts = {n.partition("/")[2]: archive.read(n) for n in archive.namelist()}
+    op, change, message = CHANGES[name]
+    changed = pt2_files.edited(parts, pt2_files.MODEL, _node(op, change))
+    with pytest.raises(CaptureError, match=message):
+        ir.capture(pt2_files.write(tmp_path / "n.pt2", changed))
+
+
+def test_sizes_in_text():
+    s = "Symbol('s0', positive=True, integer=True)"
+    assert str(torch_value(Size(f"Add(Mul(Integer(64), {s}), Integer(-3))"))) == "64*s0 - 3"
+    assert str(torch_value(Size(f"FloorDiv({s}, Integer(2))"))) == "s0//2"
+    assert torch_value(Size("Rational(1, 2)")) == 0.5
+    for wrong in ("open('x')", f"{s}.__class__", "Add(" * 500, "10**10", "Integer(1); Integer(2)", "lambda: 1", ""):
+        with pytest.raises(CaptureError):
+            torch_value(Size(wrong))
+
+
+def test_autocast_out_of_a_file(tmp_path):
+    """torch traces it anew, from source of its own making: names and texts of the file are held to a grammar."""
+
+    class Cast(torch.nn.Module):
+        def forward(self, x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return torch.nn.functional.gelu(x @ x.t(), approximate="tanh")
+
+    path = saved(Cast(), torch.randn(3, 3), path=tmp_path / "m.pt2")
+    graph = ir.capture(path)
+    assert [v.name for v in graph.inputs] == ["x"] and str(graph.outputs[0].type) == "bf16[3, 3]"
+    with zipfile.ZipFile(path) as archive:
+        parts = {n.partition("/")[2]: archive.read(n) for n in archive.namelist()}
+    code = json.dumps(f"tanh' + __import__('os').system('touch {tmp_path / 'p'}') + '").encode()
+    parts[pt2_files.MODEL] = parts[pt2_files.MODEL].replace(b'"tanh"', code)
+    with pytest.raises(CaptureError, match="no plain one"):
+        ir.capture(pt2_files.write(tmp_path / "n.pt2", parts))
+    assert not (tmp_path / "p").exists()

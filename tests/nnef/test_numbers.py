@@ -1,0 +1,219 @@
+"""Numbers that tract's own operations do not give as torch does: nan, infinities, signed zeros, edges, empty tensors.
+
+Each row is compared with torch at every set of arguments; the first is the one that is captured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import ir
+
+pytest.importorskip("tract")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+inf, nan = math.inf, math.nan
+ODD = torch.tensor([0.0, -0.0, 1.0, -2.5, 7.0, -0.7, inf, -inf, nan, 1e-30])
+PAIRS = torch.cartesian_prod(ODD, ODD)
+FLOATS = (torch.float32, torch.float64, torch.float16)
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 4e-3}
+LEAST = torch.finfo(torch.float32).min
+
+
+def same(function: Callable[..., Any], *argument_sets: tuple[Any, ...], dynamic: Any = None) -> None:
+    program = ir.export(function, argument_sets[0], target="nnef", dynamic_shapes=dynamic)
+    for arguments in argument_sets:
+        found, wanted = program(*arguments), function(*arguments)
+        for a, e in zip(_flat(found), _flat(wanted), strict=True):
+            tolerance = TOLERANCE.get(e.dtype, 0.0)
+            torch.testing.assert_close(a, e, rtol=tolerance, atol=tolerance * 0.01, equal_nan=True)
+
+
+def _flat(x: Any) -> list[torch.Tensor]:
+    return [x] if isinstance(x, torch.Tensor) else list(x)
+
+
+def rows(count: int, *rest: int) -> torch.Tensor:
+    return torch.randn(count, *rest, generator=torch.Generator().manual_seed(count))
+
+
+NOTHING: dict[str, Callable[[Any], Any]] = {
+    "number": lambda x: (x * 0, 1 / (x * 0), x * -0.0),
+    "tensor": lambda x: (x * torch.zeros((), dtype=x.dtype), x * torch.zeros(3, 1, dtype=x.dtype)),
+    "like": lambda x: (x * torch.zeros_like(x), x * x.new_zeros(x.size(0)), (torch.zeros_like(x) * 2) * x),
+    "divided": lambda x: (x / inf, 0 / x, torch.zeros(2, 1, dtype=x.dtype) / x),
+    "slope": lambda x: (F.leaky_relu(x, 0.0), torch.add(x, x, alpha=0), torch.addcmul(x, x, x, value=0)),
+    "summed": lambda x: (x * torch.zeros_like(x)).sum(),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_product_with_zero_is_nan_where_torch_has_nan(name, dtype):
+    for dynamic in (None, ({0: "n"},)):
+        same(NOTHING[name], (ODD.to(dtype),), dynamic=dynamic)
+
+
+QUOTIENTS: dict[str, Callable[..., Any]] = {
+    "divided": lambda x, y: (x / y, torch.floor(x / y), x / x, torch.floor(x / 3), torch.ceil(7 / x)),
+    "cut": lambda x, y: (torch.div(x, y, rounding_mode="trunc"), torch.div(x, 49, rounding_mode="trunc")),
+    "floor": lambda x, y: (x // y, x // x, x // 0.1, x // 49, x // 0),
+    "left": lambda x, y: (x % y, x % x, x % 0.1, x % -49, x % 0, 1 / (x % 2)),
+    "fmod": lambda x, y: (torch.fmod(x, y), torch.fmod(x, 0.1), torch.fmod(x, 0), 1 / torch.fmod(x, 2)),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", QUOTIENTS)
+def test_quotients_are_rounded_as_torch_rounds_them(name, dtype):
+    y = (rows(300) * 10 + 0.01).to(dtype)
+    whole = (torch.arange(-150.0, 150.0).to(dtype) * y).to(dtype)
+    same(QUOTIENTS[name], (y, whole), (whole, y), (torch.arange(300).to(dtype) * 49, y))
+    odd = PAIRS[(PAIRS.abs() != 1e-30).all(1)]  # no quotient above 2**53
+    same(QUOTIENTS[name], (odd[:, 0].to(dtype), odd[:, 1].to(dtype)))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_floats_become_integers_as_on_x86(dtype):
+    edges = [0.0, -1.5, 255.0, 256.0, -300.0, 65536.0, 2147483647.0, -2147483648.0, 3e9, -1e10, 9.3e18, 1e20]
+    x = torch.tensor([*edges, inf, -inf, nan]).to(dtype)
+    integers = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
+    same(lambda x: [x.to(t) for t in integers], (x,))
+
+
+@pytest.mark.parametrize("dtype", (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64), ids=str)
+def test_shifts_by_more_places_than_there_are(dtype):
+    x = torch.tensor([0, 1, 5, 127] + ([-1, -7] if dtype.is_signed else [200, 255])).to(dtype)
+    by = torch.tensor([0, 1, 7, 63, 64, 100][: len(x)]).to(dtype)
+    same(lambda x, y: (x << y, x >> y, x << 3, x >> 1, x << 64, x >> 64), (x, by))
+
+
+def test_pools_keep_nan_and_minus_infinity():
+    x = rows(2, 3, 9, 8)
+    odd = x.clone()
+    odd[0, 0, 0, 0], odd[0, 1], odd[1, 0, 3:6, 3:6], odd[1, 2], odd[0, 2, :2] = nan, -inf, nan, LEAST, -inf
+    odd[0, 2, 1, 1] = nan
+    for pool in (
+        lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True),
+        lambda x: F.max_pool2d(F.relu(x), 2),
+        lambda x: F.max_pool2d(x, 2, return_indices=True),
+        lambda x: F.adaptive_max_pool2d(x, (3, 2), return_indices=True),
+        lambda x: (F.adaptive_max_pool2d(x, 1), F.adaptive_max_pool2d(x, (4, 3))),
+    ):
+        same(pool, (x,), (odd,), (odd[:1],), dynamic=({0: "b"},))
+
+
+EMPTY: dict[str, Callable[[Any], Any]] = {
+    "sums": lambda x: (x[:, 0].sum(), x[:, 0].mean(), x.t().sum(1), x[:, 0].nansum(), x.sum(0)),
+    "spread": lambda x: (x.std(0), x.var(), x.std(0, correction=0), torch.var_mean(x, 0)[0]),
+    "norms": lambda x: (F.normalize(x.t(), dim=1), F.instance_norm(x.t()[None]), x[:, 1].norm()),
+    "losses": lambda x: (F.mse_loss(x[:, 0], x[:, 1]), F.cross_entropy(x, (x[:, 0] > 0).long())),
+    "median": lambda x: torch.median(x),
+    "split": lambda x: torch.tensor_split(x, 3),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_tensors_without_elements(name):
+    same(EMPTY[name], (rows(4, 3),), (rows(0, 3),), (rows(7, 3),), dynamic=({0: "n"},))
+
+
+REPEATED: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda x: (x.expand(4, 2) @ torch.ones(2, 3), x.expand(4, 2).exp() @ torch.ones(2, 3)),
+    "turned": lambda x: (x.expand(2, 4).t() @ torch.ones(2, 3), x.expand(2, 3, 4).reshape(6, 4) @ torch.ones(4, 3)),
+    "tiled": lambda x: (x.repeat(2, 4) @ torch.ones(4, 3), torch.bmm(x.expand(2, 3, 4), x.expand(2, 4, 3))),
+    "linear": lambda x: F.linear(x.expand(2), torch.ones(3, 2)),
+    "summed": lambda x: (torch.einsum("ij->i", x.expand(2, 4)), x.long().expand(2, 4).sum(0), x.expand(2, 4).sum(0)),
+    "convolved": lambda x: F.conv1d(x.expand(1, 2, 5), torch.ones(3, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_repeated_elements_are_counted(name):
+    same(REPEATED[name], (torch.tensor([0.5]),))
+    same(REPEATED[name], (torch.tensor(0.5),))
+
+
+def test_repeated_elements_keep_their_sizes():
+    def inner(x):
+        a, b = torch.meshgrid(x, x, indexing="ij")
+        return torch.inner(b, a), torch.exp2(torch.ones_like(x)), torch.ones(x.size(0), dtype=torch.long) * 3
+
+    same(inner, (rows(4),), (rows(1),), (rows(6),), dynamic=({0: "n"},))
+    same(lambda x, y: (x[None].expand(3, 2, 4) @ y, x.expand(2, 4) @ y), (rows(2, 4), rows(3, 4, 2)))
+
+
+def test_a_step_that_fails_at_one_is_refused():
+    program = ir.export(lambda x: x[:2] * 2, (rows(4, 3),), target="nnef", dynamic_shapes=({0: "n"},))
+    assert program(rows(2, 3)).shape == (2, 3)
+    with pytest.raises(ir.RefusedError, match=r"n=1, since torch.export traces a model for sizes from 2 on"):
+        program(rows(1, 3))
+
+
+DOUBLE: dict[str, Callable[[Any], Any]] = {
+    "erf": lambda x: (torch.erf(x), torch.erfc(x), torch.special.ndtr(x), F.gelu(x), F.gelu(x, approximate="tanh")),
+    "logs": lambda x: (x.abs().log2(), x.abs().log10(), torch.exp2(x), x.abs() ** 0.3, torch.sinc(x)),
+    "norms": lambda x: (F.layer_norm(x, (7,)), F.rms_norm(x, (7,)), F.group_norm(x[None], 2), (x * x).mean(1)),
+    "resized": lambda x: F.interpolate(x[None, None], scale_factor=1.7, mode="bilinear"),
+    "sampled": lambda x: F.grid_sample(x[None, None], x[None, :, :6].reshape(1, 4, 3, 2) / 9, align_corners=False),
+    "activations": lambda x: (F.elu(x, 0.3), F.celu(x, 3.5), F.selu(x), F.softplus(x, 0.7), F.hardswish(x)),
+    "mixed": lambda x: (torch.lerp(x, x.flip(0), 0.1), torch.lerp(x, x.flip(0), 0.9), F.pad(x, (1, 1), value=0.1)),
+}
+
+
+@pytest.mark.parametrize("name", DOUBLE)
+def test_float64_keeps_its_digits(name):
+    same(DOUBLE[name], (rows(4, 7).double(),), (rows(4, 7).double() * 9,))
+
+
+def test_float64_is_narrowed_on_request_alone():
+    for function in (lambda x: torch.lgamma(x), lambda x: torch.special.i0(x)):
+        with pytest.raises(ir.RefusedError, match=r"float32.*allow_narrowing=True"):
+            ir.export(function, (rows(4, 7).double(),), target="nnef")
+        program = ir.export(function, (rows(4, 7).double(),), target="nnef", allow_narrowing=True)
+        torch.testing.assert_close(program(rows(4, 7).double()), function(rows(4, 7).double()), rtol=1e-4, atol=1e-5)
+
+
+WRITTEN: dict[str, Callable[..., Any]] = {
+    "masked": lambda x, i: x.masked_fill(x > 0, torch.tensor(3)),
+    "number": lambda x, i: x.index_put((x > 0,), torch.tensor(2).to(x.dtype)),
+    "columns": lambda x, i: x.index_put((torch.arange(x.size(0))[:, None], i[None, :2]), torch.ones(2, dtype=x.dtype)),
+    "added": lambda x, i: (x.index_add(0, i, x[:3]), x.scatter_add(0, i[:, None].expand(3, 3), x[:3])),
+    "reduced": lambda x, i: [x.scatter_reduce(0, i[:, None].expand(3, 3), x[:3], r) for r in ("amax", "prod")],
+}
+
+
+@pytest.mark.parametrize("dtype", (torch.bool, torch.uint8, torch.int64, torch.float32), ids=str)
+@pytest.mark.parametrize("name", WRITTEN)
+def test_writes_of_every_element_type(name, dtype):
+    x = (rows(4, 3) * 3).to(dtype) if dtype is not torch.uint8 else (rows(4, 3).abs() * 3).to(dtype)
+    same(WRITTEN[name], (x, torch.tensor([2, 0, 2])))
+
+
+def test_values_of_another_type_are_written():
+    def write(x):
+        y = x.clone()
+        y[y > 0] = torch.tensor(2)
+        y[:, torch.tensor([0, 0])] = torch.ones(2)
+        return y
+
+    same(write, (rows(4, 3),), (rows(1, 3),), (rows(0, 3),), dynamic=({0: "n"},))
+
+
+@pytest.mark.parametrize("mode", ("sum", "mean", "max"))
+def test_padding_of_bags_counts_from_the_end(mode):
+    weight, bags = rows(6, 4), torch.tensor([[1, 2, 0], [5, 4, 5], [5, 5, 5]])
+    for padding in (-1, -6, -2, 0, None):
+        same(lambda i, p=padding: F.embedding_bag(i, weight, mode=mode, padding_idx=p), (bags,))
+
+
+def test_a_weight_of_a_type_that_tract_lacks_is_refused_by_name():
+    weight = rows(3, 2)
+    with pytest.raises(ir.RefusedError, match="tract has no bf16 tensors"):
+        ir.export(lambda x: weight.bfloat16(), (rows(4, 3),), target="nnef")

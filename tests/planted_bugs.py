@@ -1,0 +1,128 @@
+"""Bugs planted in the core's logic, one a file, that the tests which CI runs must notice: `nox -s planted`.
+
+Each is one edit of one file in a copy of the tree; the selection of tests named with it must pass without and fail with
+it. A test compares that every text to be replaced still occurs exactly once, so that the list cannot rot.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ROOT / "packages"
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`old` becomes `new` in a file below packages/; `tests` is what pytest is called with."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+
+    @property
+    def path(self) -> Path:
+        package, _, rest = self.file.partition("/")
+        return Path("packages", package, "src", package, rest)
+
+    def occurs(self, root: Path = ROOT) -> int:
+        return (root / self.path).read_text().count(self.old)
+
+
+REWRITES = "tests/ir/test_passes.py tests/ir/test_passes_rewrites.py"
+ONNX, NNEF = "tests/onnx/test_cases.py -k ", "tests/nnef/test_cases.py -k "
+INPLACE = "eager_backend/passes/inplace.py"
+BUGS = (
+    # sizes
+    Bug("ir/dims.py", "pick(gap, 0) == gap", "pick(gap, 0) != gap", "tests/ir/test_dims.py"),
+    Bug("ir/bounds.py", "(a[0] - b[1], a[1] - b[0])", "(a[0] - b[0], a[1] - b[1])", "tests/ir/test_dims.py"),
+    Bug("ir/importer/symbols.py", "low in (None, 2)", "low in (None, 0)", "tests/ir/test_importer.py"),
+    Bug("ir/importer/scratch.py", "xreplace(values) == False", "xreplace(values) is None",
+        "tests/ir/test_custom_ops.py"),
+    # writes
+    Bug("ir/geometry.py", "result[p] = i", "result[i] = p", "tests/ir/test_writes.py"),
+    Bug("ir/importer/scatters.py", "end = start + value.type.shape[axis] * by", "end = start + value.type.shape[axis]",
+        "tests/ir/test_writes.py"),
+    Bug("ir/importer/scatters.py", "value, shape, self=value, shape=shape)", "value, shape, self=base(), shape=shape)",
+        "tests/ir/test_writes.py"),
+    # the driver, its registry, what is compared
+    Bug("ir/lower.py", "node.defaults[name] != arg", "node.defaults[name] == arg", "tests/ir/test_driver.py"),
+    Bug("ir/registry.py", "key=lambda e: e.since_version)", "key=lambda e: -e.since_version)",
+        "tests/ir/test_registry.py"),
+    Bug("ir/verify.py", "max(scale, known, 1e-3)", "max(scale, known, 1.0)", "tests/ir/test_verify.py"),
+    # passes
+    Bug("ir/passes/collapse_casts.py", "a.bits <= _SIGNIFICANT[b]", "a.bits <= 2 * _SIGNIFICANT[b]", REWRITES),
+    Bug("ir/passes/merge_common.py", "if graph.random:", "if graph.random and not graph.nodes:", REWRITES),
+    Bug("ir/passes/promote.py", "_CATEGORY[c.kind] > _CATEGORY", "_CATEGORY[c.kind] >= _CATEGORY",
+        "tests/ir/test_promote.py"),
+    # backends
+    Bug("onnx_backend/emission.py", "through.get(v, m.type.dtype)", "detour.get(v, m.type.dtype)",
+        ONNX + "f16"),
+    Bug("onnx_backend/sizes.py", 'return self._floordiv(*args)', 'return self.emit("Div", *args)',
+        ONNX + "zeros_rounded"),
+    Bug("nnef_backend/exact.py", "return h.cast(made, dtype)", 'return h.emit("tract_core_cast", x, to=dtype)',
+        NNEF + "floats_to_u8"),
+    Bug("nnef_backend/verbs.py", 'self.emit("lt", r, 0), self.emit("lt", b, 0)',
+        'self.emit("lt", r, 0), self.emit("lt", a, 0)', NNEF + "'floor or remainder'"),
+    Bug("nnef_backend/archive.py", "padding = -size % TAR_BLOCK", "padding = size % TAR_BLOCK",
+        "tests/nnef/test_io.py"),
+    Bug(INPLACE, "& owned - aliased", "& owned", "tests/eager/test_passes.py"),
+    Bug(INPLACE, "and target.type == result.type", "", "tests/eager/test_passes.py"),
+    Bug(INPLACE, "            once\n            and target", "            target", "tests/eager/test_passes.py"),
+)  # fmt: skip
+
+
+def copy_to(folder: Path) -> None:
+    """The tree without what is built, cached or ignored."""
+    for part in ("packages", "tests", "examples", "docs", "pyproject.toml", "README.md", "DESIGN.md"):
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
+        else:
+            shutil.copy(source, folder / part)
+
+
+def passes(folder: Path, tests: str) -> bool:
+    """True if these tests pass on the tree in this folder."""
+    paths = [str(p) for p in sorted(folder.glob("packages/*/src"))]
+    command = f"{sys.executable} -m pytest -q -x -p no:cacheprovider -m 'not slow' {tests}"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode not in (0, 1, 2):  # a bug may show when the tests are collected
+        raise RuntimeError(f"pytest did not run {tests}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.returncode == 0
+
+
+def survivors(bugs: Sequence[Bug] = BUGS) -> list[Bug]:
+    """The bugs that no test notices."""
+    found = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        copy_to(folder)
+        for bug in bugs:
+            file = folder / bug.path
+            text = file.read_text()
+            file.write_text(text.replace(bug.old, bug.new))
+            survived = passes(folder, bug.tests)
+            file.write_text(text)
+            print("SURVIVED" if survived else "noticed ", bug.file, repr(bug.old[:60]), flush=True)
+            if survived:
+                found.append(bug)
+    return found
+
+
+def main() -> int:
+    chosen = [b for b in BUGS if not sys.argv[1:] or any(a in b.file for a in sys.argv[1:])]
+    return int(bool(survivors(chosen)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
