@@ -30,7 +30,7 @@ def run_tests(session: nox.Session, *folders: str) -> None:
 @nox.session
 def ir(session: nox.Session) -> None:
     """The core alone."""
-    install(session, "ir", extra=TESTS)
+    install(session, "ir", extra=(*TESTS, "expecttest"))
     run_tests(session, "tests/ir")
 
 
@@ -58,7 +58,7 @@ def eager(session: nox.Session) -> None:
 @nox.session
 def integration(session: nox.Session) -> None:
     """All packages together: models, custom ops on every target, structure, the command line."""
-    install(session, *PACKAGES, extra=(*TESTS, *MODELS, "ninja", "torchao"))
+    install(session, *PACKAGES, extra=(*TESTS, *MODELS, "hypothesis", "ninja", "torchao"))
     run_tests(session, "tests/integration")
 
 
@@ -113,6 +113,20 @@ def opinfo(session: nox.Session) -> None:
     for arguments in (["--target", "onnx", "--all"], ["--target", "nnef"]):
         session.run("python", "-m", "tests.opinfo", *arguments, "--write", *session.posargs, success_codes=[0, 1])
     session.run("python", "-m", "tests.eager.opinfo_page", success_codes=[0, 1])
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Random programs on every target beside torch: -- --count 500 --seed 7 (5,000 take about an hour)."""
+    install(session, *PACKAGES)
+    session.run("python", "-m", "tests.fuzz", *session.posargs)
+
+
+@nox.session
+def planted(session: nox.Session) -> None:
+    """Bugs planted in a copy of the packages, each of which a test must notice (minutes)."""
+    install(session, *PACKAGES, extra=TESTS)
+    session.run("python", "-m", "tests.planted_bugs", *session.posargs)
 
 
 @nox.session
