@@ -160,6 +160,23 @@ def results_that_share(x):
     return v, x, x.t(), y, y[0], y.view(-1)
 
 
+@row
+def lists_of_one_memory(x):
+    y = x * 2
+    torch._foreach_add_([y, y, y[0]], 1)
+    torch._foreach_mul_([y, x, y], [x, y, x])
+    return y
+
+
+@row
+def memory_of_its_own(x):
+    """torch's fake kernels return their argument for some of these, its real ones do not."""
+    four = x.reshape(1, -1, 2, 3)
+    a, b, c = nn.functional.channel_shuffle(four, 1), x.new_tensor([1, 2]), torch.tensor([3.0])
+    a.mul_(2), b.expand_as(b).add_(1), c.fill_(4)
+    return four * 1, a, b, c
+
+
 @pytest.mark.parametrize("target", ["eager", "onnx", "nnef"])
 @pytest.mark.parametrize("name", CLASSES)
 def test_classes_of_writes(name: str, target: str) -> None:
@@ -217,3 +234,34 @@ def test_observing_assumes_nothing_of_sizes() -> None:
     before = len(env.guards), dict(env.replacements)
     ir.capture(captured)
     assert (len(env.guards), dict(env.replacements)) == before
+
+
+@pytest.mark.parametrize("target", ["eager", "onnx", "nnef"])
+def test_a_program_has_its_own_state(target: str) -> None:
+    """The model writes to its buffers behind the export, and the program still starts where they were."""
+
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.count.add_(1)
+            return x + self.count
+
+    model = Counter()
+    program = ir.export(model, (torch.zeros(2),), target=target)
+    for _ in range(3):
+        model(torch.zeros(2))
+    program.graph.context.program.module()(torch.zeros(2))
+    assert program(torch.zeros(2)).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda x: (x * 2).squeeze_(), lambda x: x.clone()[-2:][:-1].mul_(2), lambda x: x.repeat(2, 1)[2:].abs_()]
+)
+def test_sizes_below_the_traced_ones_are_run_by_torch(fn: Callable[[Tensor], Tensor]) -> None:
+    program = ir.export(fn, (X,), target="eager", dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    for n in (1, 0, 3):
+        x = torch.randn(n, 6)
+        torch.testing.assert_close(program(x.clone()), fn(x.clone()), rtol=0, atol=0)

@@ -127,6 +127,22 @@ class Block:
     def parameters(self) -> list[str]:
         return [*(n.name for n in self.outer.values()), *(s.name for s in self.inputs)]
 
+    def first(self, step: Step) -> None:
+        """Move a step to the front, with the sizes that it reads; it stays where they are not those of inputs."""
+        makers = {o: s for s in self.steps for o in s.outputs}
+        needed, left = {id(step)}, [step]
+        while left:
+            for read in left.pop().reads():
+                maker = makers.get(read)
+                if maker is None:
+                    continue
+                if any(isinstance(o, Slot) for o in maker.outputs):
+                    return
+                if id(maker) not in needed:
+                    needed.add(id(maker))
+                    left.append(maker)
+        self.steps.sort(key=lambda s: id(s) not in needed)
+
 
 def leaves(args: Any) -> Iterator[Slot | Number]:
     """Every slot and number in nested arguments."""

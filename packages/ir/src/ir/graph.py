@@ -48,6 +48,9 @@ class Weight(Protocol):
     def numpy(self) -> Any:
         """The tensor's data as a numpy array, sharing memory where it can; bfloat16 through ml_dtypes."""
 
+    def over(self, tensor: Any) -> Weight:
+        """The weight with another tensor."""
+
 
 @dataclass(frozen=True, eq=False)
 class ComputedWeight:
@@ -61,6 +64,10 @@ class ComputedWeight:
     def numpy(self) -> Any:
         """The data, computed anew."""
         return self.compute()
+
+    def over(self, tensor: Any) -> ComputedWeight:
+        """The weight with another tensor."""
+        return replace(self, tensor=tensor)
 
 
 class Context(Protocol):

@@ -341,7 +341,20 @@ def handler_error(handler: Handler, node: Node, error: BaseException) -> Handler
 def lower(graph: Graph, target: Target, registry: Registry | None = None) -> Any:
     """Graph -> artifact: the target's passes, then every node through its handler or its body."""
     registry = registry or target.registry
+    graph = with_own_state(graph)
     return Driver(prepared(graph, target, registry, graph.context), target, registry).run()
+
+
+def with_own_state(graph: Graph) -> Graph:
+    """The graph over copies of the buffers that it updates, since the model goes on writing to its own."""
+    copies: dict[int, Any] = {}
+    weights = dict(graph.weights)
+    for value, weight in graph.weights.items():
+        if weight.name in graph.updates and weight.tensor is not None:
+            if id(weight.tensor) not in copies:  # one tensor under two names stays one
+                copies[id(weight.tensor)] = weight.tensor.detach().clone()
+            weights[value] = weight.over(copies[id(weight.tensor)])
+    return graph.replace(weights=weights) if copies else graph
 
 
 def prepared(graph: Graph, target: Target, registry: Registry, context: Context | None) -> Graph:

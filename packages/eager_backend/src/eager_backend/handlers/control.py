@@ -14,8 +14,9 @@ rows(
 
 @register("ir::require")
 def require(h, self, condition, message):
-    """For sizes at which it does not hold torch's own program takes over."""
+    """For sizes at which it does not hold torch's own program takes over, before a step meets them where it can."""
     h.emit(captured.require, condition, message, type=())
+    h.block.first(h.block.steps[-1])
     return self
 
 

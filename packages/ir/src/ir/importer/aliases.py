@@ -185,7 +185,8 @@ class _Observer:
         if isinstance(target, torch._ops.OpOverload):
             known = noted is not None and (not may_alias(target) or "unbacked_bindings" in node.meta)
             if known or not (noted is None or _holds_tensor(noted)):
-                return self.fresh(noted)
+                given = [env[n] for n in node.all_input_nodes] if known else []
+                return self.fresh(_apart(noted, given))
             return self._operator(node, env, outcome)
         if target is operator.getitem:
             return env[node.args[0]][node.args[1]]  # type: ignore[index]
@@ -259,6 +260,24 @@ def _look(tensor: Tensor) -> Seen:
     except (NotImplementedError, RuntimeError):  # sparse, or traced under vmap: it shows no memory
         return Seen(tensor, tensor, id(tensor), tensor.dtype, shape, (), 0, flags)
     return Seen(tensor, storage, storage._cdata, tensor.dtype, shape, *place, flags)
+
+
+def _apart(made: Any, given: Any) -> Any:
+    """What an op made, in memory of its own: fake kernels may return their argument where real ones do not."""
+    owners = {_storage(t) for t in pytree.tree_leaves(given) if isinstance(t, Tensor)} - {None}
+
+    def own(t: Tensor) -> Tensor:
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) if _storage(t) in owners else t
+
+    return pytree.tree_map_only(Tensor, own, made) if owners else made
+
+
+def _storage(tensor: Tensor) -> int | None:
+    """What names the tensor's memory; None where it shows none."""
+    try:
+        return tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):  # sparse, or traced under vmap
+        return None
 
 
 def _holds_tensor(value: Any) -> bool:

@@ -36,9 +36,10 @@ def required(op: str, args: Mapping[str, Any], results: Sequence[Value], ranges:
 
 def _has_place(args: Mapping[str, Any], x: Value, ranges: Mapping[str, Range]) -> Expr | None:
     """The slice that is written lies inside: of a size that it traces from 2 on, torch takes `x[:2] = 0` as two."""
-    missing = args["end"] - args["step"] + 1 - x.type.shape[geometry.axis(args["dim"], x.type.rank)]
-    is_open = isinstance(missing, Expr) and bounds(missing, ranges)[1] > 0
-    return call("le", missing, 0) if is_open else None
+    start, end, size = args["start"], args["end"], x.type.shape[geometry.axis(args["dim"], x.type.rank)]
+    most = [end - args["step"] + 1 - size, -start, start - end]  # each at most 0
+    open_ = [d for d in most if isinstance(d, Expr) and bounds(d, ranges)[1] > 0]
+    return reduce(lambda a, b: call("and", a, b), [call("le", d, 0) for d in open_]) if open_ else None
 
 
 def _axes(dim: Any, x: Value) -> list[int]:

@@ -9,6 +9,7 @@ strides (`places.py`), and what no single op undoes goes by places in the memory
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,13 @@ from ir.dims import Dim, evaluate
 from ir.errors import CaptureError
 from ir.graph import Value
 from ir.importer.aliases import Outcome, Seen, seen_in
+from ir.importer.conditions import are_open
 from ir.importer.memory import Memory, Name, Recipe, View, names_in, views_in
 from ir.importer.ops import DROPOUTS
 from ir.importer.origins import origin_of
 from ir.importer.places import Place, between, dense_order, overlaps
 from ir.importer.scatters import Scatters
-from ir.importer.schema import DTYPES, OpSchema
+from ir.importer.schema import DTYPES, OpSchema, Twin
 from ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Memories:
         self.given: dict[FxNode, View] = {}  # placeholders as they are handed in
         self._names: dict[int, Name] = {}  # by the id of the fake tensor
         self._memories: dict[int, Memory] = {}
+        self._turns: Counter[FxNode] = Counter()  # how many nodes an op that writes became so far
 
     def number(self, dim: Dim) -> int:
         """The size in the example, or any where data decides it."""
@@ -159,15 +162,12 @@ class Memories:
         fresh: Sequence[Value] = ()
         if schema.moves:
             self._move(node, schema, bound, targets, outcome)
+        elif len({t.view.memory for t in targets}) < len(targets) and not outcome.fresh:
+            for i in range(len(targets)):  # each of a list that lie in one memory finds what those before it wrote
+                alone = Outcome((), outcome.written[i : i + 1], outcome.computed[i : i + 1])
+                self._write(node, schema, self._one(bound, i, len(targets), node), targets[i : i + 1], alone)
         else:
-            fresh, contents = self._computed(node, schema, bound, outcome)
-            for target, seen, content in zip(targets, outcome.written, contents, strict=True):
-                if content is None:
-                    continue
-                if content.type.shape != target.view.type.shape:
-                    self._resized(node, target, seen, content)
-                else:
-                    self.write(target, content, node)
+            fresh = self._write(node, schema, bound, targets, outcome)
         left = iter(fresh)
         own = {id(s.tensor): t for s, t in zip(outcome.written, targets, strict=True)}
 
@@ -179,6 +179,29 @@ class Memories:
             return None if seen is None else own.get(id(seen.tensor)) or self.name(seen, next(left))
 
         return each(outcome.result)
+
+    def _write(
+        self, node: FxNode, schema: OpSchema, bound: Mapping[str, Any], targets: Sequence[Name], outcome: Outcome
+    ) -> Sequence[Value]:
+        """What the op writes, put in its place; its own results."""
+        fresh, contents = self._computed(node, schema, bound, outcome)
+        for target, seen, content in zip(targets, outcome.written, contents, strict=True):
+            if content is None:
+                continue
+            if content.type.shape != target.view.type.shape:
+                self._resized(node, target, seen, content)
+            else:
+                self.write(target, content, node)
+        return fresh
+
+    def _one(self, bound: Mapping[str, Any], i: int, count: int, node: FxNode) -> dict[str, Any]:
+        """The arguments of a `_foreach_` op for one tensor of its list."""
+        if not str(node.target).startswith("aten._foreach_") or isinstance(bound.get("scalars"), Name):
+            raise CaptureError(
+                f"{node.target} writes to several tensors that share memory, in an order that its schema does not "
+                f"tell; copy them first\n  at {origin_of(node)}"
+            )
+        return {n: a[i : i + 1] if isinstance(a, tuple) and len(a) == count else a for n, a in bound.items()}
 
     def _computed(
         self, node: FxNode, schema: OpSchema, bound: Mapping[str, Any], outcome: Outcome
@@ -214,7 +237,9 @@ class Memories:
             if args.get(DROPOUTS.get(twin.schema.op, "")) is False:
                 return [], [None] * len(types)
             made = [t.with_dtype(DTYPES[c.dtype]) for t, c in zip(types, outcome.computed[len(own) :], strict=True)]
-        names = [node.name, *(f"{node.name}_{i}" for i in range(1, len(own) + len(made)))]
+        turn, self._turns[node] = self._turns[node], self._turns[node] + 1
+        name = f"{node.name}_turn{turn}" if turn else node.name
+        names = [name, *(f"{name}_{i}" for i in range(1, len(own) + len(made)))]
         outputs = [Value(n, t) for n, t in zip(names, (*own, *made), strict=True)]
         importer.append(node, twin.schema if twin else schema, args, outputs)
         return outputs[: len(own)], list(outputs[len(own) :])
@@ -225,10 +250,12 @@ class Memories:
     def _move(self, node: FxNode, schema: OpSchema, bound: Any, targets: Sequence[Name], outcome: Outcome) -> None:
         for target, seen in zip(targets, outcome.written, strict=True):
             view = target.view
+            twin = schema.functional
             if seen.memory == view.seen.memory and self._place(seen) == view.place:
+                if twin is not None:
+                    self._stays(node, twin, bound, view)
                 continue
             parent = recipe = None
-            twin = schema.functional
             if twin is not None and twin.schema.views and seen.memory == view.seen.memory:
                 parent, recipe = view, Recipe(node, twin.schema, views_in(twin.bind(bound, None)))
             elif self.number(self.importer.symbols.convert(seen.size)) > self.number(self._room(seen, view)):
@@ -236,6 +263,13 @@ class Memories:
             target.view = self._view(seen, None, parent, recipe)
             if recipe is not None:
                 recipe.made[0] = target.view
+
+    def _stays(self, node: FxNode, twin: Twin, bound: Any, view: View) -> None:
+        """`squeeze_` left the tensor as it was: the graph holds where it does."""
+        args = {n: self.read(a) for n, a in twin.bind(bound, None).items()}
+        if are_open(twin.schema.op, args):
+            view.value = self.importer.required(twin.schema.op, args, node)["self"]
+            view.valid = view.memory.writes
 
     def _room(self, seen: Seen, view: View) -> Dim:
         """The number of elements that the memory holds so far."""

@@ -15,8 +15,9 @@ from torch.fx import Node as FxNode
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Node, Origin, Value, Weight, leaves
+from ir.importer import conditions
 from ir.importer.aliases import Outcome, memories_in, observe, writes, written_in
-from ir.importer.conditions import SCATTERS, are_open, required
+from ir.importer.conditions import SCATTERS, are_open
 from ir.importer.described import Tensors
 from ir.importer.functionalize import Memories
 from ir.importer.numbers import reading
@@ -164,7 +165,7 @@ class Importer:
         bound = schema.bind(node.args, node.kwargs)
         args = self.typed(node, schema, {name: self._arg(a) for name, a in bound.items()})
         if are_open(schema.op, args):
-            args = self._required(schema.op, args, node)
+            args = self.required(schema.op, args, node)
         if schema.op == "export::access_subclass_inner_tensor":
             return self._inner_tensor(node, args["src_subclass_tensor"], args["attr"])
         is_complex = isinstance(fake, Tensors) and fake.dtype.is_complex
@@ -189,11 +190,11 @@ class Importer:
                 args[name] = self.scalar_tensor(args[name], f"{node.name}_{name}")
         return args
 
-    def _required(self, op: str, args: dict[str, Any], node: FxNode) -> dict[str, Any]:
+    def required(self, op: str, args: dict[str, Any], node: FxNode) -> dict[str, Any]:
         """The arguments, the operand handed on by a node of its own where the sizes decide what the results are."""
         results: list[Value] = []
         self._results(node.name, node.meta["val"], results)
-        if (handed := required(op, args, results, self.symbols.ranges)) is None:
+        if (handed := conditions.required(op, args, results, self.symbols.ranges)) is None:
             return args
         self.nodes.append(replace(handed, origin=replace(origin_of(node), overload="")))
         return args | {"self": handed.outputs[0]}
@@ -207,7 +208,7 @@ class Importer:
     def again(self, node: FxNode, schema: OpSchema, args: Mapping[str, Any]) -> list[Value]:
         """A view taken anew from its written base."""
         if schema.op != op_schema(node.target).op and are_open(schema.op, args):  # of `squeeze_`
-            args = self._required(schema.op, dict(args), node)
+            args = self.required(schema.op, dict(args), node)
         self._written_again += 1
         outputs: list[Value] = []
         self._results(f"{node.name}_again{self._written_again}", node.meta["val"], outputs)
@@ -237,7 +238,7 @@ class Importer:
         args = schema.bind((), {k: self._arg(a) for k, a in given.items()})
         self._written_again += 1
         value = Value(f"{name}{self._written_again}", type)
-        if schema.op in SCATTERS and (condition := required(schema.op, args, (value,), self.symbols.ranges)):
+        if schema.op in SCATTERS and (condition := conditions.required(schema.op, args, (value,), self.symbols.ranges)):
             self.nodes.append(condition)
             args = {**args, "self": condition.outputs[0]}
         self.nodes.append(Node(schema.op, args, (value,), Origin(schema.overload), schema.returns, schema.defaults))

@@ -22,6 +22,10 @@ class TorchWeight:
     def type(self) -> TensorType:
         return tensor_type(self.tensor)
 
+    def over(self, tensor: torch.Tensor) -> TorchWeight:
+        """The weight with another tensor."""
+        return TorchWeight(self.name, tensor)
+
     def numpy(self) -> Any:
         """The data as a numpy array that shares memory with the tensor where it lies contiguous on the CPU.
 
