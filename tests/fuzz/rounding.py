@@ -43,6 +43,12 @@ class Shaken(torch.fx.Interpreter):
     def __init__(self, module: torch.fx.GraphModule, seed: int) -> None:
         super().__init__(module)
         self.generator = torch.Generator().manual_seed(seed)
+        self.halves: set[torch.fx.Node] = set()  # computed, and rounded to a half
+        self.node: torch.fx.Node | None = None
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        self.node = n
+        return super().run_node(n)
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
         return None if "guards" in str(target) else super().call_module(target, args, kwargs)
@@ -50,38 +56,62 @@ class Shaken(torch.fx.Interpreter):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         wide = _wide(target, args, kwargs)
         result = super().call_function(target, args, kwargs)
+        if self._widens(target, args, result):
+            self._move(result, result.abs() * torch.finfo(args[0].dtype).eps)
+            return result
         leaves, others = pytree.tree_leaves(result), pytree.tree_leaves(wide)
         for t, w in zip(leaves, others if len(others) == len(leaves) else [None] * len(leaves), strict=True):
             if isinstance(t, Tensor) and t.is_floating_point() and t.numel() and not _view(target):
                 self.shake(t, w)
         return result
 
+    def _widens(self, target: Any, args: Any, result: Any) -> bool:
+        """True of a computed half that is read in a wider type, where a runtime may not have rounded it.
+
+        One without kernels for halves computes in float32, and onnxruntime leaves out the casts between the operation
+        and one that reads its result in float32.
+        """
+        operand = args[0] if args else None
+        if self.node is None or not isinstance(result, Tensor) or not isinstance(operand, Tensor):
+            return False
+        computed = any(n in self.halves for n in self.node.all_input_nodes)
+        if result.dtype in HALVES and (computed or not _view(target)):
+            self.halves.add(self.node)
+        wider = result.is_floating_point() and result.dtype not in HALVES
+        return computed and operand.dtype in HALVES and wider and result.shape == operand.shape
+
     def shake(self, t: Tensor, wide: Any) -> None:
-        """Move a result in place, by twice what rounding took from it, or not at all."""
+        """Move a result in place: by twice what rounding took from it, to what float64 makes of it, or not at all."""
         lost = t.abs() * torch.finfo(t.dtype).eps
-        if (
-            isinstance(wide, Tensor)
-            and wide.dtype is torch.float64
-            and wide.shape == t.shape
-            and t.dtype is not wide.dtype
-        ):
+        if isinstance(wide, Tensor) and wide.dtype is torch.float64 and wide.shape == t.shape:
             gap = (wide - t.double()).abs()
+            noise = 16 * gap * torch.finfo(wide.dtype).eps / torch.finfo(t.dtype).eps  # what float64 rounded, by that
+            wide = torch.where(wide.abs() <= noise, 0.0, wide)
+            if bool(torch.rand((), generator=self.generator) < 0.25):
+                # what cancels to 0 there is a 0 to a kernel that rounds elsewhere, which no multiple of the gap gives
+                return self._put(t, wide.to(t.dtype), gap > 0)
             lost = torch.where(gap > 0, torch.maximum(2 * gap.to(t.dtype), lost), torch.zeros_like(t))
         elif t.dtype is torch.float64:  # there is no wider type: multiples of a large power of two were not rounded
             exact = (t * 2**20).frac() == 0
             lost = torch.where(exact & (t.abs() < 2**20), torch.zeros_like(t), lost)
+        return self._move(t, lost)
+
+    def _move(self, t: Tensor, lost: Tensor) -> None:
         signs = torch.randint(-1, 2, t.shape, generator=self.generator).to(t.dtype)
-        moved = torch.where(t.isfinite() & (lost > 0), t + signs * lost, t)
+        self._put(t, t + signs * lost, lost > 0)
+
+    @staticmethod
+    def _put(t: Tensor, moved: Tensor, where: Tensor) -> None:
         if not _overlaps(t):
-            t.copy_(moved)
+            t.copy_(torch.where(t.isfinite() & where, moved, t))
 
 
 class _Undefined(Shaken):
-    """Looks for casts of numbers that the integer type does not hold, whose results C++ and torch leave undefined."""
+    """Looks for what C++ and torch leave undefined, or to the kernel."""
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         super().__init__(module, 0)
-        self.casts = False
+        self.undefined = False
 
     def found(self, args: Sequence[Tensor]) -> bool:
         state = {k: v.clone() for k, v in self.module.named_buffers()}
@@ -92,19 +122,40 @@ class _Undefined(Shaken):
             return False
         finally:
             restore(self.module, state)
-        return self.casts
+        return self.undefined
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-        beyond = any(t.is_floating_point() and not bool((t.double().abs() < 2**31).all()) for t in tensors)
+        wide = _wide(target, args, kwargs)
+        tensors = [x.clone() for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
         result = torch.fx.Interpreter.call_function(self, target, args, kwargs)
         name = str(target).split(".")[1] if str(target).startswith("aten.") else ""
-        integers = isinstance(result, Tensor) and not result.is_floating_point() and result.dtype is not torch.bool
-        self.casts |= beyond and integers and name in CASTS
+        self.undefined |= _cast_beyond(name, tensors, result) or _sign_of_nan(name, tensors)
+        self.undefined |= _overflowed(result, wide)
         return result
 
 
+def _cast_beyond(name: str, tensors: Sequence[Tensor], result: Any) -> bool:
+    """A cast of numbers that the integer type does not hold."""
+    beyond = any(t.is_floating_point() and not bool((t.double().abs() < 2**31).all()) for t in tensors)
+    integers = isinstance(result, Tensor) and not result.is_floating_point() and result.dtype is not torch.bool
+    return beyond and integers and name in CASTS
+
+
+def _sign_of_nan(name: str, tensors: Sequence[Tensor]) -> bool:
+    """The sign of a nan, which IEEE 754 leaves to whoever makes it."""
+    read = {"signbit": 0, "copysign": 1, "copysign_": 1}.get(name, len(tensors))
+    return read < len(tensors) and tensors[read].is_floating_point() and bool(tensors[read].isnan().any())
+
+
+def _overflowed(result: Any, wide: Any) -> bool:
+    """A nan that float64 has not: an infinity on the way met another, in the order of the kernel's own sums."""
+    if not isinstance(result, Tensor) or not isinstance(wide, Tensor) or result.shape != wide.shape:
+        return False
+    return bool((result.isnan() & ~wide.isnan()).any())
+
+
 CASTS = {"to", "_to_copy", "type_as", "copy_", "copy", "index_put_", "masked_fill_", "fill_"}
+HALVES = (torch.float16, torch.bfloat16)
 
 
 def restore(module: torch.nn.Module, state: dict[str, Tensor]) -> None:
@@ -124,7 +175,21 @@ def _overlaps(t: Tensor) -> bool:
     return any(stride == 0 and size > 1 for stride, size in zip(t.stride(), t.shape))
 
 
+def _sinc(x: Tensor) -> Tensor:
+    """0 at all integers but 0, where torch's is what rounding took from pi."""
+    return torch.where((x == x.round()) & (x != 0), 0.0, torch.sinc(x))
+
+
+EXACT = {torch.ops.aten.sinc.default: _sinc, torch.ops.aten.special_sinc.default: _sinc}
+
+
 def _wide(target: Any, args: Any, kwargs: Any) -> Any:
+    """The result in float64; None of an operation that has no wider type than its own."""
+    if target in EXACT:
+        return EXACT[target](args[0].double())
+    if any(isinstance(x, Tensor) and x.dtype is torch.float64 for x in pytree.tree_leaves((args, kwargs))):
+        return None
+
     def widen(x: Any) -> Any:
         if isinstance(x, Tensor):
             return x.double() if x.dtype in (torch.float32, torch.float16, torch.bfloat16) else x.clone()

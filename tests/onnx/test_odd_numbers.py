@@ -39,3 +39,32 @@ def test_strides_of_a_tensor_that_is_not_contiguous_are_refused() -> None:
     for example in (x.T, x[:, ::2]):
         with pytest.raises(ir.RefusedError, match="not contiguous in memory"):
             ir.export(window, (example,), target="onnx")
+
+
+def test_a_sigmoid_far_below_zero_has_a_logarithm() -> None:
+    def logs(x):
+        return x.sigmoid().log(), torch.special.expit(x).log(), x.double().sigmoid().log(), (x.half() / 4).sigmoid()
+
+    x = torch.tensor([-80.0, -20.0, -11.3, 0.0, 40.0, inf, -inf, nan])
+    torch.testing.assert_close(ir.export(logs, (x,), target="onnx")(x), logs(x), equal_nan=True)
+
+
+def test_a_sigmoid_that_only_gates_is_one_node() -> None:
+    program = ir.export(lambda x: x * torch.sigmoid(x), (torch.randn(3),), target="onnx")
+    assert [n.op_type for n in program.artifact.graph] == ["Sigmoid", "Mul"]
+
+
+def test_running_totals_may_leave_the_range_of_float32_on_the_way() -> None:
+    def totals(x):
+        return x.cumsum(0), x.cumprod(0)
+
+    x = torch.tensor([3e38, 2e38, -4e38, 0.25, 0.5])
+    torch.testing.assert_close(ir.export(totals, (x,), target="onnx")(x), totals(x))
+
+
+def test_the_largest_norm_of_nan_is_nan() -> None:
+    def norms(x):
+        return [t.norm(p, dim=d) for t in (x, x.half()) for p in (inf, -inf) for d in (0, 1)]
+
+    x = torch.tensor([[1.0, nan], [2.0, -3.0], [nan, 0.5]])
+    torch.testing.assert_close(ir.export(norms, (x,), target="onnx")(x), norms(x), equal_nan=True)

@@ -32,6 +32,15 @@ class Stateful(nn.Module):
         return self.lstm(x, (hidden, cell))
 
 
+class Attending(nn.Module):
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=batch_first)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.attention(x, x, x)[0]
+
+
 ROWS = [
     row("mean", lambda x: (x.mean(1), x.mean(0, keepdim=True), x.mean()), TABLE),
     row(
@@ -72,6 +81,22 @@ ROWS = [
         lambda x: (x.tensor_split([-1]), x.tensor_split([1, 2], 1), x.tensor_split(torch.tensor([2, 1]))),
         TABLE,
     ),
+    row("roll", lambda x: (x.roll(3, 0), x.roll((1, -4), (0, 1))), TABLE),
+    row("roll_all", lambda x: x.roll(3), f32("B", 5)),
+    row("diagonal", lambda x: (x.diagonal(), x.T.diagonal(1), x.diagonal(-1)), TABLE),
+    row("diagonal_of_column", lambda x: (x.diagonal(), x.T.diagonal(), x.diagonal(1)), f32("B", 1)),
+    row("diagonal_scatter", lambda x: x.diagonal_scatter(x.diagonal() + 1), f32("B", 1)),
+    row("repeated", lambda x, n: (x.repeat_interleave(n, 0), x.repeat_interleave(n[None], 1)), TABLE, i64(value=2)),
+    row("trapezoid", lambda x: (torch.trapezoid(x, dim=0), torch.trapezoid(x, dx=2)), TABLE),
+    row("divided_nothing", lambda x: (x[:, 1:] // (x * 0), x[:, 1:] % (x * 0), x[:, 1:].fmod(x * 0)), i64("B", 1)),
+    row("pooled", lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool1d(x[:, 0], 1)), f32(2, 3, "H", "W")),
+    row("conv_of_nothing", lambda x, w: F.conv_transpose2d(x, w, padding=1), f32(2, 1, 1, 2), f32(1, 2, 2, 2)),
+    row("matmul_vector", lambda x, v: (x @ v, v @ x.T, x.T @ x[:, 0]), f32("B", 4), f32(4)),
+    row("matmul_spread", lambda x, y: (x @ y[None], x[:, None] @ y, y.mT @ x.mT), f32("B", 3, 4), f32(4, 5)),
+    row("matmul_left", lambda x, y: (y @ x, y[0] @ x, y[None] @ x), f32("B", 4, 3), f32(5, 4)),
+    row("matmul_turned", lambda x: x.transpose(0, 1) * 0.5 @ x.permute(1, 2, 0), f32("B", 3, 4)),
+    row("matmul_turned_f64", lambda x: x.permute(1, 2, 0).double() @ x.transpose(0, 1).double(), f32("B", 3, 4)),
+    row("einsum", lambda x: torch.einsum("bij,bkj->bik", x, x), f32("B", 3, "S")),
     row("masked", lambda x: (x[x > 0], (x > 0).nonzero(), x.masked_fill(x > 0, 1)), TABLE),
     row("gather", lambda x, i: (x[i], x.index_select(0, i), F.embedding(i, x)), f32(4, 3), i64("B", low=0, high=4)),
     row("scatter", lambda x: x.scatter_reduce(0, torch.zeros_like(x, dtype=torch.long), x, "amax"), TABLE),
@@ -82,6 +107,8 @@ ROWS = [
     mod("layers", layers, f32("B", 3, "H", "W")),
     mod("group_norm", lambda: nn.GroupNorm(2, 4), f32("B", 4, "S")),
     mod("conv1d", lambda: nn.Conv1d(3, 4, 1), f32("B", 3, "S")),
+    mod("attention_of_sequences", lambda: Attending(False), f32("B", 5, 4)),
+    mod("attention_of_batches", lambda: Attending(True), f32("B", 5, 4)),
     mod("lstm", lambda: nn.LSTM(4, 5, 2, bidirectional=True), f32(5, "B", 4)),
     mod("lstm_time", lambda: nn.LSTM(4, 5, batch_first=True), f32("B", "S", 4)),
     mod("lstm_projected", lambda: nn.LSTM(4, 5, proj_size=3), f32("S", "B", 4)),

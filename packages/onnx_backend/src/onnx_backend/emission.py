@@ -18,6 +18,7 @@ from onnx_backend.double import FORMS, apart
 from onnx_backend.dtypes import TO_ONNX
 from onnx_backend.kernels import gaps, runs, work_type
 from onnx_backend.names import Names, metadata, node_name
+from onnx_backend.products import of_perhaps_empty
 from onnx_backend.schema import OpSchema, bind_types, first_opset, op_schema
 from onnx_backend.shapes import infer
 from onnx_backend.value import OnnxValue
@@ -109,6 +110,10 @@ class Emitter(OpHelper[OnnxValue]):
             attributes |= {k: float(v) for k in floats if type(v := attributes[k]) in (int, bool)}
         given = {k: v for k, v in attributes.items() if v is not None}
         detour: dict[str, DType] = {}
+        if name == "MatMul" and schema is not None:
+            made = of_perhaps_empty(self, *values)
+            if made is not None:
+                return made
         if schema is not None and self._is_double(values):
             if name in FORMS:
                 return FORMS[name](self, *values, **given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ir.types import DType
 from onnx_backend.handlers.create import uniform_like
 from onnx_backend.handlers.logic import clamp
 from onnx_backend.registry import register as op
@@ -36,6 +37,23 @@ def hardsigmoid(h, self):
 @op("aten::hardswish")
 def hardswish(h, self):
     return h.emit("Mul", self, hardsigmoid(h, self))
+
+
+@op("aten::sigmoid", "aten::special_expit")
+def sigmoid(h, self):
+    """onnxruntime's Sigmoid is 0 from -18 down, whose logarithm is no number: good enough for a gate alone."""
+    if is_gate(h):
+        return h.emit("Sigmoid", self)
+    x = h.cast(self, DType.float32) if self.type.dtype.bits < 32 else self
+    return h.cast(h.emit("Reciprocal", h.emit("Add", h.emit("Exp", h.emit("Neg", x)), 1)), self.type.dtype)
+
+
+def is_gate(h):
+    """True where the result is only multiplied with, or rounded to steps."""
+    graph, value = h.driver.scopes[-1], h.node.outputs[0]
+    readers = graph.uses.get(value, ())
+    alone = all(n.op == "aten::mul" or "::quantize_" in n.op for n in readers)
+    return alone and bool(readers) and value not in graph.results.values()
 
 
 @op("aten::silu")

@@ -9,12 +9,11 @@ from onnx_backend.registry import pairs, rows
 from onnx_backend.registry import register as op
 
 rows({
-    "abs": "Abs", "neg": "Neg", "sigmoid": "Sigmoid", "exp": "Exp", "tanh": "Tanh", "sqrt": "Sqrt",
+    "abs": "Abs", "neg": "Neg", "exp": "Exp", "tanh": "Tanh", "sqrt": "Sqrt",
     "reciprocal": "Reciprocal", "erf": "Erf", "log": "Log", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin",
     "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh",
     "atanh": "Atanh", "logical_not": "Not",
     "absolute": "Abs", "negative": "Neg", "arcsin": "Asin", "arccos": "Acos", "arctan": "Atan",
-    "special_expit": "Sigmoid",
 })  # fmt: skip
 pairs({
     "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual", "logical_and": "And",
@@ -62,6 +61,8 @@ def square(h, self):
 
 @op("aten::div", "aten::divide", "aten::true_divide")
 def div(h, self, other, rounding_mode=None):
+    if 0 in h.out.shape:
+        return nothing(h)
     self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
     if rounding_mode == "floor":
         return floor_divide(h, self, other)
@@ -69,8 +70,15 @@ def div(h, self, other, rounding_mode=None):
     return trunc(h, quotient) if rounding_mode == "trunc" else quotient
 
 
+def nothing(h):
+    """An empty result: onnxruntime looks for a 0 among integer divisors even where there is nothing to divide."""
+    return h.full(h.out.shape, 0, h.out.dtype)
+
+
 @op("aten::floor_divide")
 def floor_divide(h, self, other):
+    if 0 in h.out.shape:
+        return nothing(h)
     self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
     if h.out.dtype.kind == "uint":
         return h.emit("Div", self, other)
@@ -109,6 +117,8 @@ def never_zero(x):
 
 @op("aten::remainder")
 def remainder(h, self, other):
+    if 0 in h.out.shape:
+        return nothing(h)
     self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
     if not h.out.dtype.is_float:
         return h.emit("Mod", self, other)  # the sign of the divisor
@@ -118,6 +128,8 @@ def remainder(h, self, other):
 
 @op("aten::fmod")
 def fmod(h, self, other):
+    if 0 in h.out.shape:
+        return nothing(h)
     self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
     if h.out.dtype is DType.int64:  # onnxruntime's Mod goes by way of doubles
         return h.emit("Sub", self, h.emit("Mul", h.emit("Div", self, other), other))

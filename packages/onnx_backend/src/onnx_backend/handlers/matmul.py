@@ -109,6 +109,8 @@ def einsum(h, equation, tensors, path=None):
     dtype = tensors[0].type.dtype
     if not (dtype.is_float or (dtype.is_integer and dtype.bits >= 32)):
         h.refuse(f"onnxruntime has no Einsum of {dtype}")
+    if any(h.may_be_empty(s) for t in tensors for s in t.type.shape):
+        h.refuse("onnxruntime's Einsum ends the process where an operand is empty")
     equation = equation.replace(" ", "")
     if (
         "..." in equation

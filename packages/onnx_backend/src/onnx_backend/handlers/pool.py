@@ -8,7 +8,7 @@ from ir import geometry
 from ir.dims import Expr, ceildiv, maximum, product, quotient
 from ir.helper import numpy_dtype
 from ir.types import DType
-from onnx_backend.handlers.reduce import amax, place
+from onnx_backend.handlers.reduce import amax, average, place
 from onnx_backend.registry import register as op
 
 
@@ -127,12 +127,19 @@ def _unpool(h, x, indices, n):
 # -- the mean ----------------------------------------------------------------------------------------------------------
 
 
+def _global_mean(h, x, n):
+    """The mean over the last n axes; onnxruntime's pool takes no empty ones."""
+    if any(h.may_be_empty(s) for s in x.type.shape[1:]):
+        return average(h, x, list(range(2, 2 + n)), True)
+    return h.emit("GlobalAveragePool", x, shape=(*x.type.shape[:2], *h.out.shape[-n:]))
+
+
 def _avg_pool(h, x, w, ceil_mode, count_include_pad, divisor):
     scale = None if divisor is None else product(w.kernel) / divisor
 
     def pool(x):
         if w.is_global(x):
-            return [h.emit("GlobalAveragePool", x, shape=(*x.type.shape[:2], *h.out.shape[-w.n :]))]
+            return [_global_mean(h, x, w.n)]
         return [_average(h, x, w, w.reach(x, ceil_mode), divisor is not None, count_include_pad)]
 
     y = w.batched(x, pool)[0]
@@ -259,8 +266,8 @@ def _adaptive_avg(n):
     def handler(h, self, output_size):
         def whole(x, axes):
             if len(axes) == n and x.type.rank == n + 2:
-                return h.emit("GlobalAveragePool", x, shape=h.out.shape)
-            return h.reduce("ReduceMean", x, axes, keepdims=True)
+                return _global_mean(h, x, n)
+            return average(h, x, axes, True)
 
         def pool(x, kernel):
             return _avg_pool(h, x, Windows(h, n, kernel, kernel, 0), False, True, None)

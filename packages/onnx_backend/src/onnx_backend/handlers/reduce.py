@@ -228,7 +228,7 @@ def norm(h, self, p=2, dim=None, keepdim=False, dtype=None):
     if p == 0:
         return reduced(h, "ReduceSum", h.cast(h.cast(x, DType.bool), x.type.dtype), dim, keepdim)
     if p in (math.inf, -math.inf):
-        return reduced(h, "ReduceMax" if p > 0 else "ReduceMin", size, dim, keepdim)
+        return amax(h, size, dim, keepdim, "ReduceMax" if p > 0 else "ReduceMin")
     return h.emit("Pow", reduced(h, "ReduceSum", h.emit("Pow", size, p), dim, keepdim), 1 / p)
 
 
@@ -253,12 +253,29 @@ def pdist(h, self, p=2):
     return norm(h, h.emit("Sub", left, right), p, [1])
 
 
+@op("aten::trapezoid.dx", "aten::trapz.dx")
+def trapezoid(h, y, dx=1, dim=-1):
+    """The sum less half of both ends; nothing of nothing."""
+    axis = h.axis(dim, y)
+    y = h.filled(h.cast(y, h.out.dtype), axis)
+    ends = (h.emit("Gather", y, h.const(i, DType.int64), axis=axis) for i in (0, -1))
+    inside = h.emit("Sub", total(h, y, [axis]), h.emit("Mul", h.emit("Add", *ends), h.const(0.5, y)))
+    return inside if dx == 1 else h.emit("Mul", inside, h.const(dx, y))
+
+
 # -- running totals ----------------------------------------------------------------------------------------------------
 
 
 @op("aten::cumsum")
 def cumsum(h, self, dim, dtype=None):
-    return h.emit("CumSum", self, h.const(h.axis(dim, self), DType.int64)) if self.type.rank else self
+    if self.type.rank == 0:
+        return self
+    return h.cast(h.emit("CumSum", doubled(h, self), h.const(h.axis(dim, self), DType.int64)), self.type.dtype)
+
+
+def doubled(h, x):
+    """In float64, as torch counts running totals: what leaves float32's range on the way may come back."""
+    return h.cast(x, DType.float64) if x.type.dtype.is_float else x
 
 
 def running(h, x, dim, start, step):
@@ -275,7 +292,8 @@ def running(h, x, dim, start, step):
 def cumprod(h, self, dim, dtype=None):
     if self.type.rank == 0:
         return self
-    return running(h, self, dim, 1, lambda total, x: h.emit("Mul", total, x))
+    totals = running(h, doubled(h, self), dim, 1, lambda total, x: h.emit("Mul", total, x))
+    return h.cast(totals, self.type.dtype)
 
 
 @op("aten::logcumsumexp")

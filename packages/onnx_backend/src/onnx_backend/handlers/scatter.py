@@ -9,7 +9,7 @@ from ir.dims import Expr, maximum, product
 from ir.types import DType
 from onnx_backend.handlers.elementwise import LARGEST
 from onnx_backend.handlers.index import flat, is_mask, places, stacked
-from onnx_backend.handlers.shape import strided_places
+from onnx_backend.handlers.shape import diagonal_length, strided_places
 from onnx_backend.registry import register as op
 
 REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
@@ -250,7 +250,8 @@ def slice_scatter(h, self, src, dim=0, start=None, end=None, step=1):
 @op("aten::diagonal_scatter")
 def diagonal_scatter(h, self, src, offset=0, dim1=0, dim2=1):
     first, second = h.axis(dim1, self), h.axis(dim2, self)
-    length = src.type.shape[-1]
+    height, width = (self.type.shape[a] for a in (first, second))
+    length = diagonal_length(height, width, offset)
     steps = h.range(0, length, size=length)
     rows = steps if offset >= 0 else h.emit("Add", steps, -offset)
     columns = steps if offset <= 0 else h.emit("Add", steps, offset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ir import geometry
-from ir.dims import Dim, Expr, product
+from ir.dims import Dim, Expr, maximum, minimum, product
 from ir.errors import ExportError
 from ir.types import DType
 from onnx_backend import resampling, sampling
@@ -84,10 +84,16 @@ def diagonal(h, self, offset=0, dim1=0, dim2=1):
     a, b = h.axes([dim1, dim2], self)
     rest = [i for i in range(self.type.rank) if i not in (a, b)]
     x = h.transpose(self, [*rest, a, b])
-    *outer, _, width = x.type.shape
+    *outer, height, width = x.type.shape
     flat = h.reshape(x, [*outer, product(x.type.shape[-2:])])
     first = offset if offset >= 0 else width * -offset
-    return h.emit("Gather", flat, h.steps(h.out.shape[-1], width + 1, first), axis=len(outer))
+    places = h.steps(diagonal_length(height, width, offset), width + 1, first)
+    return h.emit("Gather", flat, places, axis=len(outer), shape=h.out.shape)
+
+
+def diagonal_length(height, width, offset):
+    """Counted anew: while torch traces, it takes a dynamic size for more than 1."""
+    return maximum(minimum(height + min(offset, 0), width - max(offset, 0)), 0)
 
 
 def is_dense(h, value):
@@ -160,8 +166,11 @@ def repeat_interleave(h, self, repeats, dim=None, output_size=None):
 
 @op("aten::repeat_interleave.self_Tensor")
 def repeat_interleave_tensor(h, self, repeats, dim=None, output_size=None):
-    x = h.reshape(self, [product(self.type.shape)]) if dim is None else self
-    return h.emit("Gather", x, _repeated(h, repeats), axis=h.axis(dim or 0, x), shape=h.out.shape)
+    x = h.reshape(self, [product(self.type.shape)]) if dim is None or self.type.rank == 0 else self
+    axis = h.axis(dim or 0, x)
+    if repeats.type.rank == 0 or repeats.type.shape[0] == 1:  # one number for all places
+        repeats = h.expand(repeats, [x.type.shape[axis]])
+    return h.emit("Gather", x, _repeated(h, repeats), axis=axis, shape=h.out.shape)
 
 
 @op("aten::repeat_interleave.Tensor")
@@ -172,7 +181,7 @@ def repeat_interleave_index(h, repeats, output_size=None):
 def _repeated(h, repeats):
     """0 repeated `repeats[0]` times, 1 `repeats[1]` times ...: how many running totals each place has passed."""
     ends = h.emit("CumSum", h.cast(repeats, DType.int64), h.const(0, DType.int64))
-    total = h.emit("Gather", ends, h.const(-1, DType.int64), axis=0, shape=())
+    total = h.reduce("ReduceSum", h.cast(repeats, DType.int64))
     places = h.emit("Range", h.const(0, DType.int64), total, h.const(1, DType.int64), shape=(-1,))
     passed = h.emit("LessOrEqual", h.unsqueeze(ends, [0]), h.emit("Unsqueeze", places, [1], shape=(-1, 1)))
     return h.emit("ReduceSum", h.cast(passed, DType.int64), [1], keepdims=0, shape=(-1,))
@@ -248,7 +257,8 @@ def _roll(h, x, shift, axis):
         return x
     known = isinstance(size, int) or not isinstance(shift, int)
     # Up to two places, Python's slices are right at any size: they clip where the axis is shorter.
-    cut: Dim = -shift if not known and abs(shift) <= 2 else -shift % size
+    divisor = maximum(size, 1) if h.may_be_empty(size) else size
+    cut: Dim = -shift if not known and abs(shift) <= 2 else -shift % divisor
     if cut == 0:
         return x
     tail, head = (h.slice(x, axis, a, b, 1, None) for a, b in ((cut, END), (0, cut)))
