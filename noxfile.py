@@ -123,6 +123,13 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Damaged and hostile files of every kind that is read: -- --kind archives --count 500 --seed 7 --write."""
+    install(session, *PACKAGES)
+    session.run("python", "-m", "tests.fuzz.mutants", *session.posargs)
+
+
+@nox.session
 def planted(session: nox.Session) -> None:
     """Bugs planted in a copy of the packages, each of which a test must notice (minutes)."""
     install(session, *PACKAGES, extra=TESTS)

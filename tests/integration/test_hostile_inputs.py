@@ -60,6 +60,66 @@ def test_brackets_without_bound(nested):
     told(lambda: fragments_of("fragment f" + "x" * (1 << 21)))
 
 
+@pytest.mark.parametrize("body", [
+    "y = " + " + ".join(["x"] * 500), "y = concat([" + ", ".join(["x"] * 5000) + "], axis = 0)",
+    "y = " + "(" * 10 + ", ".join(["1.0"] * 5000) + ")" * 10, "y = neg(" + "x" * 5000 + ")",
+])  # fmt: skip
+def test_statements_without_bound(body):
+    said = told(lambda: fragments_of(f"fragment f(x: tensor<scalar>) -> (y: tensor<scalar>) {{ {body}; }}"))
+    assert "fragment:1: " in said and ("too long for tract" in said or "nest too deep" in said or "letters" in said)
+
+
+def test_calls_of_calls_without_bound():
+    head = "(x: tensor<scalar>) -> (y: tensor<scalar>)"
+    calls = [f"fragment f{i + 1}{head} {{ a = f{i}(x); b = f{i}(a); y = f{i}(b); }}" for i in range(40)]
+    text = "\n".join([f"fragment f0{head} {{ y = neg(x); }}", *calls])
+    target = nnef_backend.Tract(fragments=[text])
+    do = lambda: ir.export(nn.ReLU(), X, target=target, handlers={"aten::relu": lambda h, self: h.emit("f40", self)})  # noqa: E731
+    assert "tract expands every call" in told(do)
+
+
+COSTLY = {
+    "memory": ("tile([[1.0]], repeats = [30000, 30000])", "memory=None"),
+    "time": ("-" * 40 + "x", "give another timeout="),
+}
+
+
+@pytest.mark.parametrize("kind", COSTLY)
+def test_a_file_may_take_what_its_size_justifies(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr("nnef_backend.runtime.BASE_SECONDS", 1.0)
+    body, said = COSTLY[kind]
+    text = "version 1.0;\nextension tract_registry tract_core;\ngraph g(x) -> (y)\n{\n    x = tract_core_external("
+    (tmp_path / "graph.nnef").write_text(f"{text}shape = [2, 3], datum_type = 'f32');\n    y = {body};\n}}\n")
+    assert said in told(lambda: nnef_backend.load(tmp_path))
+
+
+def test_a_call_may_be_given_memory(tmp_path):
+    path = ir.export(lambda x: x.repeat(20_000, 100), X, target="nnef", path=tmp_path / "m").path
+    program = nnef_backend.load(path)
+    program.memory = 100 << 20
+    assert "100 MB" in told(lambda: program.run([X[0].numpy()]))
+
+
+CODE = "a\n    open({!r}, 'w')\n    #", "a\r    open({!r}, 'w')\r    #", "a\n", "\0", "\udcff", "'", "\\"
+
+
+@pytest.mark.parametrize("name", CODE)
+@pytest.mark.parametrize("way", ["module", "pt2"])
+def test_a_name_of_a_module_is_no_code(name, way, tmp_path):
+    """The eager program's source names each step's module in a comment."""
+    model = nn.Module()
+    canary = tmp_path / "canary"
+    model.add_module(name.format(str(canary)), nn.Linear(64, 64))
+    model.forward = lambda x: next(iter(model._modules.values()))(x).relu()
+    source = model
+    if way == "pt2":
+        source = tmp_path / "m.pt2"
+        torch.export.save(torch.export.export(model, X), source)
+    program = ir.export(source, *([X] if way == "module" else []), target="eager")
+    torch.testing.assert_close(program(*X), model.forward(*X))
+    assert not canary.exists()
+
+
 def test_a_graph_of_a_gigabyte_is_not_read(tmp_path):
     with gzip.open(tmp_path / "m.tgz", "wb", 1) as packed:
         entry = tarfile.TarInfo("graph.nnef")

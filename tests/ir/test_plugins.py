@@ -76,3 +76,39 @@ def test_a_plugin_that_comes_too_late_is_told(modules, recwarn):
     with pytest.warns(UserWarning, match="plug_two: its handler of a::b .* since plug_one was loaded earlier"):
         plugins.load(["plug_two"])
     assert winner() == "plug_one"
+
+
+HALF = """
+import torch
+import ir
+from ir.registry import registry
+import half_package.helper
+
+@registry("toyplug").register("a::b")
+def _(h, x): return "half"
+
+ir.op("aten::relu").body(lambda x: x)
+if half_package.broken:
+    raise RuntimeError("no")
+"""
+
+
+def test_a_plugin_that_fails_half_way_leaves_nothing_and_can_be_loaded_again(modules, tmp_path):
+    from ir.importer.bodies import BODIES
+
+    folder = tmp_path / "half_package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("broken = True")
+    (folder / "helper.py").write_text(SOURCE.format(name="helper").replace("a::b", "a::c"))
+    (folder / "handlers.py").write_text(HALF)
+    registry("toyplug").add("a::b", lambda h, x: "mine")
+    with pytest.raises(ir.PluginError, match="RuntimeError: no"):
+        plugins.load(["half_package.handlers"], strict=True)
+    assert winner() == "mine" and registry("toyplug").ops() == ("a::b",)
+    assert "aten::relu" not in BODIES and not [n for n in sys.modules if n.startswith("half_package")]
+    (folder / "__init__.py").write_text("broken = False  # by now")
+    plugins.load(["half_package.handlers"], strict=True)
+    assert registry("toyplug").ops() == ("a::b", "a::c") and "aten::relu" in BODIES
+    del BODIES["aten::relu"]
+    for name in [n for n in sys.modules if n.startswith("half_package")]:
+        del sys.modules[name]

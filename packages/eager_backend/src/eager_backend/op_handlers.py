@@ -28,7 +28,7 @@ from eager_backend.steps import Slot
 from ir.dims import Dim, Expr
 from ir.errors import ExportError
 from ir.graph import Graph, Node, Value
-from ir.registry import layer
+from ir.registry import layer, put
 
 Closure = Callable[[Mapping[str, Any]], Union[torch.Tensor, "list[torch.Tensor]", "tuple[torch.Tensor, ...]"]]
 
@@ -115,7 +115,7 @@ def register(handler: Any) -> OpHandler:
     for op in ops:
         REGISTRY.add(op, _Adapter(made), override=at_run_time)
         if at_run_time or op not in _TABLE:
-            _TABLE[op] = made
+            put(_TABLE, op, made)
     return made
 
 

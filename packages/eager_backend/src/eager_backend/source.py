@@ -250,7 +250,8 @@ def _comment(step: Step) -> str:
     if node is None or node.origin.line is None:
         return ""
     place = f"{node.origin.file}:{node.origin.line}".rpartition("/")[2]
-    return f"  # {node.origin.module or node.op} {place}"
+    # as a literal: a module may have any name, and a comment must not end in the middle of it and go on as code
+    return f"  # {repr(f'{node.origin.module or node.op} {place}')[1:-1]}"
 
 
 def _last_uses(block: Block) -> Iterable[list[str]]:

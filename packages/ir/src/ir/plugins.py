@@ -108,6 +108,8 @@ def _named_by(entry: EntryPoint) -> str:
 def load(explicit: Sequence[str] = (), *, discover: bool = False, strict: bool = False) -> list[Plugin]:
     """Import the plugin modules; of two that handle the same op, the first one wins.
 
+    One that raises while it is imported leaves no registration behind.
+
     Raises:
         PluginError: with `strict`, if one cannot be imported; without it, a warning says so.
 
@@ -118,13 +120,15 @@ def load(explicit: Sequence[str] = (), *, discover: bool = False, strict: bool =
         raise PluginError(f"plugins={explicit!r:.100} is one name: give a list of modules")
     loaded = []
     for plugin in found(explicit, discover):
+        before = set(sys.modules)
         try:
             with loading("plugin", plugin.module), contextlib.redirect_stdout(sys.stderr):
                 importlib.import_module(plugin.module)
             loaded.append(plugin)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # whatever a module does when it is imported: sys.exit, too
+            _forget(plugin.module, before)
+            if isinstance(error, KeyboardInterrupt):
+                raise
             why = f"{type(error).__name__}: {error}".rstrip(": ")
             message = f"plugin {plugin.module!s:.200} ({plugin.source}) could not be imported: {why:.500}"
             if strict:
@@ -133,6 +137,14 @@ def load(explicit: Sequence[str] = (), *, discover: bool = False, strict: bool =
     for message in _out_of_turn([p.module for p in loaded]):
         warnings.warn(message, stacklevel=3)
     return loaded
+
+
+def _forget(plugin: str, before: set[str]) -> None:
+    """Let the modules of a plugin that failed be imported anew: what they registered was taken back."""
+    package = plugin.partition(".")[0]
+    for name in set(sys.modules) - before:
+        if name == package or name.startswith(f"{package}."):
+            sys.modules.pop(name, None)
 
 
 def _out_of_turn(modules: Sequence[str]) -> Iterator[str]:

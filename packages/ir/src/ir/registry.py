@@ -8,11 +8,11 @@ a layer "aten::add.Tensor" beats "aten::add", and the newest `since_version` not
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from ir.errors import DuplicateHandlerError
@@ -31,7 +31,7 @@ class Handler:
     layer: str
     source: str
 
-    @cached_property
+    @functools.cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
         """The handler's parameters after `h`."""
         _, *rest = inspect.signature(self.fn).parameters.values()
@@ -41,7 +41,7 @@ class Handler:
         """The parameter that takes this argument of the schema: of the same name, or `from_` for `from`."""
         return self.parameters.get(name) or self.parameters.get(f"{name}_")
 
-    @cached_property
+    @functools.cached_property
     def takes_all(self) -> bool:
         """True if the handler declares **kwargs."""
         return any(p.kind is p.VAR_KEYWORD for p in self.parameters.values())
@@ -60,18 +60,37 @@ def names_of(op: str, overload: str | None = None) -> tuple[str, str]:
 
 
 _LAYER: ContextVar[tuple[str, str]] = ContextVar("layer", default=("runtime", ""))
+_JOURNAL: ContextVar[list[Callable[[], object]] | None] = ContextVar("journal", default=None)
 
 
 @contextlib.contextmanager
 def loading(layer: str, module: str = "") -> Iterator[None]:
-    """Registrations inside the block, in any registry, belong to `layer`; a plugin names its module."""
+    """Registrations inside the block, in any registry, belong to `layer`; a plugin names its module.
+
+    What a plugin registered is taken back if the block raises: half of it would be worse than none.
+    """
     if layer not in LAYERS:
         raise ValueError(f"layer {layer!r}: one of {LAYERS}")
-    token = _LAYER.set((layer, module))
+    undo: list[Callable[[], object]] | None = [] if layer == "plugin" else None
+    tokens = _LAYER.set((layer, module)), _JOURNAL.set(undo)
     try:
         yield
+    except BaseException:
+        for action in reversed(undo or ()):
+            action()
+        raise
     finally:
-        _LAYER.reset(token)
+        _LAYER.reset(tokens[0])
+        _JOURNAL.reset(tokens[1])
+
+
+def put(table: dict[Any, Any], key: Any, value: Any) -> None:
+    """Set an entry of a table of registrations; a plugin that fails while it is imported does not leave it there."""
+    journal = _JOURNAL.get()
+    if journal is not None:
+        restore = functools.partial(table.__setitem__, key, table[key]) if key in table else None
+        journal.append(restore or functools.partial(table.pop, key, None))
+    table[key] = value
 
 
 def layer() -> str:
@@ -116,17 +135,17 @@ class Registry:
             raise ValueError(f"{op!r} is no op name: write 'namespace::name' or 'namespace::name.overload'")
         layer, module = _LAYER.get()
         new = Handler(op, fn, since_version, layer, module or place_of(fn))
-        entries = self.entries.setdefault(op, [])
+        entries = self.entries.get(op, [])
         same = [e for e in entries if e.layer == new.layer and e.since_version == since_version]
         if same and not override:
             if new.layer == "plugin" and same[0].source != new.source:
-                self.shadowed[new.source, op] = same[0].source
+                put(self.shadowed, (new.source, op), same[0].source)
                 return  # the first plugin that names an op keeps it
             raise DuplicateHandlerError(
                 f"{self.target}: {op} (since_version={since_version}) is registered in the {new.layer} layer by "
                 f"{place_of(same[0].fn)} already; {place_of(fn)} may replace it with override=True"
             )
-        self.entries[op] = [e for e in entries if e not in same] + [new]
+        put(self.entries, op, [e for e in entries if e not in same] + [new])
 
     def remove(self, op: str, *, layer: str | None = None, since_version: int | None = None) -> None:
         """Take out the handlers of an op: of one layer or of all, of one version or of all."""

@@ -7,6 +7,7 @@ process is used again only after a whole answer with the number of its request w
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -188,7 +189,7 @@ class Child:
             answer, results = self._exchange(process, header, list(arrays), path, doing, timeout)
         if not answer["ok"]:
             raise TractError(
-                f"{doing} {path} in tract: {answer['error']}",
+                f"{doing} {path} in tract: {answer['error']:.2000}",
                 model=str(path),
                 operation=refused_operation(answer["error"]),
             )
@@ -218,10 +219,10 @@ class Child:
                 self.close()
                 how = "give another timeout=, or None, where the model is loaded or called"
                 raise TractTimeout(
-                    f"{doing} {path} in tract took more than {timeout:g} s, so its process was ended ({how})",
+                    f"{doing} {path} in tract took more than {timeout:.3g} s, so its process was ended ({how})",
                     model=str(path),
                 ) from error
-            raise self._crash(process, path, doing) from None
+            raise self._crash(process, header, path, doing) from None
         finally:
             self._watchdog.disarm()
         if answer.pop("id", None) != header["id"]:
@@ -230,12 +231,18 @@ class Child:
         self._midway = False
         return answer, results
 
-    def _crash(self, process: subprocess.Popen[bytes], path: Path, doing: str) -> TractCrash:
+    def _crash(self, process: subprocess.Popen[bytes], header: dict[str, Any], path: Path, doing: str) -> TractCrash:
         code = process.wait()
         tail = self._stderr_text()
         self.close()
         cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         reason, operation = panic(tail)
+        if header.get("memory") is not None and re.search("memory allocation of|failed to allocate", tail):
+            reason = (
+                f"it takes more than the {header['memory'] >> 20} MB of memory that it is given; if that is meant, "
+            )
+            reason += "load the model with memory=None"
+            tail = ""  # where it was asked for says nothing more
         where = f" in {operation}" if operation else ""
         message = f"{doing} {path}: tract died ({cause}){where}: {reason or 'no panic message'}\n"
         message += tail[:STDERR_TAIL]

@@ -19,8 +19,11 @@ _TOKEN = re.compile(
 )
 # tract reads a literal before it tries a name, so that a name which starts like a literal is cut in two.
 LITERAL_PREFIXES = ("true", "false", "inf")
-MAX_BYTES = 1 << 20  # of a file of fragments
-MAX_DEPTH, _EASY_DEPTH, MAX_EFFORT = 10, 4, 1 << 14  # of brackets: 2**10 take 0.1 s
+MAX_BYTES, MAX_NAME = 1 << 20, 1000  # of a file of fragments; letters
+# Brackets: tract's parser reads what is in them twice, so that a word at depth d costs 2**d of 4 us.
+MAX_DEPTH, _EASY_DEPTH, MAX_EFFORT = 10, 4, 1 << 17
+# Operations and items of one statement: tract looks for a free name for each, k of them take k**3 of 20 ns.
+MAX_OPERATIONS, MAX_NAMES, MAX_SEARCH = 256, 2048, 1 << 26
 _TYPES = frozenset({"integer", "scalar", "logical", "string"})
 _BINARY = frozenset({"+", "-", "*", "/", "^", "<", ">", "<=", ">=", "==", "!="})
 # Words of Khronos' expressions that tract's parser lacks.
@@ -109,18 +112,29 @@ class _Parser:
         yield "end", "the end of the text", line, place
 
     def _bounded(self) -> None:
-        """Refuse brackets that nest deeply: each level doubles the time that tract's parser takes."""
-        depth = effort = 0
-        for kind, word, line, _ in self.tokens:
-            if kind == "mark" and word in ("(", "["):
-                depth += 1
-                effort += 2**depth if depth > _EASY_DEPTH else 0
-                if depth > MAX_DEPTH or effort > MAX_EFFORT:
-                    self.fail(
-                        "brackets nest too deep for tract's parser; name parts of this in lines of their own", line
-                    )
-            elif kind == "mark" and word in (")", "]"):
-                depth = max(0, depth - 1)
+        """Refuse what tract takes long to read: brackets that nest deeply, and long statements."""
+        depth = effort = operations = names = search = 0
+        inside = False
+        for (kind, word, line, _), (_, after, *_) in zip(self.tokens, [*self.tokens[1:], self.tokens[-1]], strict=True):
+            if kind == "string":
+                continue
+            opens = word in ("(", "[")
+            depth = depth + 1 if opens else max(0, depth - (word in (")", "]")))
+            effort += 2**depth if depth > _EASY_DEPTH else 0
+            if depth > MAX_DEPTH or effort > MAX_EFFORT:
+                self.fail("brackets nest too deep for tract's parser; name parts of this in lines of their own", line)
+            inside = word == "{" or (inside and word != "}")
+            operations += inside and (word in _BINARY or (kind == "name" and after == "("))
+            names += inside and kind == "name"
+            if operations > MAX_OPERATIONS or names > MAX_NAMES or search > MAX_SEARCH:
+                self.fail(
+                    f"too long for tract: {MAX_OPERATIONS} operations and {MAX_NAMES} names are the most of one "
+                    "statement; name parts of this in lines of their own",
+                    line,
+                )
+            if word == ";":
+                search += operations**3 + names**2
+                operations = names = 0
 
     # -- tokens ----------------------------------------------------------------------------------------------------
 
@@ -137,7 +151,7 @@ class _Parser:
         return self.tokens[self.at][2]
 
     def fail(self, message: str, line: int | None = None) -> NoReturn:
-        raise DocumentError(f"{self.source}:{line or self.line}: {message}")
+        raise DocumentError(f"{self.source}:{line or self.line}: {message:.500}")
 
     def take(self, *words: str) -> str:
         """The next token, which must be one of these."""
@@ -159,6 +173,8 @@ class _Parser:
             self.fail(f"expected {what}, found {self.word!r}")
         if self.word.startswith(LITERAL_PREFIXES) and self.word not in LITERAL_PREFIXES:
             self.fail(f"tract takes the beginning of {self.word} for a literal; choose another name")
+        if len(self.word) > MAX_NAME:
+            self.fail(f"{what} has {len(self.word)} letters, {MAX_NAME} are the most: {self.word}")
         self.at += 1
         return self.tokens[self.at - 1][1]
 

@@ -13,11 +13,14 @@ from typing import TypeAlias
 
 from ir.errors import DuplicateHandlerError
 from ir.files import opened
+from ir.registry import put
 from nnef_backend.errors import DocumentError, PathError
 from nnef_backend.grammar import MAX_BYTES, Call, Definition, fragments_of
 from nnef_backend.operators import EXTENSIONS, OPERATORS, Operator, extension_of
 
 Source: TypeAlias = "str | os.PathLike[str]"
+
+MAX_EXPANDED = 1 << 14  # operations of one call, which tract expands: so many take it 3 s
 
 # Operations that tract's own table lacks here, since no handler emits them; fragments may.
 STANDARD = frozenset(
@@ -68,7 +71,8 @@ def add_fragments(*sources: Source, override: bool = False) -> list[str]:
             raise DuplicateHandlerError(
                 f"the fragment {new.name} of {new.place} is registered from {old.place} already; override=True replaces"
             )
-    _REGISTERED.update((new.name, new) for new in found)
+    for new in found:
+        put(_REGISTERED, new.name, new)
     return [new.name for new in found]
 
 
@@ -111,9 +115,11 @@ def needed(definition: Definition, given: Mapping[str, Definition]) -> list[Defi
 
     Raises:
         DocumentError: a call of something that is neither an operation nor a fragment, or of one of these with
-            arguments that it does not take, or a fragment that calls itself; with file and line.
+            arguments that it does not take, a fragment that calls itself, or calls that make too many operations; with
+            file and line.
     """
     order: dict[str, Definition] = {}
+    sizes: dict[str, int] = {}
 
     def visit(current: Definition, path: tuple[str, ...]) -> None:
         for call in current.calls:
@@ -127,6 +133,10 @@ def needed(definition: Definition, given: Mapping[str, Definition]) -> list[Defi
             if called.name not in order:
                 visit(called, (*path, current.name))
         order[current.name] = current
+        sizes[current.name] = sum(sizes.get(call.name, 1) for call in current.calls)
+        if sizes[current.name] > MAX_EXPANDED:
+            what = f"a call of {current.name} becomes {sizes[current.name]} operations, for tract expands every call"
+            raise DocumentError(f"{current.place}: {what}; {MAX_EXPANDED} are the most")
 
     visit(definition, ())
     return list(order.values())

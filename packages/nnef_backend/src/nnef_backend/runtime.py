@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -31,26 +31,38 @@ NUMPY_NAMES = {"bool": "bool"} | {
 }
 
 
+# What loading may take unless it is said: a few words of text can ask tract for hours and for all memory. Measured:
+# 0.4 s for 100 MB (1.6 s packed), and less than twice the bytes of the weights.
+BASE_SECONDS, TEXT_A_SECOND, STORED_A_SECOND = 6.0, 10_000, 10_000_000
+BASE_MEMORY, MEMORY_A_BYTE = 512 << 20, 4
+Limit: TypeAlias = "float | Literal['auto'] | None"
+Limits: TypeAlias = "tuple[Limit, float | None, Limit]"  # seconds for loading and for a call, bytes for either
+
+
 class Program:
     """A model loaded in tract; call it with arrays by name, or `run` it with arrays in the graph's order.
 
     Attributes: `path`, `input_names`, `output_names`, `input_facts`, `output_facts`, `property_names` (of the
-    metadata), `timeout` in seconds, for every call that gives none of its own (None: no limit), `sizes`, the dynamic
-    dimensions that were fixed, and for one loaded to be streamed through `pulse`, the symbol and the length of a piece,
-    and `delay`, in frames of the output.
+    metadata), `timeout` in seconds, for every call that gives none of its own (None: no limit), `memory`, the bytes
+    that tract may take for a call beyond what it has (None: no limit), `sizes`, the dynamic dimensions that were fixed,
+    and for one loaded to be streamed through `pulse`, the symbol and the length of a piece, and `delay`, in frames of
+    the output.
     """
 
     def __init__(
         self,
         worker: Worker,
         path: str | Path,
-        timeout: float | None = LIMIT,
+        timeout: Limit = "auto",
         pulse: tuple[str, int] | None = None,
         sizes: Mapping[str, int] | None = None,
+        memory: Limit = "auto",
     ) -> None:
         self.path = Path(path)
-        self.timeout = timeout
+        self.timeout = LIMIT if timeout == "auto" else timeout
+        self.memory = None if memory == "auto" else memory and int(memory)
         text = unpack.checked(self.path)
+        self._allowed = _allowed(self.path, len(text), timeout, memory)
         self.input_names, self.output_names = signature(text)
         self.input_facts: list[Fact] = []
         self.output_facts: list[Fact] = []
@@ -67,7 +79,7 @@ class Program:
         self._closed = False
         self._finalizer = weakref.finalize(self, worker.drop, self.number)
         with worker.lock:
-            self._load(timeout)
+            self._load()
 
     def __call__(self, inputs: Mapping[str, Any], *, timeout: float | None = None) -> dict[str, np.ndarray]:
         """Run on arrays by input name; what comes back is by output name.
@@ -86,8 +98,9 @@ class Program:
         arrays = self.checked(inputs)
         timeout = self.timeout if timeout is None else timeout
         with self.worker.lock:
-            self.ensure(timeout)
-            return self.worker.request({"do": "run", "model": self.number}, arrays, self.path, "running", timeout)[1]
+            self.ensure()
+            header = {"do": "run", "model": self.number, "memory": self.memory}
+            return self.worker.request(header, arrays, self.path, "running", timeout)[1]
 
     def ordered(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Arrays by name in the order of the graph's inputs; raises InputError for missing and unknown names."""
@@ -107,10 +120,10 @@ class Program:
         self._check(arrays)
         return [arrays[place] for place in self._order]
 
-    def ensure(self, timeout: float | None = None) -> None:
+    def ensure(self) -> None:
         """Load again if the process that held the program is gone."""
         if self._generation != self.worker.generation or not self.worker.alive:
-            self._load(timeout)
+            self._load()
 
     def close(self) -> None:
         """Let the worker forget the model; the worker itself stays."""
@@ -125,9 +138,10 @@ class Program:
     ) -> None:
         self.close()
 
-    def _load(self, timeout: float | None) -> None:
+    def _load(self) -> None:
+        seconds, memory = self._allowed
         header = {"do": "load", "model": self.number, "path": str(self.path), "pulse": self.pulse, "sizes": self.sizes}
-        answer, _ = self.worker.request(header, [], self.path, "loading", timeout)
+        answer, _ = self.worker.request({**header, "memory": memory}, [], self.path, "loading", seconds)
         # tract takes inputs in the order of the statements that declare them, whatever the graph's
         # parameters say.
         names = answer["names"]
@@ -172,6 +186,14 @@ class Program:
                 )
 
 
+def _allowed(path: Path, text: int, timeout: Limit, memory: Limit) -> tuple[float | None, int | None]:
+    """Seconds and bytes that loading an artifact may take, by its size unless they are given."""
+    stored = unpack.stored(path)
+    seconds = BASE_SECONDS + text / TEXT_A_SECOND + stored / STORED_A_SECOND if timeout == "auto" else timeout
+    extent = BASE_MEMORY + MEMORY_A_BYTE * stored if memory == "auto" else memory
+    return seconds, None if extent is None else int(extent)
+
+
 class Worker(Child):
     """The child process of tract, in which programs are loaded."""
 
@@ -179,7 +201,8 @@ class Worker(Child):
         self,
         path: str | Path,
         *,
-        timeout: float | None = LIMIT,
+        timeout: Limit = "auto",
+        memory: Limit = "auto",
         pulse: int | None = None,
         symbol: str | None = None,
         sizes: Mapping[str, int] | None = None,
@@ -194,7 +217,7 @@ class Worker(Child):
         if (pulse is None) is not (symbol is None):
             raise InputError(f"{path}: pulse and symbol go together, as pulse=4, symbol='T'")
         piece = None if pulse is None or symbol is None else (symbol, int(pulse))
-        return Program(self, path, timeout, piece, sizes)
+        return Program(self, path, timeout, piece, sizes, memory)
 
     def __enter__(self) -> Worker:
         return self
@@ -217,14 +240,17 @@ def load(
     path: str | Path,
     *,
     worker: Worker | None = None,
-    timeout: float | None = LIMIT,
+    timeout: Limit = "auto",
+    memory: Limit = "auto",
     pulse: int | None = None,
     symbol: str | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Program:
     """Load an artifact in tract, in the shared worker unless another is given; raises as `Worker.load`.
 
-    `timeout` is the time in seconds that tract may take to load it, and for each call; None is no limit.
+    `timeout` is the time in seconds that tract may take to load it, and for each call; `memory` the bytes that it may
+    take beyond what it has (on Linux), for the same. None is no limit. Unless they are given, loading has limits by the
+    size of the artifact (6 s and 512 MB, and more for larger ones), a call has 600 s and no limit of memory.
 
     `sizes` fixes dynamic dimensions by their names; tract then computes as for a file of fixed sizes, which is several
     times as fast for convolutions by channels (depthwise).
@@ -232,4 +258,5 @@ def load(
     With `pulse` the model is turned into one that takes so many frames of the dimension `symbol` at a time: see
     streaming.Stream. tract refuses models that look ahead without bound.
     """
-    return (worker or shared_worker()).load(path, timeout=timeout, pulse=pulse, symbol=symbol, sizes=sizes)
+    chosen = worker or shared_worker()
+    return chosen.load(path, timeout=timeout, memory=memory, pulse=pulse, symbol=symbol, sizes=sizes)

@@ -57,7 +57,7 @@ class Stream:
                     f"{program.path}: the process that held this stream is gone; open another and begin anew",
                     model=str(program.path),
                 )
-            header = {"do": "run", "model": program.number, "stream": self._number}
+            header = {"do": "run", "model": program.number, "stream": self._number, "memory": program.memory}
             timeout = program.timeout if timeout is None else timeout
             return program.worker.request(header, arrays, program.path, "running", timeout)[1]
 

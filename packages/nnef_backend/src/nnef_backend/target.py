@@ -39,6 +39,7 @@ from nnef_backend.grammar import Definition
 from nnef_backend.helper import NnefHelper
 from nnef_backend.operators import STORED, Operator, through
 from nnef_backend.registry import load
+from nnef_backend.runtime import Limit, Limits
 from nnef_backend.widen import bfloat16_as_float32
 
 OLDEST, NEWEST = (0, 22), (0, 23)
@@ -62,7 +63,8 @@ class Tract(Target):
         bfloat16: "float32" holds bfloat16 in float32, which tract has; None refuses it. The program still takes and
             gives bfloat16.
         allow_narrowing: compute in float32 what tract has no kernel for in float64; refused otherwise.
-        load_timeout, run_timeout: seconds that tract may take to load the document, and for a call; None is no limit.
+        load_timeout, run_timeout, memory: seconds that tract may take to load the document, and for a call, and bytes
+            for either; None is no limit, "auto" none but for documents with hand-written fragments: as `load` has it.
 
     Raises:
         ValueError: an option that is none of these, or a version that the installed tract does not reach.
@@ -87,8 +89,9 @@ class Tract(Target):
         weights_filter: quantise.Filter = None,
         bfloat16: str | None = None,
         allow_narrowing: bool = False,
-        load_timeout: float | None = LIMIT,
+        load_timeout: Limit = "auto",
         run_timeout: float | None = LIMIT,
+        memory: Limit = "auto",
     ) -> None:
         self.tract_version = version or installed() or ".".join(map(str, NEWEST))
         self.release = _checked_release(self.tract_version)
@@ -103,7 +106,7 @@ class Tract(Target):
         self.weights_filter = weights_filter
         self.bfloat16 = _one_of("bfloat16", bfloat16, (None, "float32"))
         self.allow_narrowing = allow_narrowing
-        self.timeouts = load_timeout, run_timeout
+        self.limits = load_timeout, run_timeout, memory
 
     def has(self, operator: Operator) -> bool:
         """True if this version of tract has the operation."""
@@ -186,7 +189,7 @@ class Tract(Target):
         return dataclasses.replace(artifact, tensors=made)
 
     def runner(self, artifact: Document, graph: Graph, path: Path | None = None) -> Runner:
-        return NnefProgram(artifact, graph, path, self.timeouts)
+        return NnefProgram(artifact, graph, path, self.limits)
 
 
 def _parses(text: str) -> bool:
@@ -238,26 +241,23 @@ def _one_of(option: str, value: Any, allowed: Sequence[Any]) -> Any:
 
 
 class NnefProgram:
-    """A document in tract: torch tensors in and out; `timeouts` are those of loading and of a call."""
+    """A document in tract: torch tensors in and out; `limits` are those of `Tract`."""
 
-    def __init__(
-        self,
-        artifact: Document,
-        graph: Graph,
-        path: Path | None,
-        timeouts: tuple[float | None, float | None] = (LIMIT, LIMIT),
-    ) -> None:
+    def __init__(self, artifact: Document, graph: Graph, path: Path | None, limits: Limits) -> None:
         self.narrow = [v.type.dtype is DType.bfloat16 for v in graph.results.values()]
         self.least = _least_sizes(graph)
         self.dims = [v.type.shape for v in graph.inputs]
-        self._open = functools.partial(self._opened, artifact, path, timeouts)
+        self._open = functools.partial(self._opened, artifact, path, limits)
         self._open()
 
-    def _opened(self, artifact: Document, path: Path | None, timeouts: tuple[float | None, float | None]) -> None:
+    def _opened(self, artifact: Document, path: Path | None, limits: Limits) -> None:
         self._folder, path = _on_disk(artifact, path)
+        timeout, called, memory = limits
+        if not any(isinstance(f, Definition) for f in artifact.fragments):  # nothing but what we wrote
+            timeout, memory = (given if given != "auto" else none for given, none in ((timeout, LIMIT), (memory, None)))
         try:
-            self.program = runtime.load(path, timeout=timeouts[0])
-            self.program.timeout = timeouts[1]
+            self.program = runtime.load(path, timeout=timeout, memory=memory)
+            self.program.timeout = called
         except RuntimeError as error:
             raise RuntimeFailure(f"tract does not load the document: {error}") from error
 

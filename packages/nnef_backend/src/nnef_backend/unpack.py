@@ -26,7 +26,7 @@ from .document import without_comments
 from .errors import DocumentError, PathError
 
 GRAPH = "graph.nnef"
-MAX_TEXT = 1 << 26
+MAX_TEXT = 1 << 24
 MAX_MEMBERS = 1 << 16
 MAX_RATIO, FREE_BYTES = 100, 1 << 28  # an archive may hold 256 MB, or 100 times what it takes on the disk
 _MAX_EXTRA = 1 << 16  # of what a tar says of a member beside its header: a long name
@@ -70,6 +70,12 @@ def extract(path: str | Path, folder: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("xb") as out:
                 shutil.copyfileobj(stream, out, _PIECE)
+
+
+def stored(path: Path) -> int:
+    """The bytes that a checked artifact takes on the disk."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(f.stat().st_size for f in files if f.is_file())
 
 
 def checked(path: str | Path) -> str:

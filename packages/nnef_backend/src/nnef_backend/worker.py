@@ -10,11 +10,13 @@ unpickled.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
@@ -111,6 +113,40 @@ def widen(descriptor: int) -> None:
         pass
 
 
+@contextlib.contextmanager
+def bounded(memory: int | None) -> Iterator[None]:
+    """In the block this process may take so many bytes more than it has; past that it ends. None is no limit.
+
+    Where the system has no limit of this kind (other than Linux), there is none.
+    """
+    used = _data_bytes()
+    if memory is None or used is None:
+        yield
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = used + memory
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY:
+        wanted = min(wanted, soft)
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _data_bytes() -> int | None:
+    """What counts against RLIMIT_DATA by now."""
+    try:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData:"))
+    except (OSError, StopIteration):
+        return None
+
+
 class Models:
     """The models this process holds, by the number that its owner gave them."""
 
@@ -126,6 +162,10 @@ class Models:
         for number in request.get("drop", ()):
             self._runnables.pop(number, None)
             self._states.pop(number, None)
+        with bounded(request.get("memory")):
+            return self._done(request, arrays)
+
+    def _done(self, request: dict[str, Any], arrays: list[np.ndarray]) -> tuple[dict[str, Any], list[np.ndarray]]:
         match request["do"]:
             case "load":
                 return self._load(request["model"], request["path"], request.get("pulse"), request.get("sizes")), []

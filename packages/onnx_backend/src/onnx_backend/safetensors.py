@@ -23,7 +23,7 @@ from ir.errors import ExportError
 from ir.files import opened
 from onnx_backend.writer import INSIDE, Place
 
-HEADER_LIMIT = 25_000_000  # bytes, of which JSON in Python makes forty times as many; the format allows 100 MB
+HEADER_LIMIT = 10_000_000  # bytes, of which JSON in Python makes forty times as many; the format allows 100 MB
 MAX_RANK = 64
 _SAMPLE = 64
 _CHUNK = 1 << 24

@@ -134,7 +134,8 @@ def _module(program: Any, guarded: bool) -> Any:
     Raises:
         CaptureError: torch makes none, since it writes the parameters' names into source.
     """
-    odd = next((name for name in program.state_dict if not re.fullmatch(r"\w+(\.\w+)*", name)), "")
+    plain = re.compile(r"(?!self$)\w+(\.\w+)*")  # `self` would hide the module in its own source
+    odd = next((name for name in program.state_dict if not plain.fullmatch(name)), "")
     try:
         if not odd:
             return program.module(check_guards=guarded)

@@ -15,7 +15,7 @@ from torch._guards import detect_fake_mode
 from ir.graph import Node, Value, leaves
 from ir.importer.bodies import BODIES, KERNELS, writes_of
 from ir.importer.schema import declared, overload_of, packet_of
-from ir.registry import registry
+from ir.registry import put, registry
 
 Fn = Callable[..., Any]
 
@@ -40,7 +40,7 @@ class CustomOp:
 
     def body(self, fn: Fn) -> Fn:
         """Decorator: `fn` computes the op from torch functions or other custom ops; every target can lower it."""
-        BODIES[self.name] = fn
+        put(BODIES, self.name, fn)
         return fn
 
     def handler(self, target: str, *, since_version: int = 0, override: bool = False) -> Callable[[Fn], Fn]:
@@ -117,7 +117,7 @@ def define(
     op = CustomOp(name, definition, fn)
     if parsed.returns and not mutates:
         _derive_autograd(op, gradient or fn)
-    KERNELS[name] = fn
+    put(KERNELS, name, fn)
     return op
 
 
