@@ -55,7 +55,7 @@ class Shaken(torch.fx.Interpreter):
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         wide = _wide(target, args, kwargs)
-        result = super().call_function(target, args, kwargs)
+        result = self._of_ties(target, args, kwargs) or super().call_function(target, args, kwargs)
         if self._widens(target, args, result):
             self._move(result, result.abs() * torch.finfo(args[0].dtype).eps)
             return result
@@ -64,6 +64,17 @@ class Shaken(torch.fx.Interpreter):
             if isinstance(t, Tensor) and t.is_floating_point() and t.numel() and not _view(target):
                 self.shake(t, w)
         return result
+
+    def _of_ties(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """An extreme and its place, looked for in another order: torch does not say which of equal elements it is."""
+        if target not in FIRST_OF_EQUALS or not args[0].dim():
+            return None
+        named = dict(zip((a.name for a in target._schema.arguments), args, strict=False)) | kwargs
+        row = named["self"]
+        dim = named.get("dim", -1)
+        order = torch.randperm(row.shape[dim], generator=self.generator)
+        values, at = target(**{**named, "self": row.index_select(dim, order)})
+        return values, order[at]
 
     def _widens(self, target: Any, args: Any, result: Any) -> bool:
         """True of a computed half that is read in a wider type, where a runtime may not have rounded it.
@@ -155,6 +166,8 @@ def _overflowed(result: Any, wide: Any) -> bool:
 
 
 CASTS = {"to", "_to_copy", "type_as", "copy_", "copy", "index_put_", "masked_fill_", "fill_"}
+_ATEN = torch.ops.aten
+FIRST_OF_EQUALS = (_ATEN.topk.default, _ATEN.kthvalue.default, _ATEN.median.dim, _ATEN.nanmedian.dim)
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -180,7 +193,7 @@ def _sinc(x: Tensor) -> Tensor:
     return torch.where((x == x.round()) & (x != 0), 0.0, torch.sinc(x))
 
 
-EXACT = {torch.ops.aten.sinc.default: _sinc, torch.ops.aten.special_sinc.default: _sinc}
+EXACT = {_ATEN.sinc.default: _sinc, _ATEN.special_sinc.default: _sinc}
 
 
 def _wide(target: Any, args: Any, kwargs: Any) -> Any:

@@ -68,3 +68,14 @@ def test_the_largest_norm_of_nan_is_nan() -> None:
 
     x = torch.tensor([[1.0, nan], [2.0, -3.0], [nan, 0.5]])
     torch.testing.assert_close(ir.export(norms, (x,), target="onnx")(x), norms(x), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_nan_comes_after_infinity(dtype: torch.dtype) -> None:
+    def ordered(x):
+        sorts = [x.sort(stable=True, descending=d) for d in (False, True)]
+        return *sorts, x.topk(3)[0], x.topk(4, largest=False)[0], x.kthvalue(4)[0], x.nanmedian(1)[0], x.median(1)[0]
+
+    rows = [[1.0, nan, inf, 2.0, -inf], [inf, nan, 3.0, nan, inf], [nan, inf, -inf, 0.0, 5.0]]
+    x = torch.tensor(rows, dtype=dtype)
+    torch.testing.assert_close(ir.export(ordered, (x,), target="onnx")(x), ordered(x), equal_nan=True)

@@ -96,6 +96,7 @@ ROWS = [
     row("matmul_left", lambda x, y: (y @ x, y[0] @ x, y[None] @ x), f32("B", 4, 3), f32(5, 4)),
     row("matmul_turned", lambda x: x.transpose(0, 1) * 0.5 @ x.permute(1, 2, 0), f32("B", 3, 4)),
     row("matmul_turned_f64", lambda x: x.permute(1, 2, 0).double() @ x.transpose(0, 1).double(), f32("B", 3, 4)),
+    row("matmul_turned_i64", lambda x: (x.transpose(0, 1) @ x.permute(1, 2, 0), x.sum(0)), i64("B", 3, 4)),
     row("einsum", lambda x: torch.einsum("bij,bkj->bik", x, x), f32("B", 3, "S")),
     row("masked", lambda x: (x[x > 0], (x > 0).nonzero(), x.masked_fill(x > 0, 1)), TABLE),
     row("gather", lambda x, i: (x[i], x.index_select(0, i), F.embedding(i, x)), f32(4, 3), i64("B", low=0, high=4)),

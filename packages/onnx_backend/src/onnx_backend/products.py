@@ -26,7 +26,8 @@ def of_perhaps_empty(h: Any, a: Any, b: Any) -> Any:
     batch = tuple(geometry.broadcast(*batches))
     spread = b.type.rank > 2 and any(x != batch for x in batches) and any(map(h.may_be_empty, batch))
     new = [h.expand(x, (*batch, *x.type.shape[-2:])) for x in (a, b)] if spread else [a, b]
-    new = [h.emit("Sum", x) if _moves_batch(x.value) else x for x in new]
+    if a.type.dtype.is_float:  # integers it does not fuse
+        new = [h.emit("Sum", x) if _moves_batch(x.value) else x for x in new]
     return h.emit("MatMul", *new) if new != [a, b] else None
 
 

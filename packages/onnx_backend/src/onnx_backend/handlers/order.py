@@ -15,18 +15,29 @@ def topk(h, self, k, dim=-1, largest=True, sorted=True):
     if self.type.rank == 0:
         return self, h.const(0, DType.int64)
     axis = h.axis(dim, self)
-    return h.emit("TopK", self, h.size(k), axis=axis, largest=largest, sorted=sorted, outputs=2,
-                  dtype=[self.type.dtype, DType.int64], shape=h.out.shape)  # fmt: skip
+    if not self.type.dtype.is_float:
+        return ranks(h, self, k, axis, largest, sorted)
+    at = order(h, self, k, axis, largest)
+    return h.emit("GatherElements", self, at, axis=axis), at
 
 
-@op("aten::sort")
-def sort(h, self, dim=-1, descending=False, stable=None):
-    """TopK keeps the order of equal elements, whichever way it sorts, and has none for nan."""
-    if self.type.rank == 0:
-        return self, h.const(0, DType.int64)
-    axis, key = h.axis(dim, self), ranked(h, self)
-    values, at = topk(h, key, self.type.shape[axis], dim, descending)
-    return (values if key is self else h.emit("GatherElements", self, at, axis=axis)), at
+def ranks(h, x, n, axis, largest, sorted=True):
+    """onnxruntime's TopK, which keeps the order of equal elements, whichever way it sorts, and has none for nan."""
+    shape = [n if i == axis else s for i, s in enumerate(x.type.shape)]
+    return h.emit("TopK", x, h.size(n), axis=axis, largest=largest, sorted=sorted, outputs=2,
+                  dtype=[x.type.dtype, DType.int64], shape=shape)  # fmt: skip
+
+
+def order(h, x, n, axis, largest=False):
+    """The places of the n first elements along an axis, where nan is the largest."""
+    if x.type.dtype is not DType.float64:
+        return ranks(h, ranked(h, x), n, axis, largest)[1]
+    # no wider type has room for nan above infinity: a second sort, which keeps the order of the first, moves it there
+    unknown = h.emit("IsNaN", x)
+    size = x.type.shape[axis]
+    at = ranks(h, h.emit("Where", unknown, h.const(math.inf, x), x), size, axis, largest)[1]
+    behind = ranks(h, h.emit("GatherElements", h.cast(unknown, DType.int64), at, axis=axis), n, axis, largest)[1]
+    return h.emit("GatherElements", at, behind, axis=axis)
 
 
 def ranked(h, x):
@@ -34,8 +45,15 @@ def ranked(h, x):
     if not x.type.dtype.is_float:
         return x
     far, dtype = (1e30, DType.float32) if x.type.dtype is DType.float16 else (1e300, DType.float64)
-    known = h.emit("Clip", h.cast(x, dtype), -far, far) if x.type.dtype is not dtype else x
+    known = h.emit("Clip", h.cast(x, dtype), -far, far)
     return h.emit("Where", h.emit("IsNaN", x), h.const(math.inf, dtype), known)
+
+
+@op("aten::sort")
+def sort(h, self, dim=-1, descending=False, stable=None):
+    if self.type.rank == 0:
+        return self, h.const(0, DType.int64)
+    return topk(h, self, self.type.shape[h.axis(dim, self)], dim, descending)
 
 
 @op("aten::argsort")
@@ -50,9 +68,7 @@ def msort(h, self):
 
 def nth(h, x, n, axis, keepdim):
     """The n-th smallest elements along an axis, and their places."""
-    shape = [n if i == axis else s for i, s in enumerate(x.type.shape)]
-    at = h.emit("TopK", ranked(h, x), h.size(n), axis=axis, largest=False, outputs=2, shape=shape)[1]
-    at = h.slice(at, axis, -1, 2**31 - 1, size=1)
+    at = h.slice(order(h, x, n, axis), axis, -1, 2**31 - 1, size=1)
     last = [h.emit("GatherElements", x, at, axis=axis), at]
     return last if keepdim else [h.squeeze(t, [axis]) for t in last]
 
@@ -89,9 +105,7 @@ def nanmedian(h, self, dim=None, keepdim=False):
     number = h.emit("Not", h.emit("IsNaN", self))
     known = h.reduce("ReduceSum", h.cast(number, DType.int64), [axis], True)
     middle = h.emit("Max", h.emit("Div", h.emit("Sub", known, 1), 2), 0)
-    size = h.size(self.type.shape[axis])
-    order = h.emit("TopK", ranked(h, self), size, axis=axis, largest=False, outputs=2, shape=self.type.shape)[1]
-    at = h.emit("GatherElements", order, middle, axis=axis)
+    at = h.emit("GatherElements", order(h, self, self.type.shape[axis], axis), middle, axis=axis)
     value = h.emit("GatherElements", self, at, axis=axis)
     return [value, at] if keepdim else [h.squeeze(x, [axis]) for x in (value, at)]
 
