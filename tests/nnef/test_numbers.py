@@ -217,3 +217,37 @@ def test_a_weight_of_a_type_that_tract_lacks_is_refused_by_name():
     weight = rows(3, 2)
     with pytest.raises(ir.RefusedError, match="tract has no bf16 tensors"):
         ir.export(lambda x: weight.bfloat16(), (rows(4, 3),), target="nnef")
+
+
+def test_squares_of_whole_numbers():
+    for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        x = torch.tensor([3], dtype=dtype)
+        same(lambda x: (x * x, torch.dot(x, x), torch.square(x), x[None] * x[:, None], torch.outer(x, x)), (x,))
+    same(lambda x: torch.square(x), (torch.tensor([True, False]),))
+
+
+def test_reductions_over_an_axis_of_no_elements():
+    empty = [torch.zeros(2, 0, 3), torch.zeros(2, 0, 3, dtype=torch.int64), torch.zeros(2, 0, 3, dtype=torch.bool)]
+    for x in empty:
+        same(lambda x: (x.sum(1), x.sum(), x.prod(1), x.any(1), x.all(1)), (x,))
+    same(lambda x: (x.mean(1), torch.nanmean(x, 1), x.var(1), torch.linalg.vector_norm(x, dim=1)), (empty[0],))
+
+
+def test_a_slope_for_all_channels_of_a_number():
+    for x in (torch.tensor(-2.0), torch.tensor([-2.0, 3.0])):
+        same(lambda x: F.prelu(x, torch.tensor([0.25])), (x,))
+
+
+def test_truth_values_are_padded_with_the_truth_of_a_number():
+    for value in (0.25, 0, -3.5):
+        same(lambda x, value=value: F.pad(x, (3, 1), value=value), (torch.tensor([[True, False]]),))
+
+
+def test_relu_of_a_layer_that_reads_infinities():
+    layers = torch.nn.BatchNorm1d(2).eval(), torch.nn.Linear(2, 2).eval()
+    same(lambda x: [torch.relu(layer(x.masked_fill(x < 0, -inf))) for layer in layers], (rows(3, 2),))
+
+
+def test_erfc_keeps_its_digits_where_it_is_small():
+    x = torch.tensor([0.0, 0.3, 2.0, 4.0, 5.0, 9.0, -3.0, inf, -inf, nan])
+    same(lambda x: torch.special.erfc(x) * torch.tensor([1.0, 1, 1, 1e7, 1e11, 1e30, 1, 1, 1, 1]), (x,))

@@ -18,7 +18,7 @@ from ir.types import DType, TensorType
 from nnef_backend import document as doc
 from nnef_backend.fragments import Scoped
 from nnef_backend.operators import OPERATORS
-from nnef_backend.sizes import computed
+from nnef_backend.sizes import computed, mixed_quotients
 from nnef_backend.steps import NnefValue, leaves
 
 COUNT = "tract_onnx_non_zero"
@@ -30,6 +30,7 @@ class Counted(Scoped):
     def __init__(self, target: Any, graph: Graph) -> None:
         super().__init__(target, graph)
         self.known = {s for v in graph.inputs for s in _symbols(v.type.shape)}
+        self.mixed = mixed_quotients(v.type.shape for node in graph.nodes for v in node.outputs)
         self._found: dict[int, tuple[NnefValue, NnefValue]] = {}  # by id of what is counted: that, and the places
         self.masks: dict[str, NnefValue] = {}  # what a symbol of the document counts
         self._zeros: dict[str, NnefValue] = {}  # `false`, known when the symbol is

@@ -32,6 +32,9 @@ def instead(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any
     if op in ("mul", "div"):
         operands = _unfolded(h, op, *inputs)
         return None if operands is None else h.emit(op, *operands)
+    if op in _OF_NOTHING and 0 in inputs[0].type.shape:  # tract divides by the size
+        shape = [1 if a in attributes["axes"] else s for a, s in enumerate(inputs[0].type.shape)]
+        return h.expand(h.const(_OF_NOTHING[op], inputs[0].type.dtype), shape)
     if op == "mean_reduce" and inputs[0].type.dtype is DType.float64 and h.inputs:
         x, axes = inputs[0], attributes["axes"]
         size = h.scalar(product([x.type.shape[a] for a in axes]), DType.float64)
@@ -39,6 +42,10 @@ def instead(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any
     if op in ("sum_reduce", "mean_reduce"):
         return _sum_of_nothing(h, op, inputs[0], **attributes)
     return None
+
+
+_OF_NOTHING = {"sum_reduce": 0, "mean_reduce": math.nan, "tract_core_product_reduce": 1, "any_reduce": False,
+               "all_reduce": True}  # fmt: skip
 
 
 def _sum_of_nothing(h: Any, op: str, x: Any, axes: Sequence[int]) -> Any:

@@ -21,7 +21,16 @@ from nnef_backend.dat import MAX_BYTES
 from nnef_backend.document import Document
 from nnef_backend.exact import instead, number, opaque, repeated, solid
 from nnef_backend.fragments import called
-from nnef_backend.operators import CONTRACTIONS, OPERATORS, ROUNDINGS, SEEN_THROUGH, SHORT, STORED, Operator
+from nnef_backend.operators import (
+    CONTRACTIONS,
+    OPERATORS,
+    REARRANGEMENTS,
+    ROUNDINGS,
+    SEEN_THROUGH,
+    SHORT,
+    STORED,
+    Operator,
+)
 from nnef_backend.quantise import PACKED_OPS, packed_source
 from nnef_backend.shapes import infer
 from nnef_backend.sizes import computed, is_textual, size_text
@@ -119,6 +128,7 @@ class NnefHelper(Counted):
             results.append(NnefValue(name, made_type, fixed=fixed, after=after))
             if s is not None and len(values) == 1 and op in SEEN_THROUGH:
                 results[-1].repeated = repeated(op, values[0], s, attributes)
+                results[-1].source = values[0] if op in REARRANGEMENTS else None
         given = {k: map_values(a, self.written) for k, a in attributes.items()}
         op = op if self.target.tract else STANDARD_NAMES.get(op, op)
         step = Step(results, op, tuple(map_values(list(inputs), self.written)), given, generic, listed)
@@ -159,9 +169,9 @@ class NnefHelper(Counted):
         if len(set(known)) != 1:
             raise TypeError(f"the operands of {operator.name} have element types {known}")
         made = self.align(*inputs[:first], *(self.tensor(x, known[0]) for x in inputs[first:]))
-        if operator.name == "mul" and made[0] is made[1] and known[0].is_integer:
-            # tract makes a square of it, which fails on i64 and i16 and saturates on u8
-            made[1] = self.emit("tract_core_bitor", made[0], made[0])
+        if operator.name == "mul" and made[0].origin is made[1].origin and known[0].is_integer:
+            # tract makes a square of what is one to it, which fails on i64 and i16 and saturates on u8
+            made[1] = self.emit("tract_core_bitor", made[1], made[1])
         return made
 
     def _work(self, operator: Operator, element: DType | None) -> DType | None:
@@ -340,7 +350,7 @@ class NnefHelper(Counted):
         unknown = dim.symbols - self.known - self.masks.keys()
         if unknown:
             self.refuse(f"the size {dim} depends on data: no input has {', '.join(sorted(unknown))} in its shape")
-        return doc.Expr(size_text(dim, lambda name: self.symbols.get(name) or doc.identifier(name)))
+        return doc.Expr(size_text(dim, lambda name: self.symbols.get(name) or doc.identifier(name), self.mixed))
 
     def scalar(self, value: Any, dtype: DType) -> NnefValue:
         """A 0-d tensor that holds a number or a size expression."""

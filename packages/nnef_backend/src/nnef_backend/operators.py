@@ -199,7 +199,8 @@ SEEN_THROUGH = frozenset(
     for o in OPERATORS.values()
     if o.rule == "like" and len(o.positional) == 1 and not {"axis", "axes"} & set(o.named)
 )
-SEEN_THROUGH |= {"tract_core_broadcast", "tile", "transpose", "squeeze", "unsqueeze", "reshape"}
+REARRANGEMENTS = frozenset({"tract_core_broadcast", "tile", "transpose", "squeeze", "unsqueeze", "reshape"})
+SEEN_THROUGH |= REARRANGEMENTS
 
 
 def through(operator: Operator, dtype: DType) -> DType | None:

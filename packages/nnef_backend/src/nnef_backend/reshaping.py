@@ -21,6 +21,8 @@ from ir.types import DType
 def provable(h: Any, x: Any, first: int, before: Sequence[Dim], after: Sequence[Dim]) -> tuple[Any, list[Dim]]:
     """`x`, whose axes from `first` on are `before`, and sizes for them that hold as many elements beyond doubt.
 
+    A size may be another than the one in `after`, to which the caller cuts the axis then.
+
     Raises:
         RefusedError: neither form is to be had.
     """
@@ -35,7 +37,7 @@ def provable(h: Any, x: Any, first: int, before: Sequence[Dim], after: Sequence[
         for i, whole in enumerate(before):
             if whole == size:
                 before[i] = dims.floordiv(whole, divisor) * divisor
-                x = _cut(h, x, first + i, whole, before[i])
+                x = cut(h, x, first + i, whole, before[i])
     if dims.product(before) != dims.product(after):
         h.refuse(f"tract cannot prove that {tuple(before)} holds as many elements as {tuple(after)}")
     return x, after
@@ -49,7 +51,8 @@ def _divisions(size: Dim) -> Iterator[tuple[Expr, int]]:
                 yield atom.args[0], atom.args[1]  # type: ignore[misc]
 
 
-def _cut(h: Any, x: Any, axis: int, size: Dim, kept: Dim) -> Any:
+def cut(h: Any, x: Any, axis: int, size: Dim, kept: Dim) -> Any:
+    """`x` with an axis of `size` said to be `kept`, of which it has no more: a run where it has stops."""
     over = size - kept
     nothing = h.constant(np.zeros(1, numpy_dtype(x.type.dtype)))
     guard = h.squeeze(h.slice(nothing, 0, over, over + 1), [0])

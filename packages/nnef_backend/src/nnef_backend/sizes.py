@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -34,24 +35,42 @@ def is_textual(x: Any) -> bool:
     return True
 
 
-def size_text(dim: Expr, name: Any) -> str:
-    """The expression as text; `name` gives a symbol's name in the document."""
-    text, _ = _text(_truncating(dim), name)
+def size_text(dim: Expr, name: Any, hidden: Collection[d.Atom] = ()) -> str:
+    """The expression as text; `name` gives a symbol's name in the document, `hidden` are quotients to hide anywhere."""
+    text, _ = _text(_truncating(dim), name, hidden)
     return text
 
 
-def _text(x: Any, name: Any) -> tuple[str, int]:
+def mixed_quotients(shapes: Iterable[Iterable[Dim]]) -> set[d.Atom]:
+    """The quotients that stand beside other terms that vary: tract adds those up wrongly (T - T/2 is T/2 to it)."""
+    sums = {_truncating(s) for shape in shapes for s in shape if isinstance(s, Expr) and is_textual(s)}
+    return {
+        atom for x in sums if _is_mixed(x) for monomial, _ in x.terms for atom, _power in monomial if _divides(atom)
+    }
+
+
+def _is_mixed(x: Any) -> bool:
+    """Whether a quotient in a sum stands beside another term that varies."""
+    varying = [m for m, _ in x.terms if m] if isinstance(x, Expr) else []
+    return len(varying) > 1 and any(_divides(atom) for m in varying for atom, _ in m)
+
+
+def _divides(atom: d.Atom) -> bool:
+    return isinstance(atom, d.Call) and atom.fn == "floordiv"
+
+
+def _text(x: Any, name: Any, hidden: Collection[d.Atom]) -> tuple[str, int]:
     """Text and how tightly it binds: 0 a sum, 1 a product, 2 an atom. There is no unary minus but in numbers."""
     if not isinstance(x, Expr):
         return str(x), 2 if x >= 0 else 0
     ordered = sorted(x.terms, key=lambda t: (not t[0], t[1] < 0))
     if ordered[0][1] < 0:
         ordered.sort(key=lambda t: t[1] < 0)
-    parts = []
+    parts, mixed = [], _is_mixed(x)
     for i, (monomial, coefficient) in enumerate(ordered):
         sign = "" if not i else " - " if coefficient < 0 else " + "
         factor = coefficient if not i else abs(coefficient)
-        factors = [_atom(a, name) for a, power in monomial for _ in range(power)]
+        factors = [_atom(a, name, hidden, mixed) for a, power in monomial for _ in range(power)]
         if factor != 1 or not factors:
             factors.insert(0, str(factor))
         parts.append(sign + "*".join(factors))
@@ -60,14 +79,21 @@ def _text(x: Any, name: Any) -> tuple[str, int]:
     return parts[0], 2 if len(ordered[0][0]) == 1 and "*" not in parts[0] and "/" not in parts[0] else 1
 
 
-def _atom(atom: d.Atom, name: Any) -> str:
+def _atom(atom: d.Atom, name: Any, hidden: Collection[d.Atom], mixed: bool) -> str:
     if isinstance(atom, d.Symbol):
         return name(atom.name)
-    texts = [_text(a, name) for a in atom.args]
+    texts = [_text(a, name, hidden) for a in atom.args]
     if atom.fn in ("max", "min"):
         return reduce(lambda left, right: f"{atom.fn}({left}, {right})", (t for t, _ in texts))
     left = texts[0][0] if texts[0][1] == 2 else f"({texts[0][0]})"
-    return f"({left}/{texts[1][0]})"
+    quotient = f"({left}/{texts[1][0]})"
+    return f"max({quotient}, {_below(atom.args[0])})" if mixed or atom in hidden else quotient
+
+
+def _below(dividend: Any) -> int:
+    """What its quotient is not below: beside it, tract does not see the quotient as one."""
+    negative = isinstance(dividend, Expr) and any(c < 0 for _, c in dividend.terms)
+    return -(2**40) if negative else 0
 
 
 def _truncating(x: Any) -> Any:

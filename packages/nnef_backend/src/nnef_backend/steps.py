@@ -19,7 +19,7 @@ class NnefValue:
     The name of a number is the number itself (`0.5`, `tract_core_cast(3, to='i64')`), a `document.Expr`.
     """
 
-    __slots__ = ("after", "array", "fixed", "name", "packed", "repeated", "type")
+    __slots__ = ("after", "array", "fixed", "name", "packed", "repeated", "source", "type")
 
     def __init__(
         self,
@@ -37,11 +37,17 @@ class NnefValue:
         self.packed = packed  # stored in blocks of 4 bits, which few operations read
         self.after = after  # counts that are known when it is
         self.repeated = frozenset[int]()  # axes along which one element is repeated, to tract
+        self.source: NnefValue | None = None  # what it is another arrangement of
 
     @property
     def is_literal(self) -> bool:
         """True if it is written where it is used, in any scope."""
         return isinstance(self.name, doc.Expr)
+
+    @property
+    def origin(self) -> NnefValue:
+        """The value that this one and its other arrangements were made of."""
+        return self if self.source is None else self.source.origin
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.type}"

@@ -13,7 +13,7 @@ from ir.helper import OpHelper
 from ir.passes.promote import promote_types
 from ir.types import DType, TensorType
 from nnef_backend.operators import OPERATORS
-from nnef_backend.reshaping import provable
+from nnef_backend.reshaping import cut, provable
 
 if TYPE_CHECKING:
     from nnef_backend.steps import NnefValue
@@ -63,7 +63,9 @@ class Verbs(OpHelper["NnefValue"]):
         return self.emit("unsqueeze", x, axes=list(axes), shape=shape)
 
     def squeeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
-        """`x` without these axes of size 1."""
+        """`x` without these axes of size 1, wherever the graph holds."""
+        for a in axes:
+            x = x if x.type.shape[a] == 1 else cut(self, x, a, x.type.shape[a], 1)
         if not axes:
             return x
         shape = [s for i, s in enumerate(x.type.shape) if i not in axes]
@@ -97,7 +99,11 @@ class Verbs(OpHelper["NnefValue"]):
             return self.squeeze(x, list(range(first, first + len(before))))
         part = {} if len(before) == len(old) else {"axis_start": first, "axis_count": len(before)}
         x, sizes = provable(self, x, first, before, after)
-        return self.emit("reshape", x, shape_=sizes, shape=new, **part)
+        stated = [*new[:first], *sizes, *new[first + len(after) :]]
+        made = self.emit("reshape", x, shape_=sizes, shape=stated, **part)
+        for axis, size in enumerate(new):  # equal where torch runs, but tract does not know
+            made = made if stated[axis] == size else cut(self, made, axis, stated[axis], size)
+        return made
 
     def slice(self, x: NnefValue, axis: int, begin: Dim, end: Dim) -> NnefValue:
         """`x[begin:end]` along an axis; both are in range and count from the front."""
@@ -149,6 +155,8 @@ class Verbs(OpHelper["NnefValue"]):
         if self.counted((begin, end)):
             first = self.scalar(begin, DType.int64)
             return self.emit("add", self.emit("mul", self.positions(count), step), first)
+        if abs(step) != 1 and isinstance(count, Expr):  # tract counts them anew, and proves no size equal to its own
+            return self.progression(begin, step, count)
         return self.emit("tract_core_range", begin, end, step, dtype=DType.int64, shape=[count])
 
     def floor_division(self, a: NnefValue, b: NnefValue) -> tuple[NnefValue, NnefValue]:

@@ -43,15 +43,37 @@ def relu(h, self):
 
 
 def _infinite_by_overflow(graph, value):
-    """True where nothing but an overflow, or an infinite input, makes -inf.
+    """True where nothing but an overflow makes -inf, or an infinite input of the model two layers before.
 
     There `leaky_relu` serves, which tract fuses with the product before it: it keeps NaN, as `max` does not, but is NaN
     for -inf.
     """
     producer = graph.producer.get(value)
-    if producer is None or producer.op != "aten::add":
-        return producer is not None and (producer.op in SUMS_OF_PRODUCTS or producer.op == "aten::relu")
-    return all(_infinite_by_overflow(graph, producer.args[name]) for name in ("self", "other"))
+    if producer is None:
+        return False
+    if producer.op == "aten::add":
+        return all(_infinite_by_overflow(graph, producer.args[name]) for name in ("self", "other"))
+    read = [v for v in producer.inputs if v not in graph.weights]
+    return producer.op == "aten::relu" or (producer.op in SUMS_OF_PRODUCTS and all(_is_layer(graph, v) for v in read))
+
+
+_LAYERS = SUMS_OF_PRODUCTS | {
+    f"aten::{name}" for name in (
+        "relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "softmax", "layer_norm", "rms_norm", "group_norm",
+        "native_layer_norm", "native_group_norm", "hardswish", "embedding")
+}  # fmt: skip
+_BETWEEN = {f"aten::{name}" for name in (
+    "add", "mul", "cat", "view", "reshape", "flatten", "permute", "transpose", "contiguous", "dropout", "avg_pool1d",
+    "avg_pool2d", "max_pool2d", "max_pool1d", "adaptive_avg_pool2d", "unsqueeze", "squeeze", "slice", "pad",
+)}  # fmt: skip
+
+
+def _is_layer(graph, value):
+    """True for what a layer made, perhaps rearranged: infinite only if that overflowed or read what is infinite."""
+    producer = graph.producer.get(value)
+    if producer is None or producer.op in _LAYERS:
+        return producer is not None
+    return producer.op in _BETWEEN and all(_is_layer(graph, v) for v in producer.inputs if v not in graph.weights)
 
 
 @op("aten::hardtanh")
@@ -73,6 +95,8 @@ def tanh(h, x):
 def prelu(h, self, weight):
     if h.is_value(weight) and weight.type.rank == 1 and self.type.rank > 1:
         weight = h.unsqueeze(weight, list(range(1, self.type.rank - 1)))  # one slope for each channel, axis 1
+    elif h.is_value(weight) and weight.type.rank > self.type.rank:
+        weight = h.squeeze(weight, [0])
     return h.emit("select", h.emit("lt", self, 0), h.emit("mul", self, weight), self)
 
 

@@ -102,7 +102,7 @@ rows({
     "floor": lambda h, self: h.emit("floor", self) if self.type.dtype.is_float else self,
     "ceil": lambda h, self: h.emit("ceil", self) if self.type.dtype.is_float else self,
     "frac": lambda h, self: h.emit("sub", self, trunc(h, self)),
-    "square": lambda h, self: h.emit("mul", self, self),
+    "square": lambda h, self: h.emit("mul", *both(h, self, self)),
     "exp2": lambda h, self: h.emit("pow", 2.0, self),
     "special_exp2": lambda h, self: h.emit("pow", 2.0, self),
     "log10": lambda h, self: h.emit("mul", h.emit("log", self), 1 / math.log(10)),
@@ -110,11 +110,17 @@ rows({
     else h.emit("mul", h.emit("log", self), 1 / math.log(2)),
     "erf": lambda h, self: erf(h, self),
     "special_erf": lambda h, self: erf(h, self),
-    "erfc": lambda h, self: h.cast(erfc(h, h.floating(self)), self.type.dtype),
-    "special_erfc": lambda h, self: h.cast(erfc(h, h.floating(self)), self.type.dtype),
+    "erfc": lambda h, self: _erfc(h, self),
+    "special_erfc": lambda h, self: _erfc(h, self),
     "deg2rad": lambda h, self: h.emit("mul", self, math.pi / 180),
     "rad2deg": lambda h, self: h.emit("mul", self, 180 / math.pi),
 })  # fmt: skip
+
+
+def _erfc(h, x):
+    """In f64, where 1 - erf(x) of f32 has no digits left."""
+    return h.cast(erfc(h, h.cast(x, DType.float64) if h.target.tract else h.floating(x)), x.type.dtype)
+
 
 # -- arithmetic of two -----------------------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ def padded(h, x, pad, border, value=0):
     grow = [tuple(0 if isinstance(p, int) and p < 0 else p for p in pair) for pair in amounts]
     if any(p != (0, 0) for p in grow):
         if x.type.dtype is DType.bool:
-            x = h.cast(_emit_pad(h, h.cast(x, DType.uint8), grow, border, int(value)), DType.bool)
+            x = h.cast(_emit_pad(h, h.cast(x, DType.uint8), grow, border, bool(value)), DType.bool)
         else:
             x = _emit_pad(h, x, grow, border, value)
     for axis, (pair, grown) in enumerate(zip(amounts, grow, strict=True)):

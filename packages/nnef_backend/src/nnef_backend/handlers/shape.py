@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from ir.dims import Expr, floordiv, maximum, minimum
@@ -33,7 +34,11 @@ def view_dtype(h, self, dtype):
 @op("aten::squeeze")
 def squeeze(h, self, dim=None):
     dims = h.axes(dim, self) if dim is None or self.type.rank else []
-    return h.squeeze(self, [d for d in dims if self.type.shape[d] == 1])
+    sizes, count = self.type.shape, self.type.rank - h.out.rank
+    # torch drops an axis whose size is 1 wherever the graph holds, as s0//2 of a size that was traced as 3
+    choices = itertools.combinations(sorted(dims, key=lambda d: sizes[d] != 1), count)
+    gone = next(c for c in choices if [s for i, s in enumerate(sizes) if i not in c] == list(h.out.shape))
+    return h.squeeze(self, sorted(gone))
 
 
 @op("aten::unsqueeze")

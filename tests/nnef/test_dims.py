@@ -1,0 +1,58 @@
+"""Sizes that tract computes otherwise than torch, or that it cannot prove to be what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import ir
+
+pytest.importorskip("tract")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SUMS: dict[str, Callable[[Any], Any]] = {
+    "half": lambda n: n - n // 2,
+    "above": lambda n: n - (n - 1) // 2,
+    "quarters": lambda n: n - n // 2 - n // 4,
+    "twice": lambda n: n + 2 * (n // 2),
+    "left": lambda n: n - 2 * (n // 2) + 1,
+    "nested": lambda n: (n - n // 2) // 2,
+    "third": lambda n: 3 * n + 3 - n // 3,
+    "most": lambda n: torch.sym_max(n - n // 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_quotient_beside_other_terms_is_added_as_torch_adds_it(name):
+    program = ir.export(lambda x: x.new_ones(SUMS[name](x.shape[0])) + x.sum(), (torch.ones(8),), target="nnef",
+                        dynamic_shapes=({0: "n"},))  # fmt: skip
+    for n in (8, 9, 7, 11, 12, 5):
+        assert program(torch.ones(n)).shape[0] == int(SUMS[name](n))
+
+
+def rewritten(x: torch.Tensor) -> torch.Tensor:
+    x = x.clone()
+    x.reshape(2, -1).reshape(-1)[1:] = -0.75
+    return x
+
+
+VIEWS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "rest": (lambda x: torch.meshgrid(x[x.shape[0] // 2 :, 0], x[0], indexing="xy"), (4, 7, 6)),
+    "halves": (lambda x: torch.cat([x[: x.shape[0] // 2] * 2, x[x.shape[0] // 2 :]]) + x, (4, 7, 6)),
+    "steps": (lambda x: x[1::2].reshape(2, -1) - 1, (12, 8)),
+    "steps added": (lambda x: x[1::2] + x.new_ones(x.shape[0] // 2, 1), (4, 7, 6)),
+    "write": (rewritten, (4, 6, 8)),
+    "one": (lambda x: x[1::3].reshape(4) * 2, (4, 3)),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_of_sizes_that_only_torch_can_prove(name):
+    fn, sizes = VIEWS[name]
+    program = ir.export(fn, (torch.randn(sizes[0], 4),), target="nnef", dynamic_shapes=({0: "n"},))
+    for n in sizes:
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(program(x), fn(x))
