@@ -44,6 +44,7 @@ VIEWS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "halves": (lambda x: torch.cat([x[: x.shape[0] // 2] * 2, x[x.shape[0] // 2 :]]) + x, (4, 7, 6)),
     "steps": (lambda x: x[1::2].reshape(2, -1) - 1, (12, 8)),
     "steps added": (lambda x: x[1::2] + x.new_ones(x.shape[0] // 2, 1), (4, 7, 6)),
+    "nothing": (lambda x: x[None][:0, 1::2] > x[:1], (4, 7, 6)),
     "write": (rewritten, (4, 6, 8)),
     "one": (lambda x: x[1::3].reshape(4) * 2, (4, 3)),
 }

@@ -251,3 +251,9 @@ def test_relu_of_a_layer_that_reads_infinities():
 def test_erfc_keeps_its_digits_where_it_is_small():
     x = torch.tensor([0.0, 0.3, 2.0, 4.0, 5.0, 9.0, -3.0, inf, -inf, nan])
     same(lambda x: torch.special.erfc(x) * torch.tensor([1.0, 1, 1, 1e7, 1e11, 1e30, 1, 1, 1, 1]), (x,))
+    same(torch.special.erfc, (torch.tensor([0, 1, 5]),))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_roots_as_powers(dtype):
+    same(lambda x: (x**0.5, x**-0.5, 1 / x**0.5, x**-1), (ODD.to(dtype),))

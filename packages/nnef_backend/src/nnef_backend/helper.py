@@ -211,8 +211,8 @@ class NnefHelper(Counted):
         What is known to have no elements needs no operation; tract aborts on some of them.
         """
         self.understand(result, value)
-        if 0 in value.type.shape and value.type.is_static:
-            return self.constant(np.zeros(value.type.shape, numpy_dtype(value.type.dtype)))
+        if 0 in value.type.shape and (value.type.is_static or self.target.tract):
+            return self.expand(self.const(0, value.type.dtype), value.type.shape)
         fresh = any(r is result for s in self.scope.steps[-8:] for r in s.results)
         if fresh and result.name.startswith(doc.identifier(f"{self.node.name}_")):
             self.scope.names.discard(result.name)

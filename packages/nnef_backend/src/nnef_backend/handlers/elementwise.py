@@ -119,7 +119,8 @@ rows({
 
 def _erfc(h, x):
     """In f64, where 1 - erf(x) of f32 has no digits left."""
-    return h.cast(erfc(h, h.cast(x, DType.float64) if h.target.tract else h.floating(x)), x.type.dtype)
+    work = DType.float64 if h.target.tract else DType.float32
+    return h.cast(erfc(h, h.cast(x, work)), h.out.dtype)
 
 
 # -- arithmetic of two -----------------------------------------------------------------------------------------------
@@ -245,7 +246,9 @@ _POWERS = {0.5: "sqrt", -0.5: "rsqrt", -1: "recip"}
 def _pow_number(h, x, exponent):
     if exponent == 0:
         return h.filled(1, h.out.dtype, x)
-    if h.out.dtype.is_float and exponent in _POWERS:
+    if h.out.dtype is DType.float16 and exponent == 0.5:  # by C's pow: -inf ** 0.5 is inf
+        return h.emit("abs", h.emit("sqrt", h.emit("select", h.emit("eq", x, -math.inf), math.inf, x)))
+    if h.out.dtype.is_float and exponent in _POWERS and (exponent == -1 or h.out.dtype is not DType.float16):
         return h.emit(_POWERS[exponent], x)
     if exponent in (1, 2, 3) or (not h.out.dtype.is_float and exponent == int(exponent) and 0 < exponent <= 64):
         return _repeated(h, x, int(exponent))
