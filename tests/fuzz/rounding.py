@@ -163,10 +163,14 @@ def _sign_of_nan(name: str, tensors: Sequence[Tensor]) -> bool:
 
 
 def _overflowed(result: Any, wide: Any) -> bool:
-    """A nan that float64 has not: an infinity on the way met another, in the order of the kernel's own sums."""
+    """A nan that float64 has not: an infinity on the way met another, in the order of the kernel's own sums.
+
+    Or a float16 beyond its range, which is a number to a runtime that computes halves in float32 (see Shaken._widens).
+    """
     if not isinstance(result, Tensor) or not isinstance(wide, Tensor) or result.shape != wide.shape:
         return False
-    return bool((result.isnan() & ~wide.isnan()).any())
+    beyond = result.isinf() & wide.isfinite() if result.dtype is torch.float16 else torch.zeros((), dtype=torch.bool)
+    return bool((result.isnan() & ~wide.isnan() | beyond).any())
 
 
 CASTS = {"to", "_to_copy", "type_as", "copy_", "copy", "index_put_", "masked_fill_", "fill_"}

@@ -86,6 +86,7 @@ ROWS = [
     row("diagonal", lambda x: (x.diagonal(), x.T.diagonal(1), x.diagonal(-1)), TABLE),
     row("diagonal_of_column", lambda x: (x.diagonal(), x.T.diagonal(), x.diagonal(1)), f32("B", 1)),
     row("diagonal_scatter", lambda x: x.diagonal_scatter(x.diagonal() + 1), f32("B", 1)),
+    row("diagonal_scatter_ones", lambda x: x.diagonal_scatter(torch.ones_like(x.diagonal())), f32("B", 1)),
     row("repeated", lambda x, n: (x.repeat_interleave(n, 0), x.repeat_interleave(n[None], 1)), TABLE, i64(value=2)),
     row("trapezoid", lambda x: (torch.trapezoid(x, dim=0), torch.trapezoid(x, dx=2)), TABLE),
     row("divided_nothing", lambda x: (x[:, 1:] // (x * 0), x[:, 1:] % (x * 0), x[:, 1:].fmod(x * 0)), i64("B", 1)),

@@ -259,6 +259,7 @@ def diagonal_scatter(h, self, src, offset=0, dim1=0, dim2=1):
     front = [first, second, *rest]
     index = h.concat([h.unsqueeze(rows, [1]), h.unsqueeze(columns, [1])], 1)
     values = h.transpose(src, [src.type.rank - 1, *range(src.type.rank - 1)])
+    values = h.cut(values, 0, length)  # what torch has traced with too many elements has them here as well
     return h.transpose(scatter_nd(h, h.transpose(self, front), index, values), geometry.invert(front))
 
 
