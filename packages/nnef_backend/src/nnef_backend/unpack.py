@@ -27,7 +27,7 @@ from .errors import DocumentError, PathError
 
 GRAPH = "graph.nnef"
 MAX_TEXT = 1 << 24
-MAX_MEMBERS = 1 << 16
+MAX_MEMBERS = 1 << 14
 MAX_RATIO, FREE_BYTES = 100, 1 << 28  # an archive may hold 256 MB, or 100 times what it takes on the disk
 _MAX_EXTRA = 1 << 16  # of what a tar says of a member beside its header: a long name
 _PIECE = 1 << 20
