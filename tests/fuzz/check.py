@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,11 @@ def check(program: Program, targets: Sequence[str] = TARGETS, way: str = "progra
     except Exception as error:
         yield from (Outcome(t, "foreign", f"capture ({way}): {_message(error)}") for t in targets)
         return
+    module = reference.module()
+    before = {k: v.detach().clone() for k, v in (*module.named_buffers(), *module.named_parameters())}
     for target in targets:
-        yield on_target(program, reference, graph, target)
+        restore(module, before)  # a graph may read the very tensors that the module writes to
+        yield on_target(program, module, graph, target, before)
 
 
 def captured(program: Program, reference: torch.export.ExportedProgram, way: str) -> ir.Graph:
@@ -78,12 +81,12 @@ def captured(program: Program, reference: torch.export.ExportedProgram, way: str
     return ir.capture(reference)
 
 
-def on_target(program: Program, reference: torch.export.ExportedProgram, graph: ir.Graph, target: str) -> Outcome:
+def on_target(
+    program: Program, module: torch.nn.Module, graph: ir.Graph, target: str, before: Mapping[str, Tensor]
+) -> Outcome:
     sizes: Sizes = TRACED
     try:
         artifact = ir.export(graph, target=target)
-        module = reference.module()
-        before = {k: v.detach().clone() for k, v in (*module.named_buffers(), *module.named_parameters())}
         for seed, sizes in enumerate(program.all_sizes()):
             if target != "eager":  # whose programs keep what they write, as the module does
                 restore(module, before)
