@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph as FxGraph
 from torch.fx import Node as FxNode
@@ -130,7 +131,7 @@ def _running(mode: FakeTensorMode) -> Iterator[None]:
         if mode.shape_env is not None:
             stack.enter_context(mode.shape_env.suppress_guards())
             stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
-        for context in (fake_rules.dynamic(), torch.no_grad(), mode):
+        for context in (fake_rules.dynamic(), torch.no_grad(), enable_python_dispatcher(), mode):
             stack.enter_context(context)
         yield
 
@@ -206,8 +207,8 @@ class _Observer:
         schema = op_schema(target)
         args, kwargs = self._given((node.args, dict(node.kwargs)), env)
         try:
-            if not schema.writes:
-                return target(*args, **kwargs)
+            if not schema.writes:  # an assertion returns nothing
+                return target(*args, **kwargs) if target._schema.returns else None
             bound = schema.bind(args, kwargs)
             if schema.functional is not None and not schema.moves:
                 outcome.computed = self._computed(schema.functional, bound)

@@ -33,7 +33,7 @@ _PARTS = (
 )  # fmt: skip
 _NAMES = {"L", "torch", "math", "int", "float", "bool", "len", "max", "min", "abs"}
 _ATTRIBUTES = {
-    "size", "stride", "storage_offset", "shape", "dtype", "device", "ndim", "dim", "numel", "item", "floor", "ceil",
+    "_base", "size", "stride", "storage_offset", "shape", "dtype", "device", "ndim", "dim", "numel", "item", "floor", "ceil",
     "sqrt", "trunc", "sym_max", "sym_min", "sym_not", "sym_float", "sym_ite",
 }  # fmt: skip
 # of the difference of the two sides, whose least and greatest values are given
@@ -74,9 +74,10 @@ def _parsed(text: str) -> ast.expr:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         tree = None
     parts = list(ast.walk(tree)) if tree is not None else [None]
+    called = {id(p.func) for p in parts if isinstance(p, ast.Call)}
     for part in parts:
         fine = (
-            part.attr in _ATTRIBUTES
+            part.attr in _ATTRIBUTES or (id(part) not in called and _is_field(part))
             if isinstance(part, ast.Attribute)
             else part.id in _NAMES
             if isinstance(part, ast.Name)
@@ -86,6 +87,14 @@ def _parsed(text: str) -> ast.expr:
             raise CaptureError(f"a guard is {text!r:.200}, which is no condition on sizes")
     assert tree is not None
     return tree.body
+
+
+def _is_field(part: ast.Attribute) -> bool:
+    """True for a field of an argument, which is only read: `L['pair'].first`."""
+    inner: ast.AST = part
+    while isinstance(inner, (ast.Attribute, ast.Subscript)):
+        inner = inner.value
+    return isinstance(inner, ast.Name) and inner.id == "L" and not part.attr.startswith("_")
 
 
 def _odd(constant: Any) -> bool:
