@@ -107,13 +107,14 @@ def report(results: dict[int, list[dict[str, Any]]], targets: list[str]) -> dict
 def reproducer(seed: str, number: int, outcome: dict[str, Any]) -> str:
     from tests.fuzz.check import WAYS
     from tests.fuzz.generate import program
+    from tests.fuzz.program import TRACED
 
     way = WAYS[number % len(WAYS)]
     small = shrink(program(seed, number), outcome["target"], outcome["kind"], outcome["detail"], way)
     head = (
         f"# {seed}/{number} ({way}) {outcome['target']} {outcome['kind']}: {' '.join(outcome['detail'].split())[:300]}"
     )
-    return f"{head}\n{small.reproducer(outcome['target'], outcome['sizes'] or {})}"
+    return f"{head}\n{small.reproducer(outcome['target'], {**TRACED, **(outcome['sizes'] or {})})}"
 
 
 def show(seed: str, number: int, targets: list[str]) -> int:

@@ -25,7 +25,8 @@ WAYS = ("program", "program", "module", "file")  # how the program is handed to 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a target made of a program: `kind` is "equal", "refused", "wrong", "foreign", or "invalid" (torch's no)."""
+    """What a target made of a program: `kind` is "equal", "refused", "wrong", "foreign", or torch's own no: "invalid"
+    where torch.export refuses the program, "banned" where run_decompositions does and so do we."""
 
     target: str
     kind: str
@@ -55,6 +56,9 @@ def check(program: Program, targets: Sequence[str] = TARGETS, way: str = "progra
         graph = ir.check(captured(program, reference, way))
     except ir.ExportError as error:
         kind = "refused" if isinstance(error, REFUSALS) else "foreign"
+        undefined = "which torch leaves undefined" in str(error)
+        if isinstance(error, ir.CaptureError) and (undefined or not functionalised(reference)):
+            kind = "banned"
         yield from (Outcome(t, kind, f"capture ({way}): {_message(error)}") for t in targets)
         return
     except Exception as error:
@@ -65,6 +69,15 @@ def check(program: Program, targets: Sequence[str] = TARGETS, way: str = "progra
     for target in targets:
         restore(module, before)  # a graph may read the very tensors that the module writes to
         yield on_target(program, module, graph, target, before)
+
+
+def functionalised(reference: torch.export.ExportedProgram) -> bool:
+    """False where torch bans a program from its functional form, as it does for inputs that change their sizes."""
+    try:
+        reference.run_decompositions({})
+    except Exception:
+        return False
+    return True
 
 
 def captured(program: Program, reference: torch.export.ExportedProgram, way: str) -> ir.Graph:

@@ -24,11 +24,15 @@ def write(seed: str, results: dict[int, list[dict[str, Any]]], targets: list[str
     rows = ["| target | programs | equal | refused | wrong | foreign errors |", "|---|---|---|---|---|---|"]
     for target in targets:
         found = counts(results, target)
-        total = sum(found.values())
+        total = sum(found[kind] for kind in KINDS)
         share = f"{found['refused']} ({100 * found['refused'] / max(total, 1):.1f} %)"
         rows.append(f"| {target} | {total} | {found['equal']} | {share} | {found['wrong']} | {found['foreign']} |")
     invalid = sum(1 for o in results.values() if o and o[0]["kind"] == "invalid")
-    note = f"Seed {seed}; {invalid} more that torch's eager run or torch.export refuses do not count."
+    banned = sum(1 for o in results.values() if o and o[0]["kind"] == "banned")
+    note = (
+        f"Seed {seed}; {invalid} more that torch's eager run or torch.export refuses do not count,\n"
+        f"nor do {banned} that torch's own run_decompositions bans and no target takes."
+    )
     FILE.write_text(replaced(FILE.read_text(), "counts", "\n".join(rows) + f"\n\n{note}"))
 
 

@@ -193,3 +193,29 @@ def test_autocast_out_of_a_file(tmp_path):
     with pytest.raises(CaptureError, match="no plain one"):
         ir.capture(pt2_files.write(tmp_path / "n.pt2", parts))
     assert not (tmp_path / "p").exists()
+
+
+Pair = collections.namedtuple("Pair", "first second")
+
+
+def test_guards_may_name_fields_and_bases(tmp_path):
+    class Halves(torch.nn.Module):
+        def forward(self, pair):
+            return torch.cat([pair.first, pair.second])[: pair.first.shape[0] + 1].reshape(2, -1)
+
+    rows = {0: torch.export.Dim.AUTO}
+    pytree._register_namedtuple(Pair, serialized_type_name="tests.Pair")
+    args = (Pair(torch.ones(3, 4), torch.ones(5, 4)),)
+    program = torch.export.export(Halves(), args, dynamic_shapes=(Pair(rows, rows),))
+    program._guards_code.append("L['pair']._base.size()[0] <= 96")
+    torch.export.save(program, path := tmp_path / "fields.pt2")
+    checks = [str(n.args["self"]) for n in ir.capture(path).nodes if n.op == "aten::_assert_scalar"]
+    assert any("s0 + 1" in check for check in checks), checks
+
+
+def test_guards_call_nothing_of_an_argument(tmp_path):
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
+    program._guards_code = ["L['input'].tofile('x') == 1"]
+    torch.export.save(program, path := tmp_path / "call.pt2")
+    with pytest.raises(CaptureError, match="no condition on sizes"):
+        ir.capture(path)

@@ -33,8 +33,8 @@ _PARTS = (
 )  # fmt: skip
 _NAMES = {"L", "torch", "math", "int", "float", "bool", "len", "max", "min", "abs"}
 _ATTRIBUTES = {
-    "_base", "size", "stride", "storage_offset", "shape", "dtype", "device", "ndim", "dim", "numel", "item", "floor", "ceil",
-    "sqrt", "trunc", "sym_max", "sym_min", "sym_not", "sym_float", "sym_ite",
+    "_base", "size", "stride", "storage_offset", "shape", "dtype", "device", "ndim", "dim", "numel", "item", "floor",
+    "ceil", "sqrt", "trunc", "sym_max", "sym_min", "sym_not", "sym_float", "sym_ite",
 }  # fmt: skip
 # of the difference of the two sides, whose least and greatest values are given
 _HOLDS = {
