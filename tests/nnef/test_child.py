@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nnef_backend import archive, runtime
-from nnef_backend.child import Watchdog
+from nnef_backend.child import Process, Watchdog
 from nnef_backend.document import Document, Expr, Operation
 from nnef_backend.errors import TractTimeout
 
@@ -104,16 +106,63 @@ def test_a_process_that_is_stopped_is_given_up_and_said_so(doubled: Path) -> Non
     assert runtime.load(doubled).timeout == 600
 
 
+def waiting() -> Process:
+    return Process([sys.executable, "-c", "input()"], None, os.environ)
+
+
 def test_the_watchdog_lets_those_in_time_go_on() -> None:
     watchdog = Watchdog()
-    processes = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
+    processes = [waiting() for _ in range(2)]
     watchdog.arm(processes[0], 60)
     watchdog.disarm()
     watchdog.arm(processes[1], 0.1)  # sooner than what its thread sleeps for
-    assert processes[1].wait(timeout=30) == -signal.SIGKILL and watchdog.expired
+    assert processes[1].wait() == -signal.SIGKILL
+    watchdog.disarm()
+    assert watchdog.expired
     watchdog.arm(processes[0], None)
-    assert processes[0].poll() is None and not watchdog.expired
-    processes[0].communicate(b"\n", timeout=30)
+    assert processes[0].alive and not watchdog.expired
+    processes[0].stdin.close()
+    assert processes[0].wait() == 1
+
+
+def test_an_interrupt_leaves_no_lock_taken() -> None:
+    """Once at each step that Python's own code takes in the main thread: what comes next neither waits nor misses."""
+    watchdog, process = Watchdog(), waiting()
+
+    def use() -> None:
+        watchdog.arm(process, 60)
+        assert process.alive
+        watchdog.disarm()
+        watchdog.arm(process, 30)
+        watchdog.disarm()
+
+    step = 0
+    while interrupted_at(step, use):
+        step += 1
+    assert step > 20
+    watchdog.arm(process, 0.01)
+    assert process.wait() == -signal.SIGKILL
+
+
+def interrupted_at(step: int, work: Callable[[], None]) -> bool:
+    """Do the work with a KeyboardInterrupt at the given one of its lines, calls and returns; False if it has fewer."""
+    left = [step]
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
 
 
 def _in_a_fork(program, value, pipe) -> None:

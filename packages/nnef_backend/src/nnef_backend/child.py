@@ -6,7 +6,10 @@ process is used again only after a whole answer with the number of its request w
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import os
+import queue
 import re
 import signal
 import subprocess
@@ -15,7 +18,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,44 +33,128 @@ LIMIT = 600.0  # seconds for a request, unless it is given others
 START_LIMIT = 120.0
 
 
+class Process:
+    """A worker's process and the pipes to it.
+
+    An interrupt comes to the main thread at any moment, also inside of threading's and subprocess's own Python, behind
+    the taking of a lock and before what would release it; whoever wants that lock next waits for ever. So the process
+    is waited for in a thread of its own, and the threads of this file share nothing but atomic operations and locks
+    that `with` takes and releases in C.
+    """
+
+    def __init__(self, command: list[str], stderr: Any, environment: Mapping[str, str]) -> None:
+        popen = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            bufsize=protocol.PIPE_BYTES,
+            env=environment,
+            start_new_session=True,
+        )
+        assert popen.stdin is not None and popen.stdout is not None
+        self.stdin, self.stdout = popen.stdin, popen.stdout
+        popen.stdin = popen.stdout = None  # the waiting thread does not hold them: a worker nobody has ends at its EOF
+        self.pid = popen.pid
+        self._popen = popen
+        self._runs = threading.Lock()
+        self._runs.acquire()
+        _thread.start_new_thread(_wait_for, (popen, self._runs))
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._runs.locked()
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it."""
+        if hasattr(signal, "SIGKILL"):
+            self.send_signal(signal.SIGKILL)
+        else:
+            self._popen.kill()
+
+    def wait(self) -> int:
+        """Its exit status, once it has ended."""
+        with self._runs:
+            return int(self._popen.returncode)
+
+    def disown(self) -> None:
+        """After a fork: it is the parent's."""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (self.stdin, self.stdout):
+            if not stream.closed:
+                os.dup2(nothing, stream.fileno())  # bytes that the parent is about to send are not ours to send
+        os.close(nothing)
+        self._popen.returncode = 0
+
+
+def _wait_for(popen: subprocess.Popen[bytes], runs: threading.Lock) -> None:
+    popen.wait()
+    runs.release()
+
+
+class _Alarm:
+    """The moment at which a process is ended, unless `decided` is taken before; who takes it decides."""
+
+    def __init__(self, process: Process, due: float) -> None:
+        self.process, self.due = process, due
+        self.decided = threading.Lock()
+
+
 class Watchdog:
     """Ends a process that takes too long; its thread sleeps until the next moment that may count."""
 
     def __init__(self) -> None:
         self.expired = False
-        self._process: subprocess.Popen[bytes] | None = None
-        self._due: float | None = None
+        self._alarm: _Alarm | None = None
         self._wakes: float | None = None  # None where no thread runs
-        self._condition = threading.Condition()
+        self._sooner: queue.SimpleQueue[None] = queue.SimpleQueue()
 
-    def arm(self, process: subprocess.Popen[bytes], seconds: float | None) -> None:
+    def arm(self, process: Process, seconds: float | None) -> None:
         """Kill the process in so many seconds, unless `disarm` comes first."""
-        with self._condition:
-            self.expired, self._process = False, process
-            self._due = None if seconds is None else time.monotonic() + seconds
-            if self._due is None:
-                return
-            if self._wakes is None:
-                threading.Thread(target=self._watch, daemon=True).start()
-                self._wakes = self._due
-            elif self._due < self._wakes:
-                self._condition.notify()
+        self.disarm()
+        self.expired = False
+        if seconds is None:
+            return
+        due = time.monotonic() + seconds
+        self._alarm = _Alarm(process, due)
+        wakes = self._wakes  # behind the alarm, which the thread reads behind this
+        if wakes is None:
+            _thread.start_new_thread(self._watch, ())
+        elif due < wakes:
+            self._sooner.put(None)
 
     def disarm(self) -> None:
-        """The process may go on."""
-        with self._condition:
-            self._due = self._process = None
+        """The process may go on; `expired` if it was too late for that."""
+        alarm, self._alarm = self._alarm, None
+        if alarm is not None:
+            self.expired = not alarm.decided.acquire(blocking=False)
 
     def _watch(self) -> None:
-        with self._condition:
-            while self._due is not None:
-                if self._due <= time.monotonic() and self._process is not None:
-                    self.expired, self._due = True, None
-                    self._process.kill()
-                    break
-                self._wakes = self._due
-                self._condition.wait(max(0.0, self._due - time.monotonic()))
-            self._wakes = None
+        while True:
+            due = self._wakes = self._due()
+            if self._due() != due:
+                continue
+            if due is None:
+                return
+            with contextlib.suppress(queue.Empty):
+                self._sooner.get(timeout=max(0.0, due - time.monotonic()))
+            self._end()
+
+    def _due(self) -> float | None:
+        alarm = self._alarm
+        return None if alarm is None or alarm.decided.locked() else alarm.due
+
+    def _end(self) -> None:
+        alarm = self._alarm
+        if alarm is not None and alarm.due <= time.monotonic() and alarm.decided.acquire(blocking=False):
+            alarm.process.kill()
 
 
 class Child:
@@ -87,7 +174,7 @@ class Child:
 
     def _fresh(self) -> None:
         self.lock = threading.RLock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._stderr: Any = None
         self._midway = False  # an exchange began and did not end
         self._dropped: list[int] = []
@@ -96,7 +183,7 @@ class Child:
     @property
     def alive(self) -> bool:
         """Whether the process runs and can be asked."""
-        return self._process is not None and not self._midway and self._process.poll() is None
+        return self._process is not None and not self._midway and self._process.alive
 
     def start(self) -> None:
         """Start the process now rather than at the first request.
@@ -117,16 +204,7 @@ class Child:
                 "RUST_BACKTRACE": "1",
                 "RUST_LIB_BACKTRACE": "0",
             }
-            process = self._process = subprocess.Popen(
-                [sys.executable, str(WORKER_FILE)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr,
-                bufsize=protocol.PIPE_BYTES,
-                env=environment,
-                start_new_session=True,
-            )
-            assert process.stdin is not None and process.stdout is not None
+            process = self._process = Process([sys.executable, str(WORKER_FILE)], self._stderr, environment)
             protocol.widen(process.stdin.fileno())
             protocol.widen(process.stdout.fileno())
             self.generation += 1
@@ -134,12 +212,13 @@ class Child:
             try:
                 protocol.read_frame(process.stdout)
             except (EOFError, ValueError, OSError) as error:
+                self._watchdog.disarm()
                 why = f"within {START_LIMIT:g} s" if self._watchdog.expired else self._stderr_text()[-STDERR_TAIL:]
                 self.close()
                 raise TractError(f"the process for tract does not start: {why}") from error
             finally:
                 self._watchdog.disarm()
-            self._midway = False
+            self._midway = self._watchdog.expired
 
     def close(self) -> None:
         """End the process; programs start it again at their next call."""
@@ -148,11 +227,8 @@ class Child:
             if process is not None:
                 process.kill()
                 for stream in (process.stdin, process.stdout):
-                    try:
-                        if stream is not None:
-                            stream.close()
-                    except OSError:
-                        pass  # unsent bytes of a request whose reader is gone
+                    with contextlib.suppress(OSError):  # unsent bytes of a request whose reader is gone
+                        stream.close()
                 process.wait()
                 self._process = None
             if self._stderr is not None:
@@ -197,14 +273,13 @@ class Child:
 
     def _exchange(
         self,
-        process: subprocess.Popen[bytes],
+        process: Process,
         header: dict[str, Any],
         arrays: list[np.ndarray],
         path: Path,
         doing: str,
         timeout: float | None,
     ) -> tuple[dict[str, Any], list[np.ndarray]]:
-        assert process.stdin is not None and process.stdout is not None
         try:
             protocol.check(arrays)
         except TypeError as error:
@@ -215,6 +290,7 @@ class Child:
             protocol.write_frame(process.stdin, header, arrays)
             answer, results = protocol.read_frame(process.stdout)
         except (EOFError, OSError) as error:
+            self._watchdog.disarm()
             if self._watchdog.expired:
                 self.close()
                 how = "give another timeout=, or None, where the model is loaded or called"
@@ -228,10 +304,10 @@ class Child:
         if answer.pop("id", None) != header["id"]:
             self.close()
             raise TractError(f"{doing} {path} in tract: what came back answers another request", model=str(path))
-        self._midway = False
+        self._midway = self._watchdog.expired  # though it has answered, it is being ended
         return answer, results
 
-    def _crash(self, process: subprocess.Popen[bytes], header: dict[str, Any], path: Path, doing: str) -> TractCrash:
+    def _crash(self, process: Process, header: dict[str, Any], path: Path, doing: str) -> TractCrash:
         code = process.wait()
         tail = self._stderr_text()
         self.close()
@@ -254,15 +330,9 @@ class Child:
 
     def _forget(self) -> None:
         """After a fork: the process and its pipes are the parent's, and a lock may be held by a thread that is gone."""
-        process = self._process
-        if process is not None:
-            nothing = os.open(os.devnull, os.O_RDWR)
-            for stream in (process.stdin, process.stdout):
-                if stream is not None and not stream.closed:
-                    os.dup2(nothing, stream.fileno())  # bytes that the parent is about to send are not ours to send
-            os.close(nothing)
-            process.returncode = 0
-            self._kept.append((process, self._stderr))
+        if self._process is not None:
+            self._process.disown()
+            self._kept.append((self._process, self._stderr))
         self._fresh()
 
 
