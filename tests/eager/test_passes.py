@@ -565,6 +565,30 @@ def siblings(model: nn.Module, x: Tensor, *others: str) -> ir.Exported:
     return compiled(model, x, passes=["siblings", *others], shapes=({0: "batch", 1: "time"},))
 
 
+@pytest.mark.parametrize("other", [torch.randn(3, 5), torch.randn(5, dtype=torch.float64)], ids=["wider", "float64"])
+def test_a_result_of_another_type_takes_no_operands_place(other: Tensor) -> None:
+    x = torch.randn(5)
+    model = lambda x, y: (x + 1) + y  # noqa: E731
+    program = compiled(model, x, other, passes=["inplace"])
+    assert ".add_(" not in lines(program)
+    torch.testing.assert_close(program(x, other), model(x, other), rtol=0, atol=0)
+
+
+@onednn
+def test_what_a_convolution_reads_is_not_what_it_adds_to() -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.conv = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            made = self.before(x)
+            return made + self.conv(made)
+
+    model = Residual()
+    assert_close(compiled(model, IMAGE), model, IMAGE)
+
+
 @pytest.mark.parametrize("others", [(), ("linear", "inplace")], ids=str)
 @pytest.mark.parametrize("bias", [True, False])
 def test_parallel_linears_become_one(bias: bool, others: tuple[str, ...]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import multiprocessing
+import os
 import pickle
 import threading
 
@@ -11,6 +13,7 @@ import torch
 from torch import nn
 
 import ir
+from ir import locks
 
 FILES = {"onnx": "m.onnx", "nnef": "m.nnef.tgz", "eager": "m.pt2"}
 
@@ -135,3 +138,61 @@ def test_threads_share_a_program(target):
 
     in_threads(work, 6)
     assert not wrong
+
+
+def in_another_process(pipe, program, x):
+    torch.set_num_threads(1)  # as in torch's own workers: its threads do not survive a fork
+    pipe.send({name: t.tolist() for name, t in program(x).items()})
+    program.verify()
+    pipe.send(program.report.ok)
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("target", FILES)
+@pytest.mark.parametrize("how", sorted({"fork", "spawn"} & {*multiprocessing.get_all_start_methods()}))
+def test_a_live_program_in_another_process(target, on_disk, how, tmp_path):
+    """One that has run in this: the other process has the object, not its threads, its pipes and its memory."""
+    program = exported(target, tmp_path / FILES[target] if on_disk else None)
+    x = torch.randn(5, 4)
+    program(x)
+    expected = {name: t.tolist() for name, t in copy.deepcopy(program)(x).items()}
+    context = multiprocessing.get_context(how)
+    ours, theirs = context.Pipe()
+    process = context.Process(target=in_another_process, args=(theirs, program, x), daemon=True)
+    process.start()
+    theirs.close()
+    assert ours.poll(120) and ours.recv() == expected
+    assert ours.poll(120) and ours.recv()
+    process.join(60)
+    assert process.exitcode == 0
+    assert {name: t.tolist() for name, t in program(x).items()} == expected
+
+
+def captures(pipe):
+    torch.set_num_threads(1)
+    try:
+        pipe.send(len(ir.capture(nn.ReLU(), (X,)).nodes))
+    except ir.ExportError as error:
+        pipe.send(str(error))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_fork_while_another_thread_captures():
+    held, over = threading.Event(), threading.Event()
+
+    def hold():
+        with locks._TORCH:
+            held.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=captures, args=(theirs,), daemon=True)
+    process.start()
+    over.set()
+    thread.join()
+    assert ours.poll(60) and ours.recv() == 1
+    process.join(60)

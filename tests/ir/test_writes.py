@@ -66,3 +66,69 @@ def test_a_size_without_room_for_what_is_written_is_refused():
         Conditions(graph).check([torch.ones(1)])
     Conditions(graph).check([torch.ones(2)])
     assert not any(n.op == "ir::require" for n in ir.capture(fn, (torch.randn(5),)).nodes)
+
+
+class Unseen(torch.nn.Module):
+    """Writes that nobody else sees: in place on what an op has just made."""
+
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)
+        self.act, self.drop = torch.nn.Hardswish(inplace=inplace), torch.nn.Dropout(inplace=inplace)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.act(self.norm(self.conv(x)))
+        y = torch.nn.functional.relu(self.norm(y) + y, inplace=self.act.inplace)
+        return self.drop(y.flatten(1))
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_nobody_else_sees_is_not_observed(saved, tmp_path, monkeypatch):
+    monkeypatch.setattr("ir.importer.normalise.observe", None)
+    x, graphs = torch.randn(2, 3, 8, 8), []
+    for inplace in (True, False):
+        shapes = {"dynamic_shapes": ({0: torch.export.Dim.DYNAMIC, 2: torch.export.Dim.DYNAMIC},)}
+        torch.manual_seed(0)
+        program = torch.export.export(Unseen(inplace).eval(), (x,), **shapes)
+        if saved:
+            torch.export.save(program, tmp_path / "m.pt2")
+        graph = ir.capture(tmp_path / "m.pt2" if saved else program)
+        nodes = [n for n in graph.nodes if n.op != "aten::_assert_scalar"]  # what torch noted of sizes differs
+        graphs.append([(n.op, {k: v for k, v in n.args.items() if k != "self"}.keys()) for n in nodes])
+        if not saved:  # the sizes that a file asserts are not interpreted
+            torch.testing.assert_close(run(graph, x)[0], program.module()(x), rtol=1e-5, atol=1e-6)
+    assert graphs[0] == graphs[1]
+
+
+SEEN: dict[str, Callable[[Tensor], object]] = {
+    "read again": lambda x: ((y := x * 2).relu_(), y + 1),
+    "read by its old name": lambda x: (y := x * 2, y.relu_(), y * 1)[2],
+    "a view from before": lambda x: (y := x * 2, v := y[1:], y.relu_(), v * 1)[3],
+    "a view of its result": lambda x: (y := (x * 2).relu_(), v := y.view(-1), v.add_(1), y * 1)[3],
+    "an input": lambda x: x.relu_() + 1,
+    "an input's view": lambda x: x.view(-1).relu_() + 1,
+    "another type": lambda x: (x * 2).gt_(0.5),
+    "a wider operand": lambda x: (x * 2).add_(x.double()),
+    "another order": lambda x: x.mul(2).t().contiguous().t().contiguous().add_(x).view(-1),
+    "strides of the operand": lambda x: torch.empty_like(x.t()).fill_(1).t().mul_(x.t().contiguous().t()).view(-1),
+    "itself": lambda x: (y := x * 2).mul_(y),
+    "its own view": lambda x: (y := x + 2).sub_(y.flip(0)),
+    "a chain": lambda x: (x * 2).relu_().add_(1).mul_(x),
+    "in one branch of two": lambda x: (x.exp().neg_(), (y := x.exp()) + y.relu_()),
+}
+
+
+@pytest.mark.parametrize("fn", SEEN.values(), ids=SEEN)
+def test_who_sees_a_write(fn):
+    x = torch.randn(3, 4)
+    graph = ir.check(ir.capture(fn, (x.clone(),)))
+    results = [t for t in torch.utils._pytree.tree_leaves(fn(x.clone())) if isinstance(t, Tensor)]
+    for ours, theirs in zip(run(graph, x.clone()), results, strict=False):
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_a_conjugate_is_not_what_it_is_of():
+    x = torch.randn(3, dtype=torch.complex64)
+    graph = ir.capture(lambda x: torch.conj_physical(x) * 2, (x,))
+    torch.testing.assert_close(run(graph, x)[0], x.conj() * 2)

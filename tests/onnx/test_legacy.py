@@ -246,7 +246,8 @@ def test_a_function_that_returns_what_it_writes_to():
 @pytest.mark.parametrize(
     ("symbolic", "error", "match"),
     [
-        (lambda g, x: g.op("NoSuchOp", x), ir.RefusedError, "NoSuchOp, which is no ONNX op"),
+        (lambda g, x: g.op("NoSuchOp", x), TypeError, "NoSuchOp is no ONNX op; one of your own has a domain"),
+        (lambda g, x: g.op("softmx", x), TypeError, "softmx is no ONNX op; the nearest is Softmax"),
         (lambda g, x: g.op("Softmax", x, axes_i=1), TypeError, "unknown attributes {'axes'}"),
         (lambda g, x: g.op("Softmax", x, axis=1), ValueError, "write axis_i"),
         (lambda g, x: g.at("asinh", x), ir.RefusedError, "ATen node 'asinh'"),

@@ -54,7 +54,8 @@ class Exported:
             raise TypeError(f"{what}: define it at the top of a module ({error})") from error
         path = None if self.path is None else self.path.absolute()
         packed = self.target.packed(self.artifact)
-        return _reopened, (self.target, self.graph, packed, path, self._handlers, self.report)
+        # at once, lest multiprocessing moves tensors to shared memory while arrays still point to where they were
+        return _reopened, (pickle.dumps((self.target, self.graph, packed, path, self._handlers, self.report)),)
 
     @cached_property
     def runner(self) -> Runner:
@@ -206,8 +207,9 @@ def export(
     return program
 
 
-def _reopened(target: Target, graph: Graph, packed: Any, path: Path | None, handlers: Any, report: Report) -> Exported:
+def _reopened(parts: bytes) -> Exported:
     """What `Exported.__reduce__` took apart."""
+    target, graph, packed, path, handlers, report = pickle.loads(parts)
     found = path if path is not None and path.exists() else None
     program = Exported(target, graph, target.unpacked(packed, graph, handlers), found, handlers)
     program.report = report

@@ -19,7 +19,7 @@ from onnx_backend.dtypes import TO_ONNX
 from onnx_backend.kernels import gaps, runs, work_type
 from onnx_backend.names import Names, metadata, node_name
 from onnx_backend.products import of_perhaps_empty
-from onnx_backend.schema import OpSchema, bind_types, first_opset, op_schema
+from onnx_backend.schema import OpSchema, bind_types, first_opset, near, op_schema
 from onnx_backend.shapes import infer
 from onnx_backend.value import OnnxValue
 
@@ -99,9 +99,9 @@ class Emitter(OpHelper[OnnxValue]):
 
         Raises:
             RefusedError: the opset has no such op, or the op does not take this element type.
-            TypeError: the op has no such attribute or too few inputs: a mistake in the handler.
+            TypeError: there is no such op, or it has no such attribute or too few inputs: a mistake in the handler.
         """
-        domain, _, name = op.rpartition("::")
+        domain, _, name = op.removeprefix("ai.onnx::").rpartition("::")
         schema = None if domain else self._schema(name)
         values = self._operands(name, schema, list(inputs))
         if schema is not None:  # EyeLike and RandomNormal have attributes of these names
@@ -171,8 +171,9 @@ class Emitter(OpHelper[OnnxValue]):
             last = max(v for v in range(1, self.opset) if runs(op, v))
             self.refuse(f"onnxruntime has no kernel for {op} of opset {self.opset}; use opset={last}")
         first = first_opset(op)
-        needs = f"which opset {self.opset} does not have; use opset={first}" if first else "which is no ONNX op"
-        return self.refuse(f"it needs {op}, {needs}")
+        if first is None:  # no refusal, which would have the op written as its decomposition
+            raise TypeError(f"{op} is no ONNX op{near(op)}")
+        return self.refuse(f"it needs {op}, which opset {self.opset} does not have; use opset={first}")
 
     def _operands(self, op: str, schema: OpSchema | None, inputs: list[Any]) -> list[OnnxValue | None]:
         while inputs and inputs[-1] is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -74,6 +75,13 @@ def op_schema(op: str, opset: int, domain: str = "") -> OpSchema | None:
 def first_opset(op: str, domain: str = "") -> int | None:
     """The lowest opset that has the op, or None."""
     return next((v for v in range(1, onnx.defs.onnx_opset_version() + 1) if op_schema(op, v, domain)), None)
+
+
+def near(op: str) -> str:
+    """The op of the most similar name, to be said where there is none."""
+    names = {s.name.lower(): s.name for s in onnx.defs.get_all_schemas() if not s.domain}
+    found = difflib.get_close_matches(op.lower(), names, 1)
+    return f"; the nearest is {names[found[0]]}" if found else "; one of your own has a domain, as in 'custom::Name'"
 
 
 def _formal(f: Any, constraints: dict[str, frozenset[str]]) -> Formal:

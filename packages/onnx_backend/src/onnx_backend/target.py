@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import mmap
 import os
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -165,6 +167,7 @@ class OnnxProgram:
     def __init__(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None = None) -> None:
         self._open = functools.partial(self._opened, artifact, path, folder)
         self._open()
+        _RUNNING.add(self)
 
     def _opened(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None) -> None:
         import onnxruntime as ort
@@ -192,7 +195,7 @@ class OnnxProgram:
         from onnxruntime import OrtValue
         from onnxruntime.capi.onnxruntime_pybind11_state import OrtValue as COrtValue
 
-        if os.getpid() != self._owner:  # after a fork a session waits for threads that are the parent's
+        if os.getpid() != self._owner:  # after a fork
             self._open()
         feeds = {}
         for name, tensor in zip(self.inputs, inputs, strict=True):
@@ -210,6 +213,19 @@ class OnnxProgram:
         except Exception as error:
             raise RuntimeFailure(f"onnxruntime failed while it ran the model: {error}") from error
         return [_tensor(r) for r in results]
+
+
+_RUNNING: weakref.WeakSet[OnnxProgram] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """After a fork: sessions wait for threads that are the parent's, also those that are freed; so none ever is."""
+    for program in list(_RUNNING):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(program.session))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _either(first: Path, second: Path, name: str) -> Path:

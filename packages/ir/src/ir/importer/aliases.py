@@ -22,10 +22,10 @@ from torch.fx import Node as FxNode
 
 from ir.errors import CaptureError
 from ir.importer import fake_rules
-from ir.importer.described import graphs_of
-from ir.importer.ops import WRAPPERS, may_alias, writers
+from ir.importer.ops import WRAPPERS, may_alias
 from ir.importer.origins import origin_of
 from ir.importer.schema import Twin, op_schema
+from ir.importer.unshared import keeps_type
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +77,6 @@ def seen_in(result: Any) -> Iterator[Seen]:
     elif isinstance(result, (tuple, list)):
         for r in result:
             yield from seen_in(r)
-
-
-def writes(module: torch.nn.Module) -> bool:
-    """True if the module's graph writes to memory, or one that it calls."""
-    return any(map(writers, graphs_of(module)))
 
 
 def memories_in(result: Any) -> set[int]:
@@ -211,7 +206,9 @@ class _Observer:
                 return target(*args, **kwargs) if target._schema.returns else None
             bound = schema.bind(args, kwargs)
             if schema.functional is not None and not schema.moves:
-                outcome.computed = self._computed(schema.functional, bound)
+                same = schema.returns_self and not self.moves and keeps_type(node)
+                first = bound[schema.writes[0]]
+                outcome.computed = [_look(first)] if same else self._computed(schema.functional, bound)
             result = bound[schema.writes[0]] if schema.returns_self and not schema.moves else target(*args, **kwargs)
         except Exception as error:
             raise CaptureError(

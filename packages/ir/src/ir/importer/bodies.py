@@ -15,7 +15,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from ir.dims import Expr, symbol
 from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, leaves, map_arg
-from ir.importer.aliases import writes
 from ir.importer.complex import spectral as spectral  # its rules register themselves
 from ir.importer.complex.pairs import Pair
 from ir.importer.complex.rules import RULES
@@ -23,6 +22,7 @@ from ir.importer.normalise import Importer
 from ir.importer.schema import TORCH_DTYPES, is_random, op_schema, overload_of
 from ir.importer.scratch import Scratch, SizeSpecific
 from ir.importer.symbols import Symbols
+from ir.importer.unshared import writes
 from ir.registry import names_of
 from ir.types import DType
 

@@ -20,7 +20,6 @@ from ir.errors import CaptureError
 from ir.graph import Graph, Value
 from ir.importer import file_guards, guards, interface, ladder
 from ir.importer import structure as st
-from ir.importer.aliases import writes
 from ir.importer.bodies import Bodies
 from ir.importer.context import Capture
 from ir.importer.described import Tensors
@@ -32,6 +31,7 @@ from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.program import SavedProgram, told
 from ir.importer.retrace import functionalised, needs_retrace
 from ir.importer.symbols import Symbols
+from ir.importer.unshared import writes
 from ir.locks import one_at_a_time
 
 

@@ -14,9 +14,9 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from ir.errors import CaptureError
 from ir.importer import structure as st
-from ir.importer.aliases import writes
 from ir.importer.described import Tensors
 from ir.importer.pt2.expressions import Size
+from ir.importer.unshared import writes
 
 
 def input_names(program: Any, given: Sequence[str] | None) -> list[str]:

@@ -16,7 +16,7 @@ from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Node, Origin, Value, Weight, leaves
 from ir.importer import conditions
-from ir.importer.aliases import Outcome, memories_in, observe, writes, written_in
+from ir.importer.aliases import Outcome, memories_in, observe, written_in
 from ir.importer.conditions import SCATTERS, are_open
 from ir.importer.described import Tensors
 from ir.importer.functionalize import Memories
@@ -38,6 +38,7 @@ from ir.importer.origins import origin_of
 from ir.importer.schema import DTYPES, LAYOUTS, OpSchema, op_schema, plain
 from ir.importer.symbols import Symbols
 from ir.importer.training import training_norm
+from ir.importer.unshared import writes
 from ir.importer.weights import TorchWeight
 from ir.passes.checks import CHECKS
 from ir.types import DType, TensorType
@@ -163,7 +164,10 @@ class Importer:
         if not _holds_tensor(fake):
             return self._scalar(node, schema, fake)
         bound = schema.bind(node.args, node.kwargs)
-        args = self.typed(node, schema, {name: self._arg(a) for name, a in bound.items()})
+        given = {name: self._arg(a) for name, a in bound.items()}
+        if schema.writes and schema.functional is not None and isinstance(fake, Tensors):  # see `unshared`
+            given, schema = schema.functional.bind(given, DTYPES[fake.dtype]), schema.functional.schema
+        args = self.typed(node, schema, given)
         if are_open(schema.op, args):
             args = self.required(schema.op, args, node)
         if schema.op == "export::access_subclass_inner_tensor":

@@ -32,7 +32,7 @@ COPIES = frozenset(
     )
 ) | {"prims::convert_element_type"}  # fmt: skip
 # Views that read something else than what is there, where the elements are complex; and these in any case.
-CONJUGATED = frozenset({"aten::conj", "aten::_conj", "aten::resolve_conj"})
+CONJUGATED = frozenset({"aten::conj", "aten::_conj", "aten::conj_physical", "aten::resolve_conj"})
 NEGATED = frozenset({"aten::_neg_view", "aten::resolve_neg"})
 # What they are told by this argument makes them return their first argument.
 DROPOUTS = {
@@ -79,7 +79,12 @@ def is_writer(node: FxNode) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     schema = op_schema(node.target)
-    return updates_statistics(schema, node) or (bool(schema.writes) and schema.op not in _AUTOGRAD)
+    if not schema.writes:
+        return updates_statistics(schema, node)
+    flag = DROPOUTS.get(schema.functional.schema.op) if schema.functional is not None else None
+    if flag is not None and schema.bind(node.args, node.kwargs)[flag] is False:  # of `dropout_`, say
+        return False
+    return schema.op not in _AUTOGRAD
 
 
 def updates_statistics(schema: OpSchema, node: FxNode) -> bool:

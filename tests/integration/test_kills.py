@@ -1,0 +1,85 @@
+"""SIGKILL at any moment of a write: the old artifact is there whole, and the next export leaves nothing but its own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import ir
+
+TARGETS = {
+    "onnx": "m.onnx",
+    "nnef": "m.nnef.tar",
+    "nnef directory": "m",
+    "eager": "m.pt2",
+}
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+
+
+class Table(nn.Module):
+    def __init__(self, rows: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(rows, 1024))
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """A hash of every file below."""
+    files = [p for p in folder.rglob("*") if p.is_file()]
+    return {str(p.relative_to(folder)): hashlib.file_digest(p.open("rb"), "sha1").hexdigest() for p in files}
+
+
+def started(program: ir.Exported, path: Path) -> int:
+    """The id of a process that begins to write the program."""
+    ready, begins = os.pipe()
+    process = os.fork()
+    if process:
+        os.close(begins)
+        os.read(ready, 1)
+        os.close(ready)
+        return process
+    try:
+        os.write(begins, b".")
+        program.save(path)
+    finally:
+        os._exit(0)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "count"), [(40, 6), pytest.param(400, 60, marks=pytest.mark.slow)], ids=["40 MB", "400 MB"]
+)
+@pytest.mark.parametrize("name", TARGETS)
+def test_kills_while_writing(name: str, megabytes: int, count: int, tmp_path: Path) -> None:
+    path, target = tmp_path / TARGETS[name], name.split()[0]
+    old, new = (ir.export(Table(rows), (torch.randn(2, 1024),), target=target) for rows in (2, megabytes * 256))
+    new.save(path)
+    start = time.perf_counter()
+    new.save(path)
+    seconds = time.perf_counter() - start
+    after = contents(tmp_path)
+    old.save(path)
+    before = contents(tmp_path)
+    moments, left, late = random.Random(7), 0, 0
+    for _ in range(count):
+        process = started(new, path)
+        time.sleep(moments.random() * seconds)
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        here = contents(tmp_path)
+        whole = {n: h for n, h in here.items() if ".partial/" not in n}
+        assert whole in (before, after)
+        left, late = left + (here != whole), late + (whole == after)
+        old.save(path)
+        assert contents(tmp_path) == before and len(os.listdir(tmp_path)) == 1
+    print(f"{name}: {count} kills in {seconds:.2f} s of writing, {left} left a part, {late} came too late")
+    assert left
