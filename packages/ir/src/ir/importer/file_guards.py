@@ -10,6 +10,7 @@ import ast
 import collections
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ir import dims
@@ -106,17 +107,46 @@ class _Unknown(Exception):
     """A condition on something else than sizes and numbers."""
 
 
-def _by_source(program: Any, names: Sequence[str], leaves: Sequence[Leaf]) -> dict[str, Leaf]:
+@dataclass(frozen=True)
+class _Leaves:
+    """The flat arguments by torch's name for each.
+
+    A class that the process does not know is a dict of its fields here, or where it is a named tuple a tuple: `places`
+    has the numbers of those fields.
+    """
+
+    named: Mapping[str, Leaf]
+    places: Mapping[str, int] = field(default_factory=dict)
+
+    def get(self, source: ast.AST) -> Leaf:
+        """The argument that a guard names; None if there is none."""
+        name = ast.unparse(source)
+        return self.named[name] if name in self.named else self.named.get(ast.unparse(self._by_key(source)))
+
+    def _by_key(self, source: ast.AST) -> ast.AST:
+        match source:
+            case ast.Attribute(value=inner, attr=name):
+                key = ast.Constant(self.places.get(name, name))
+                return ast.Subscript(self._by_key(inner), key)  # type: ignore[arg-type]
+            case ast.Subscript(value=inner, slice=key):
+                return ast.Subscript(self._by_key(inner), key)  # type: ignore[arg-type]
+        return source
+
+
+def _by_source(program: Any, names: Sequence[str], leaves: Sequence[Leaf]) -> _Leaves:
     """The flat arguments by torch's name for each: `L['x']`, `L['pair'][0]`."""
     spec = program.call_spec.in_spec
     if spec is None or spec.num_leaves != len(leaves):
-        return {}
+        return _Leaves({})
     positional, keywords = spec.children()
     children = positional.children()
     known = [*names, *[""] * len(children)][: len(children)]
     places = [p if name else "" for name, c in zip(known, children, strict=True) for p in _places(c, f"[{name!r}]")]
     places += _places(keywords, "")
-    return {ast.unparse(ast.parse(f"L{p}", mode="eval")): leaf for p, leaf in zip(places, leaves, strict=True) if p}
+    return _Leaves(
+        {ast.unparse(ast.parse(f"L{p}", mode="eval")): leaf for p, leaf in zip(places, leaves, strict=True) if p},
+        getattr(program.call_spec, "places", {}),
+    )
 
 
 def _places(spec: Any, prefix: str) -> list[str]:
@@ -131,7 +161,7 @@ def _places(spec: Any, prefix: str) -> list[str]:
     return found
 
 
-def _expression(node: ast.AST, found: Mapping[str, Leaf], ranges: Mapping[str, Range]) -> Any:
+def _expression(node: ast.AST, found: _Leaves, ranges: Mapping[str, Range]) -> Any:
     """A condition, or a part of one; True for what always holds."""
     inner = functools.partial(_expression, found=found, ranges=ranges)
     match node:
@@ -149,11 +179,11 @@ def _expression(node: ast.AST, found: Mapping[str, Leaf], ranges: Mapping[str, R
         case ast.Subscript(
             value=ast.Call(func=ast.Attribute(value=tensor, attr="size"), args=[]), slice=ast.Constant(value=int(axis))
         ):
-            value = found.get(ast.unparse(tensor))
+            value = found.get(tensor)
             if isinstance(value, Value) and axis < value.type.rank:
                 return value.type.shape[axis]
         case ast.Subscript():
-            number = found.get(ast.unparse(node))
+            number = found.get(node)
             if isinstance(number, int | Expr):
                 return number
     raise _Unknown

@@ -263,7 +263,8 @@ def _convention(inner: Any) -> tuple[Any, Sequence[str]]:
         raise CaptureError("its arguments are no positional and keyword arguments")
     out_spec: pytree.TreeSpec = read_tree(signature["out_spec"], fields, results=True)
     names = [identifier(n) for n in signature.get("forward_arg_names") or ()]
-    return SimpleNamespace(in_spec=in_spec, out_spec=out_spec), names
+    places = {text(f): i for known in fields.values() for i, f in enumerate(known.get("field_names") or ())}
+    return SimpleNamespace(in_spec=in_spec, out_spec=out_spec, places=places), names
 
 
 @contextlib.contextmanager
