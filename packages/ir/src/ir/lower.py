@@ -15,6 +15,7 @@ from ir.graph import Body, Context, Graph, Node, SymbolSource, Value
 from ir.helper import OpHelper, Refusal, refusal_text
 from ir.locks import one_at_a_time
 from ir.passes.checks import drop_checks
+from ir.passes.own_state import with_own_state
 from ir.passes.promote import mixes, promote
 from ir.passes.split_complex import split_complex
 from ir.registry import Handler, Registry, place_of
@@ -343,18 +344,6 @@ def lower(graph: Graph, target: Target, registry: Registry | None = None) -> Any
     registry = registry or target.registry
     graph = with_own_state(graph)
     return Driver(prepared(graph, target, registry, graph.context), target, registry).run()
-
-
-def with_own_state(graph: Graph) -> Graph:
-    """The graph over copies of the buffers that it updates, since the model goes on writing to its own."""
-    copies: dict[int, Any] = {}
-    weights = dict(graph.weights)
-    for value, weight in graph.weights.items():
-        if weight.name in graph.updates and weight.tensor is not None:
-            if id(weight.tensor) not in copies:  # one tensor under two names stays one
-                copies[id(weight.tensor)] = weight.tensor.detach().clone()
-            weights[value] = weight.over(copies[id(weight.tensor)])
-    return graph.replace(weights=weights) if copies else graph
 
 
 def prepared(graph: Graph, target: Target, registry: Registry, context: Context | None) -> Graph:

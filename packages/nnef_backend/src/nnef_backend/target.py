@@ -26,7 +26,6 @@ from ir.passes.drop_neutral import drop_neutral
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants
 from ir.passes.fuse_rms_norm import fuse_rms_norm
-from ir.passes.keep_state import keep_state
 from ir.passes.promote import promote
 from ir.registry import Registry
 from ir.target import Pass, Runner, Target
@@ -159,7 +158,7 @@ class Tract(Target):
     def passes(self) -> Sequence[Pass]:
         first = (bfloat16_as_float32,) if self.bfloat16 else ()
         # tract itself leaves products of large constants, such as normed weights, to the run
-        return (keep_state, *first, drop_neutral, fold_batch_norm, promote, fold_constants, fuse_rms_norm)
+        return (*first, drop_neutral, fold_batch_norm, promote, fold_constants, fuse_rms_norm)
 
     def helper(self, graph: Graph) -> NnefHelper:
         return NnefHelper(self, graph)

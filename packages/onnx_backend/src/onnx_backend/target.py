@@ -26,7 +26,6 @@ from ir.passes.fold_constants import fold_constants, fold_small_constants
 from ir.passes.free_creations import free_creations
 from ir.passes.fuse_rms_norm import fuse_rms_norm
 from ir.passes.fuse_rotary import fuse_rotary
-from ir.passes.keep_state import keep_state
 from ir.passes.merge_common import merge_common
 from ir.passes.outline import outline
 from ir.passes.promote import promote
@@ -110,10 +109,10 @@ class Onnx(Target):
         # below the opset that has RotaryEmbedding the written-out form stays as the model has it
         fused = (fuse_rms_norm, fuse_rotary) if op_schema("RotaryEmbedding", self.opset) else (fuse_rms_norm,)
         if self.keeps_weights:
-            return (keep_state, drop_neutral, *fused, promote, free_creations, fold_small_constants, *rest)
+            return (drop_neutral, *fused, promote, free_creations, fold_small_constants, *rest)
         # before weights are computed too, lest equal ones be stored twice
         folded = (fold_constants,) if self.functions else (merge_common, fold_constants)
-        return (keep_state, drop_neutral, fold_batch_norm, *fused, promote, free_creations, *folded, *rest)
+        return (drop_neutral, fold_batch_norm, *fused, promote, free_creations, *folded, *rest)
 
     @property
     def keeps_weights(self) -> bool:

@@ -126,7 +126,7 @@ def _running(mode: FakeTensorMode) -> Iterator[None]:
         if mode.shape_env is not None:
             stack.enter_context(mode.shape_env.suppress_guards())
             stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
-        for context in (fake_rules.dynamic(), torch.no_grad(), enable_python_dispatcher(), mode):
+        for context in (fake_rules.dynamic(), torch.no_grad(), mode):
             stack.enter_context(context)
         yield
 
@@ -225,7 +225,8 @@ class _Observer:
         key = (twin.target, *map(_signature, given.values()))
         if key not in self.twins:
             positional = [given.pop(a.name) for a in twin.target._schema.arguments if not a.kwarg_only]
-            made = twin.target(*positional, **{k: v for k, v in given.items() if v is not None})
+            with enable_python_dispatcher():  # some of torch's meta kernels take symbolic sizes only there
+                made = twin.target(*positional, **{k: v for k, v in given.items() if v is not None})
             self.twins[key] = list(seen_in(self._seen(made)))
         return self.twins[key]
 

@@ -20,7 +20,7 @@ class Counting(nn.Module):
         return x + self.seen.sum() + self.same.sum()
 
 
-@pytest.mark.parametrize("target", ["onnx", "nnef"])
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
 def test_a_run_of_the_model_does_not_show_in_the_program(target: str) -> None:
     model, x = Counting(), torch.ones(2)
     saved = torch.export.export(model, (x,))

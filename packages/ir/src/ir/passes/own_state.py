@@ -1,0 +1,29 @@
+"""What the model writes to stays as it is at the export, though the model may run before the artifact is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ir.graph import Graph, Weight
+
+
+def with_own_state(graph: Graph) -> Graph:
+    """The graph over copies of the buffers that it updates, and of all weights in their memory: the model goes on
+    writing to its own."""
+    written = {_memory(w) for w in graph.weights.values() if w.name in graph.updates} - {None}
+    copies: dict[int, Any] = {}
+    weights = dict(graph.weights)
+    for value, weight in graph.weights.items():
+        if _memory(weight) in written:
+            if id(weight.tensor) not in copies:  # one tensor under two names stays one
+                copies[id(weight.tensor)] = weight.tensor.detach().clone()
+            weights[value] = weight.over(copies[id(weight.tensor)])
+    return graph.replace(weights=weights) if written else graph
+
+
+def _memory(weight: Weight) -> int | None:
+    """What names the memory that the tensor lies in; None where it shows none (sparse, a subclass, computed)."""
+    try:
+        return weight.tensor.untyped_storage()._cdata  # type: ignore[no-any-return]
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return None
