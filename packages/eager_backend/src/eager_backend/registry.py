@@ -93,9 +93,9 @@ def _writer(kernel: Kernel) -> Callable[[Any, dict[str, Any]], Any]:
 
 
 def _on_copies(target: Any) -> Callable[..., Any]:
-    """The kernel of an op that writes to its arguments, without doing so: their new contents follow its results.
+    """The kernel of an op that writes to its arguments, without doing so: their new contents follow its own results.
 
-    One that returns what it writes to returns that, once.
+    A custom op that returns what it writes to returns that alone.
     """
     schema = op_schema(target)
 
@@ -106,7 +106,9 @@ def _on_copies(target: Any) -> Callable[..., Any]:
         result = target(*args, **kwargs | {n: w for n, w in written.items() if n in kwargs})
         if schema.in_place:
             return [result]
-        return [t for t in tree_leaves([result, *written.values()]) if isinstance(t, torch.Tensor)]
+        contents = [t for t in tree_leaves(list(written.values())) if isinstance(t, torch.Tensor)]
+        own = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and all(t is not c for c in contents)]
+        return [*own, *contents]
 
     return call
 

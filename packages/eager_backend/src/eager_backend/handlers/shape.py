@@ -2,7 +2,11 @@
 
 import torch
 
+from eager_backend import sizes
+from eager_backend.handlers.control import require
 from eager_backend.registry import register, rows
+from ir import geometry
+from ir.dims import call
 
 VF, NN, Tensor = torch._C._VariableFunctions, torch._C._nn, torch.Tensor
 _END = 2**63 - 1  # torch's word for "to the end"
@@ -58,7 +62,12 @@ def expand(h, self, size, implicit=False):
 
 @register("aten::slice")
 def slice_(h, self, dim=0, start=None, end=None, step=1):
-    part = slice(None if start == 0 else start, None if end == _END else end, None if step == 1 else step)
+    end = None if end == _END else end
+    axis = geometry.axis(dim, len(self.type.shape))
+    length = sizes.sliced(self.type.shape[axis], start, end, step)
+    if sizes.differ(length, traced := h.results[0].shape[axis], h.graph.symbols):
+        require(h, self, call("eq", length, traced), f"x[{start}:{end}:{step}] has the length {traced} in the graph")
+    part = slice(None if start == 0 else start, end, None if step == 1 else step)
     return h.emit(Tensor.__getitem__, self, (*[slice(None)] * h.axis(dim, self), part))
 
 
