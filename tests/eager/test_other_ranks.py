@@ -23,8 +23,10 @@ DYNAMIC = ({0: "n"},)
         lambda x: (x[:, None].squeeze(), x.shape[0], None, x.squeeze().relu() + x.exp()),
         lambda x: x.chunk(3)[0],
         lambda x: torch.split(x, 2)[1],
+        lambda x: torch.cat([x, x[:1]]).view(-1) + 1,
+        lambda x: x[-2:][:-1].reshape(-1) * 2,
     ],
-    ids=["all", "one", "view", "results", "chunk", "split"],
+    ids=["all", "one", "view", "results", "chunk", "split", "first", "last"],
 )
 def test_as_torch(fn):
     program = ir.export(fn, (torch.randn(5, 4),), target="eager", dynamic_shapes=DYNAMIC)

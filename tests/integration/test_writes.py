@@ -174,7 +174,7 @@ def memory_of_its_own(x):
     four = x.reshape(1, -1, 2, 3)
     a, b, c = nn.functional.channel_shuffle(four, 1), x.new_tensor([1, 2]), torch.tensor([3.0])
     a.mul_(2), b.expand_as(b).add_(1), c.fill_(4)
-    return four * 1, a, b, c
+    return four * 1, a, b, c, torch.ones(4, 3).fill_diagonal_(2), torch.ops.aten.data(a).mul_(2)
 
 
 @pytest.mark.parametrize("target", ["eager", "onnx", "nnef"])

@@ -29,6 +29,7 @@ VIEWS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "broadcast_tensors": lambda: (X, aten.broadcast_tensors([X, ROW])),
     "cartesian_prod": lambda: (ROW, aten.cartesian_prod([ROW])),
     "conj_physical": lambda: (X, aten.conj_physical(X)),
+    "data": lambda: (X, aten.data(X)),
     "einsum": lambda: (X, aten.einsum("ij->ji", [X])),
     "histogramdd": lambda: (EDGES, aten.histogramdd(X[:, :1], [EDGES])),
     "lift": lambda: (X, aten.lift(X)),

@@ -222,3 +222,13 @@ def test_guards_call_nothing_of_an_argument(tmp_path):
     torch.export.save(program, path := tmp_path / "call.pt2")
     with pytest.raises(CaptureError, match="no condition on sizes"):
         ir.capture(path)
+
+
+def test_an_index_that_data_decides_is_believed(tmp_path):
+    class Picked(torch.nn.Module):
+        def forward(self, x, i):
+            return x[i.clamp(0, 1).item()] + torch.median(torch.median(x, dim=1).values)
+
+    args = (torch.randn(2, 3), torch.tensor(1))
+    torch.export.save(torch.export.export(Picked(), args), path := tmp_path / "picked.pt2")
+    ir.check(ir.capture(path))

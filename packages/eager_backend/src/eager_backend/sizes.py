@@ -11,7 +11,7 @@ from typing import Any
 
 from ir import dims
 from ir.dims import Dim, Expr, call, evaluate
-from ir.graph import Range
+from ir.graph import Graph, Range
 
 _ABOVE = (0, 1, 2, 5)  # the lower bound and sizes above it, at which two formulas are compared
 
@@ -27,6 +27,12 @@ def _place(index: Dim, size: Dim) -> Dim:
     if isinstance(index, int) and index < 0:
         from_end = index + size
     return dims.minimum(dims.maximum(from_end, 0), size)
+
+
+def of_inputs(graph: Graph, *sizes: Dim) -> bool:
+    """True if the shapes of the inputs tell these sizes."""
+    told = {n for n, s in graph.sources.items() if s.axis is not None and s.value in graph.inputs}
+    return all(s in told for d in sizes if isinstance(d, Expr) for s in d.symbols)
 
 
 def differ(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:

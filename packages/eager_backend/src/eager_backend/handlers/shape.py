@@ -64,8 +64,8 @@ def expand(h, self, size, implicit=False):
 def slice_(h, self, dim=0, start=None, end=None, step=1):
     end = None if end == _END else end
     axis = geometry.axis(dim, len(self.type.shape))
-    length = sizes.sliced(self.type.shape[axis], start, end, step)
-    if sizes.differ(length, traced := h.results[0].shape[axis], h.graph.symbols):
+    length, traced = sizes.sliced(self.type.shape[axis], start, end, step), h.results[0].shape[axis]
+    if sizes.of_inputs(h.graph, length, traced) and sizes.differ(length, traced, h.graph.symbols):
         require(h, self, call("eq", length, traced), f"x[{start}:{end}:{step}] has the length {traced} in the graph")
     part = slice(None if start == 0 else start, end, None if step == 1 else step)
     return h.emit(Tensor.__getitem__, self, (*[slice(None)] * h.axis(dim, self), part))

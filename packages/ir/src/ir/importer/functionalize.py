@@ -239,7 +239,7 @@ class Memories:
             made = [t.with_dtype(DTYPES[c.dtype]) for t, c in zip(types, outcome.computed[len(own) :], strict=True)]
         turn, self._turns[node] = self._turns[node], self._turns[node] + 1
         name = f"{node.name}_turn{turn}" if turn else node.name
-        names = [name, *(f"{name}_{i}" for i in range(1, len(own) + len(made)))]
+        names = [name, *(self.importer.part_name(name, i) for i in range(1, len(own) + len(made)))]
         outputs = [Value(n, t) for n, t in zip(names, (*own, *made), strict=True)]
         importer.append(node, twin.schema if twin else schema, args, outputs)
         return outputs[: len(own)], list(outputs[len(own) :])

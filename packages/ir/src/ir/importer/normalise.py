@@ -20,7 +20,7 @@ from ir.importer.aliases import Outcome, memories_in, observe, written_in
 from ir.importer.conditions import SCATTERS, are_open
 from ir.importer.described import Tensors
 from ir.importer.functionalize import Memories
-from ir.importer.numbers import reading
+from ir.importer.numbers import reading, scalar
 from ir.importer.ops import (
     CAPTURED,
     COPIES,
@@ -35,6 +35,7 @@ from ir.importer.ops import (
     updates_statistics,
 )
 from ir.importer.origins import origin_of
+from ir.importer.places import layout
 from ir.importer.schema import DTYPES, LAYOUTS, OpSchema, op_schema, plain
 from ir.importer.symbols import Symbols
 from ir.importer.training import training_norm
@@ -59,6 +60,7 @@ class Importer:
         self._handed_out: set[Any] = set()  # nodes, or where memory is observed, memories
         self._offsets: set[str] = set()  # symbols of torch's that stand for a place in memory
         self._written_again = 0
+        self._node_names: set[str] = set()
 
     # -- values ----------------------------------------------------------------------------------------------------
 
@@ -98,6 +100,7 @@ class Importer:
         return self.memory.results(self._walk(graph))
 
     def _walk(self, graph: FxGraph) -> Any:
+        self._node_names |= {n.name for n in graph.nodes}
         if self.memory is None:
             self._handed_out |= handed_out(graph)
         for node in graph.nodes:
@@ -254,8 +257,12 @@ class Importer:
             outputs.append(self.value(name, fake))
             return outputs[-1]
         if isinstance(fake, (list, tuple)):
-            return tuple(self._results(f"{name}_{i}", f, outputs) for i, f in enumerate(fake))
+            return tuple(self._results(self.part_name(name, i), f, outputs) for i, f in enumerate(fake))
         return self.symbols.convert(fake)
+
+    def part_name(self, name: str, i: int) -> str:
+        """The name of a node's i-th result, which torch may have given to another node."""
+        return f"{name}_{i}" if f"{name}_{i}" not in self._node_names else f"{name}_result_{i}"
 
     def _scalar(self, node: FxNode, schema: OpSchema, value: Any) -> Any:
         """Sizes and their arithmetic become expressions; a number read out of a tensor, a symbol with a source."""
@@ -288,7 +295,8 @@ class Importer:
         if flag is not None:
             return first if args[flag] is False and isinstance(fake, Tensors) else None
         same = isinstance(first, Value) and isinstance(fake, Tensors) and first.type == self.type_of(fake)
-        return first if same and self._layout(node.all_input_nodes[0].meta["val"]) == self._layout(fake) else None
+        before = node.all_input_nodes[0].meta["val"] if same else None
+        return first if same and layout(before, self.symbols) == layout(fake, self.symbols) else None
 
     def is_handed_out(self, node: FxNode) -> bool:
         """True if what the node makes or writes to may be memory of a result."""
@@ -296,16 +304,6 @@ class Importer:
             return node in self._handed_out
         outcome = self._seen[node]
         return not self._handed_out.isdisjoint(memories_in((outcome.result, *outcome.written)))
-
-    def _layout(self, fake: Any) -> list[Any]:
-        """The strides that matter: a copy that changes them is kept, since torch's views and kernels depend on them."""
-        if fake.layout is not torch.strided:
-            return [fake.layout]
-        return [
-            self.symbols.convert(s)
-            for s, size in zip(fake.stride(), fake.shape, strict=True)
-            if not (isinstance(size, int) and size == 1)
-        ]
 
     # -- higher-order operators ------------------------------------------------------------------------------------
 
@@ -373,15 +371,8 @@ class Importer:
 
     def scalar_tensor(self, number: Any, name: str) -> Value:
         """A 0-d tensor that holds a number or a size expression."""
-        if isinstance(number, Expr):
-            dtype = {"int": DType.int64, "float": DType.float64, "bool": DType.bool}[number.kind]
-        elif isinstance(number, bool | int | float):
-            dtype = {bool: DType.bool, int: DType.int64, float: DType.float64}[type(number)]
-        else:
-            raise CaptureError(f"an output of the graph is {number!r}, which is neither a tensor nor a number")
-        value = Value(name, TensorType(dtype, ()))
-        self.nodes.append(Node("ir::scalar", {"value": number, "dtype": dtype}, (value,)))
-        return value
+        self.nodes.append(node := scalar(number, name))
+        return node.outputs[0]
 
     # -- arguments -------------------------------------------------------------------------------------------------
 

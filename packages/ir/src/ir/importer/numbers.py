@@ -9,7 +9,7 @@ from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Node, Origin, Value
 from ir.passes.checks import check
-from ir.types import DType
+from ir.types import DType, TensorType
 
 
 def reading(name: str, source: Value, read: Any, known: Any, origin: Origin) -> list[Node]:
@@ -40,3 +40,18 @@ def _must_equal(number: Expr, known: Any, origin: Origin) -> Node:
     else:
         condition = dims.call("eq", number, known)
     return check(condition, f"by a check in the model {number} is {known}, and it is not", origin)
+
+
+def scalar(number: Any, name: str) -> Node:
+    """The node that makes a 0-d tensor of a number or a size expression.
+
+    Raises:
+        CaptureError: it is neither.
+    """
+    if isinstance(number, Expr):
+        dtype = {"int": DType.int64, "float": DType.float64, "bool": DType.bool}[number.kind]
+    elif isinstance(number, bool | int | float):
+        dtype = {bool: DType.bool, int: DType.int64, float: DType.float64}[type(number)]
+    else:
+        raise CaptureError(f"an output of the graph is {number!r}, which is neither a tensor nor a number")
+    return Node("ir::scalar", {"value": number, "dtype": dtype}, (Value(name, TensorType(dtype, ())),))

@@ -19,7 +19,7 @@ UNANNOTATED_VIEWS = frozenset(
     f"aten::{name}"
     for name in (
         "alpha_dropout", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors", "cartesian_prod",
-        "conj_physical", "dropout", "einsum", "feature_alpha_dropout", "feature_dropout", "histogramdd", "lift",
+        "conj_physical", "data", "dropout", "einsum", "feature_alpha_dropout", "feature_dropout", "histogramdd", "lift",
         "meshgrid", "sum_to_size", "type_as", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "_unsafe_view",
     )
 )  # fmt: skip

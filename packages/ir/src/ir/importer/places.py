@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
+
 from ir.dims import Dim, maximum, minimum, quotient
+from ir.importer.symbols import Symbols
 
 
 @dataclass(frozen=True)
@@ -173,3 +176,11 @@ def _diagonal(whole: Place, part: Place) -> Step | None:
         if isinstance(down, int) and length == min(lines - down, columns):
             return Step("diagonal", (-down, a, b))
     return None
+
+
+def layout(fake: Any, symbols: Symbols) -> list[Any]:
+    """The strides that matter: a copy that changes them is kept, since torch's views and kernels depend on them."""
+    if fake.layout is not torch.strided:
+        return [fake.layout]
+    axes = zip(fake.stride(), fake.shape, strict=True)
+    return [symbols.convert(s) for s, size in axes if not (isinstance(size, int) and size == 1)]

@@ -113,11 +113,24 @@ class _Run:
             return None
         except Exception as error:
             said = str(error)
-            if "meta" in said.lower() or "data-dependent" in said.lower():
+            if "meta" in said.lower() or "data-dependent" in said.lower() or self._reads_data(node):
                 return None
             line = said.strip().partition("\n")[0]
             raise CaptureError(f"{target} cannot compute what the node {node.name} asks for: {line:.200}") from error
         return pytree.tree_map_only(torch.Tensor, lambda t: _Tensor(t.dtype, tuple(t.shape), ()), made)
+
+    def _reads_data(self, node: FxNode) -> bool:
+        """True if an argument is a number that data decides, such as an index: nothing is known of it here."""
+        read: set[str] = set()
+
+        def note(name: str) -> int:
+            read.add(name)
+            return self._symbol(name)  # type: ignore[no-any-return]
+
+        for size in (n.meta.get("val") for n in node.all_input_nodes):
+            if isinstance(size, Size):
+                size.tree.value(note)
+        return not read <= self._hints.keys()
 
 
 def _given(arg: Any, env: Mapping[Any, Any]) -> Any:
