@@ -131,3 +131,25 @@ def test_parameters_of_any_name(target, tmp_path):
             program.verify()
         except ir.ExportError as error:
             assert "rename" in str(error)
+
+
+@pytest.mark.parametrize("axis", [-1, 2])
+def test_an_axis_that_an_input_does_not_have(axis):
+    """torch.export passes over it, and the size would be fixed without a word."""
+    for size in ("n", torch.export.Dim.DYNAMIC):
+        with pytest.raises(ir.CaptureError, match=f"the axis {axis} of x, whose axes are 0 to 1"):
+            ir.capture(lambda x: x + 1, (torch.ones(2, 3),), dynamic_shapes=({axis: size},))
+
+
+class Nested(nn.Module):
+    def forward(self, x, pair, *, scale):
+        return x + pair[0] * scale["by"]
+
+
+def test_a_call_with_other_arguments_is_shown(tmp_path):
+    one = torch.ones(2)
+    program = ir.export(Nested(), (one, [one]), {"scale": {"by": one}}, target="eager")
+    with pytest.raises(ir.ExportError) as caught:
+        program(one, (one,), scale=one)
+    wanted = "the program was made for (*, [*], scale={'by': *}) and is called with (*, (*,), scale=*)"
+    assert str(caught.value) == wanted

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import ir
+from ir.graph import Graph
+from ir.passes.own_state import with_own_state
 
 
 class Counting(nn.Module):
@@ -31,3 +33,48 @@ def test_a_run_of_the_model_does_not_show_in_the_program(target: str) -> None:
     actual, updates = program.run(x)
     torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(updates["seen"], torch.full((3,), 1.5))
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        memory = torch.zeros(4)
+        self.register_buffer("first", memory[:3])
+        self.register_buffer("second", memory[1:])
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.first.add_(1)
+        self.second.mul_(x)
+        return self.first + self.second
+
+
+def tensors(graph: Graph) -> dict[str, Tensor]:
+    return {w.name: w.tensor for w in graph.weights.values()}
+
+
+def test_what_shares_memory_with_an_updated_buffer_is_copied_too() -> None:
+    graph = ir.capture(Pair(), (torch.ones(3),))
+    graph = graph.replace(updates={"first": graph.updates["first"]})
+    ours, copies = tensors(graph), tensors(with_own_state(graph))
+    assert ours["first"].untyped_storage()._cdata == ours["second"].untyped_storage()._cdata
+    assert all(copies[n].untyped_storage()._cdata != ours[n].untyped_storage()._cdata for n in ours)
+
+
+def test_a_tensor_under_two_names_is_copied_once() -> None:
+    graph = ir.capture(Pair(), (torch.ones(3),))
+    one = torch.zeros(3)
+    graph = graph.replace(weights={v: w.over(one) for v, w in graph.weights.items()})
+    copies = tensors(with_own_state(graph))
+    assert copies["first"] is copies["second"] is not one
+
+
+class InMemoryOrder(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x.t() * 2).cumsum_(0).as_strided((x.size(0) * 4,), (1,), 0)
+
+
+def test_a_size_of_one_does_not_tell_how_a_result_lies() -> None:
+    x, dynamic = torch.randn(2, 4), ({0: torch.export.Dim.DYNAMIC},)
+    with torch.fx.experimental._config.patch(backed_size_oblivious=True):
+        saved = torch.export.export(InMemoryOrder(), (x[:1],), dynamic_shapes=dynamic)
+    torch.testing.assert_close(ir.export(saved, target="eager")(x), InMemoryOrder()(x))

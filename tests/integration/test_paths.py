@@ -97,6 +97,12 @@ def test_a_path_where_nothing_can_lie(graph, target, name, form, tmp_path):
     assert len(str(caught.value)) < 700 and os.listdir(tmp_path) == ["file"]
 
 
+@pytest.mark.parametrize("path", [b"m.onnx", 3])
+def test_what_is_no_path(graph, path):
+    with pytest.raises(TypeError, match=r"path=.*: give a text or a pathlib.Path"):
+        ir.export(graph, target="onnx", path=path)
+
+
 def test_names_of_every_length_and_letter(graph, tmp_path):
     """A staging directory bears the name of what it holds, and so do data files."""
     for stem in ("a" * 240, "with space", "d'u\"n\n[*]", "ü", ".hidden"):

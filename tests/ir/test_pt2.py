@@ -46,6 +46,19 @@ def test_every_attack_is_tried(parts, tmp_path):
     assert set(pt2_files.attacks(parts, tmp_path)) == {name.strip() for name in ATTACKS.split(",")}
 
 
+def test_a_weight_that_is_longer_than_its_record_is_named(parts, tmp_path):
+    attack = pt2_files.attacks(parts, tmp_path / "sentinel")["overlong weight"]
+    with pytest.raises(CaptureError, match=r"the tensor .* reaches over the end"):
+        ir.capture(pt2_files.write(tmp_path / "attack.pt2", attack))
+
+
+def test_what_is_no_plain_file(tmp_path):
+    (tmp_path / "link.pt2").symlink_to(tmp_path / "nothing")
+    for path, message in ((tmp_path, "no plain file"), (tmp_path / "link.pt2", "no such file")):
+        with pytest.raises(CaptureError, match=message):
+            ir.capture(path)
+
+
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_is_not_read_does_nothing(parts, tmp_path, name):
     sentinel = tmp_path / "sentinel"

@@ -63,6 +63,7 @@ def saved(model, *args, path):
 def test_weights_are_mapped_and_shared(tmp_path):
     path = saved(Tied(), torch.randn(2, 4), path=tmp_path / "m.pt2")
     by_name = {w.name: w.tensor for w in ir.capture(path).weights.values()}
+    assert torch.equal(by_name["part"], by_name["table"][1:3])
     assert by_name["part"].untyped_storage().data_ptr() == by_name["table"].untyped_storage().data_ptr()
     maps = Path("/proc/self/maps").read_text() if sys.platform == "linux" else str(path)
     assert str(path) in maps
@@ -145,6 +146,11 @@ CHANGES = {
     "shape": ("relu", lambda n, d: _size_of(d, "relu", 1, 9), "the file says"),
     "type": ("relu", lambda n, d: d["graph_module"]["graph"]["tensor_values"]["relu"].update(dtype=8), "the file says"),
     "two results": ("relu", lambda n, d: n["outputs"].append(n["outputs"][0]), "gives"),
+    "one name twice": (
+        "relu",
+        lambda n, d: n["outputs"][0]["as_tensor"].update(name="conv2d"),
+        "two values have the name conv2d",
+    ),
     "operator": ("relu", lambda n, d: n.update(target="torch.ops.aten.sum.default"), "the file says"),
 }
 
@@ -173,6 +179,12 @@ def test_sizes_in_text():
     for wrong in ("open('x')", f"{s}.__class__", "Add(" * 500, "10**10", "Integer(1); Integer(2)", "lambda: 1", ""):
         with pytest.raises(CaptureError):
             torch_value(Size(wrong))
+
+
+def test_a_power_is_refused_before_it_is_computed():
+    for power in ("Pow(Integer(2), Integer(10000))", "Pow(Add(Symbol('a'), Symbol('b'), Symbol('c')), Integer(99))"):
+        with pytest.raises(CaptureError, match="too large an expression"):
+            torch_value(Size(power))
 
 
 def test_autocast_out_of_a_file(tmp_path):

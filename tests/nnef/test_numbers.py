@@ -257,3 +257,15 @@ def test_erfc_keeps_its_digits_where_it_is_small():
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_roots_as_powers(dtype):
     same(lambda x: (x**0.5, x**-0.5, 1 / x**0.5, x**-1), (ODD.to(dtype),))
+
+
+NO_AXES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "flip": lambda x: x.flip(-1),
+    "kthvalue": lambda x: x.kthvalue(1, 0),
+    "kthvalue, axis kept": lambda x: x.kthvalue(1, -1, True),
+}
+
+
+@pytest.mark.parametrize("name", NO_AXES)
+def test_an_axis_of_a_number(name: str) -> None:
+    same(NO_AXES[name], (torch.tensor(2.5),))

@@ -57,3 +57,9 @@ def refused_below(lowest, opset, op, fn, args, key, handler, tmp_path):
         ir.export(lambda *x: fn(*x), args, target="onnx", path=path, opset=opset, handlers={key: handler})
     assert not path.exists()
     ir.export(lambda *x: fn(*x), args, target="onnx", path=path, opset=lowest, handlers={key: handler}, verify=True)
+
+
+@pytest.mark.parametrize(("opset", "error"), [("18", TypeError), (12, ValueError), (99, ValueError)])
+def test_what_is_no_opset(opset, error):
+    with pytest.raises(error, match="13 to "):
+        ir.export(torch.nn.ReLU(), (torch.ones(2),), target="onnx", opset=opset)

@@ -34,7 +34,10 @@ def writable(path: str | os.PathLike[str]) -> Path:
     Raises:
         OutputError: its folder does not exist, its name is none, or what lies there is no plain file or directory, or
             read-only.
+        TypeError: it is no path.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"path={path!r:.80}: give a text or a pathlib.Path")
     place = Path(path)
     text = os.fspath(place)
     short = text if len(text) < 200 else f"{text[:100]}...{text[-60:]}"

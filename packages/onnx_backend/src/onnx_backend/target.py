@@ -58,13 +58,15 @@ class Onnx(Target):
             classes to keep.
         metadata: note at each node where it comes from (namespace, source line, torch's overload), and the type of
             each value in between.
-        allow_narrowing: compute in float32 what onnxruntime has no kernel for in float64; refused otherwise.
+        allow_narrowing: compute in float32 what onnxruntime has no kernel for in float64; otherwise it is written in
+            ops that have one, or refused.
         custom_opsets: the version to import of each domain beside the standard one, {"custom": 2}; 1 by default.
         custom_translation_table: as torch.onnx.export's: operators (torch.ops.ns.op.default) and the onnxscript
             function of each, or a list of them; before everything else, as `handlers` are.
 
     Raises:
         ValueError: the opset is out of range.
+        TypeError: it is no whole number.
     """
 
     name = "onnx"
@@ -83,6 +85,8 @@ class Onnx(Target):
         custom_translation_table: Mapping[Any, Any] | None = None,
     ) -> None:
         newest = onnx.defs.onnx_opset_version()
+        if not isinstance(opset, int):
+            raise TypeError(f"opset={opset!r:.40}: give a whole number, {LOWEST_OPSET} to {newest}")
         if not LOWEST_OPSET <= opset <= newest:
             raise ValueError(f"opset {opset}: {LOWEST_OPSET} to {newest} can be written")
         self.opset = opset

@@ -11,6 +11,7 @@ import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from ir.errors import CaptureError
 from ir.importer.described import Tensors
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.symbols import Symbols
@@ -24,13 +25,17 @@ def name_symbols(
     dynamic_shapes: Any,
     saved: SavedProgram | None = None,
 ) -> None:
-    """Give the symbols of the inputs' sizes the names that the user wrote; `saved` is the file that it was made of."""
+    """Give the symbols of the inputs' sizes the names that the user wrote; `saved` is the file that it was made of.
+
+    Raises:
+        CaptureError: a tensor does not have an axis that `dynamic_shapes` tells of; torch.export passes over it.
+    """
     if dynamic_shapes is None:
         return
     origin = saved or program
     if not args and not kwargs:
         args, kwargs = origin.stand_ins if isinstance(origin, SavedProgram) else origin.example_inputs or ((), {})
-    named: dict[int, Mapping[int, Any]] = {}
+    named: dict[int, Mapping[int, str]] = {}
     positional = signature_names(origin)
     shapes = dynamic_shapes
     if isinstance(shapes, Mapping):
@@ -52,14 +57,21 @@ def name_symbols(
         for arg, shape in zip(values, shapes, strict=False):
             _collect_names(arg, shape, named)
     flat = pytree.tree_leaves((args, kwargs))
-    fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
     users = [
-        f for f, s in zip(fakes, program.graph_signature.input_specs, strict=True) if s.kind == InputKind.USER_INPUT
+        n for n, s in zip(nodes, program.graph_signature.input_specs, strict=True) if s.kind == InputKind.USER_INPUT
     ]
-    for leaf, fake in zip(flat, users, strict=False):
-        for axis, name in named.get(id(leaf), {}).items():
-            if isinstance(fake, Tensors):
+    for leaf, node in zip(flat, users, strict=False):
+        fake = node.meta.get("val")
+        for axis, name in named.get(id(leaf), {}).items() if isinstance(fake, Tensors) else ():
+            if not 0 <= axis < len(fake.shape):
+                raise CaptureError(f"dynamic_shapes tells of the axis {axis} of {node.name}, {_axes(len(fake.shape))}")
+            if name:
                 symbols.name_user_symbol(fake.shape[axis], name)
+
+
+def _axes(rank: int) -> str:
+    return f"whose axes are 0 to {rank - 1}" if rank else "a number without axes"
 
 
 def signature_names(program: ExportedProgram | SavedProgram) -> list[str]:
@@ -76,14 +88,14 @@ def signature_names(program: ExportedProgram | SavedProgram) -> list[str]:
         return []
 
 
-def _collect_names(value: Any, shape: Any, named: dict[int, Mapping[int, Any]]) -> None:
-    """Walk an argument and its dynamic shapes side by side, down to {axis: name} for each tensor."""
+def _collect_names(value: Any, shape: Any, named: dict[int, Mapping[int, str]]) -> None:
+    """Walk an argument and its dynamic shapes side by side, down to {axis: name} for each tensor, "" for none."""
     if shape is None:
         return
     if isinstance(value, torch.Tensor):
         entries = shape.items() if isinstance(shape, Mapping) else enumerate(shape)
-        found = {a: d if isinstance(d, str) else getattr(d, "__name__", None) for a, d in entries}
-        named[id(value)] = {a: n for a, n in found.items() if n and not n.startswith("_") and n.isidentifier()}
+        found = {a: d if isinstance(d, str) else getattr(d, "__name__", "") for a, d in entries if d is not None}
+        named[id(value)] = {a: n if n.isidentifier() and not n.startswith("_") else "" for a, n in found.items()}
     elif isinstance(value, Mapping):
         for key, item in value.items():
             if isinstance(shape, Mapping):

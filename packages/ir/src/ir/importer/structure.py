@@ -63,6 +63,24 @@ class Integer:
         return torch.tensor(number)
 
 
+def _call(spec: Any) -> str:
+    """The arguments of a call as somebody writes them, a star for each tensor or number."""
+    args, kwargs = spec.children()
+    named = [f"{key}={_nested(c)}" for key, c in zip(kwargs.context or (), kwargs.children(), strict=True)]
+    return f"({', '.join([*map(_nested, args.children()), *named])})"
+
+
+def _nested(spec: Any) -> str:
+    inner = list(map(_nested, spec.children()))
+    if spec.is_leaf():
+        return "*"
+    if spec.type is dict:
+        return "{" + ", ".join(f"{key!r}: {c}" for key, c in zip(spec.context, inner, strict=True)) + "}"
+    if spec.type in (list, tuple):
+        return ", ".join(inner).join("[]" if spec.type is list else ("(", ",)" if len(inner) == 1 else ")"))
+    return f"{spec.type.__name__}({', '.join(inner)})"
+
+
 @dataclass(frozen=True)
 class Structure:
     """`inputs` has one entry for each leaf of the arguments: TENSOR, an Integer, or the constant that it must equal."""
@@ -84,7 +102,7 @@ class Structure:
             return list(args)
         leaves, spec = pytree.tree_flatten((tuple(args), self.ordered(kwargs)))
         if len(leaves) != len(self.inputs) or (spec != self.in_spec and not _alike(spec, self.in_spec)):
-            raise ExportError(f"the arguments are nested as {spec}, the model was captured with {self.in_spec}")
+            raise ExportError(f"the program was made for {_call(self.in_spec)} and is called with {_call(spec)}")
         tensors = []
         for leaf, expected in zip(leaves, self.inputs, strict=True):
             if expected is TENSOR:

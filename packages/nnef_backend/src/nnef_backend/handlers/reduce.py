@@ -306,8 +306,11 @@ def argsort(h, self, dim=-1, descending=False, stable=False):
 
 @op("aten::kthvalue")
 def kthvalue(h, self, k, dim=-1, keepdim=False):
+    ordered = _ordered(h, self, k, dim, False)
+    if not self.type.rank:
+        return ordered
     axis = h.axis(dim, self)
-    picked = [h.slice(v, axis, k - 1, k) for v in _ordered(h, self, k, axis, False)]
+    picked = [h.slice(v, axis, k - 1, k) for v in ordered]
     return picked if keepdim else [h.squeeze(v, [axis]) for v in picked]
 
 

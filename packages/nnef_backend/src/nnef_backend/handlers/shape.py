@@ -212,7 +212,7 @@ def window(h, x, axis, begin, count):
 @op("aten::flip", "aten::fliplr", "aten::flipud")
 def flip(h, self, dims=None):
     dims = dims if dims is not None else [1] if h.node.op == "aten::fliplr" else [0]
-    for axis in h.axes(dims, self) if dims else []:
+    for axis in h.axes(dims, self) if dims and self.type.rank else []:
         size = self.type.shape[axis]
         self = h.take(self, h.range(size - 1, -1, -1, size), axis)
     return self

@@ -31,7 +31,7 @@ class Archive:
     def __init__(self, path: Path) -> None:
         """Raises CaptureError: the file is missing, or is no archive as torch.export.save writes it."""
         if not path.is_file():
-            raise CaptureError("no such file")
+            raise CaptureError("it is no plain file" if path.exists() else "no such file")
         try:
             self._file = path.open("rb", buffering=0)
             self._bytes = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_COPY)
