@@ -70,7 +70,10 @@ def test_kills_while_writing(name: str, megabytes: int, count: int, tmp_path: Pa
     old.save(path)
     before = contents(tmp_path)
     moments, left, late = random.Random(7), 0, 0
-    for _ in range(count):
+    kills = 0
+    while kills < count or not left:
+        kills += 1
+        assert kills < 100 * count
         process = started(new, path)
         time.sleep(moments.random() * seconds)
         os.kill(process, signal.SIGKILL)
@@ -79,7 +82,8 @@ def test_kills_while_writing(name: str, megabytes: int, count: int, tmp_path: Pa
         whole = {n: h for n, h in here.items() if ".partial/" not in n}
         assert whole in (before, after)
         left, late = left + (here != whole), late + (whole == after)
+        if here == whole:  # on a loaded machine no two writes take as long
+            seconds *= 0.8 if whole == after else 1.25
         old.save(path)
         assert contents(tmp_path) == before and len(os.listdir(tmp_path)) == 1
-    print(f"{name}: {count} kills in {seconds:.2f} s of writing, {left} left a part, {late} came too late")
-    assert left
+    print(f"{name}: {kills} kills in {seconds:.2f} s of writing, {left} left a part, {late} came too late")

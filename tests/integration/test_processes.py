@@ -42,11 +42,12 @@ def exported(target, path=None):
 
 def in_threads(work, count):
     """`work(0)`, `work(1)`, ... side by side, to their ends."""
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(count)]
+    threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
+    assert not any(t.is_alive() for t in threads), "a thread waits for ever"
 
 
 def same(a, b):

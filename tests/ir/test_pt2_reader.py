@@ -15,6 +15,7 @@ import torch.utils._pytree as pytree
 import ir
 from ir.errors import CaptureError
 from ir.importer.pt2.expressions import Size, torch_value
+from ir.importer.pt2.trees import read_tree
 from tests.cases import FAMILIES, TRACED
 from tests.ir import pt2_files
 
@@ -169,6 +170,16 @@ def test_a_graph_that_contradicts_itself(tmp_path, name):
     changed = pt2_files.edited(parts, pt2_files.MODEL, _node(op, change))
     with pytest.raises(CaptureError, match=message):
         ir.capture(pt2_files.write(tmp_path / "n.pt2", changed))
+
+
+TREES = [{"b": 1, "a": (2, [3])}, collections.OrderedDict(b=1, a=2), collections.deque([1, 2], 3),
+         collections.defaultdict(list, {"b": 1, "a": [2]})]  # fmt: skip
+
+
+@pytest.mark.parametrize("tree", TREES, ids=lambda t: type(t).__name__)
+def test_trees_are_read_as_torch_reads_them(tree):
+    spec = pytree.tree_structure(tree)
+    assert read_tree(pytree.treespec_dumps(spec), {}, results=False) == spec
 
 
 def test_sizes_in_text():

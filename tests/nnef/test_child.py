@@ -28,7 +28,19 @@ paths, count = sys.argv[1:3], int(sys.argv[3])
 random.seed(7)
 worker = runtime.Worker()
 programs, hits, calls = {}, 0, 0
+
+def call(factor, path):
+    global calls
+    value = float(random.randrange(1000))
+    if path not in programs:
+        programs[path] = worker.load(path)
+    (got,) = programs[path].run([np.full(random.randrange(1, 60_000), value, np.float32)])
+    assert (got == factor * value).all(), f"{got[0]} for {factor * value}"
+    calls += 1
+
 while hits < count:
+    if hits % 2:  # where a start takes longer than a second calls are met too, and none has the answer of another
+        call(2, paths[0])
     # after most interrupts the process starts anew, which takes about as long
     timer = threading.Timer(random.random(), os.kill, (os.getpid(), signal.SIGINT))
     until = time.monotonic() + 10  # Python drops an interrupt that meets a finalizer: then there is another
@@ -36,12 +48,7 @@ while hits < count:
         timer.start()
         while time.monotonic() < until:
             for factor, path in zip((2, 3), paths):
-                value = float(random.randrange(1000))
-                if path not in programs:
-                    programs[path] = worker.load(path)
-                (got,) = programs[path].run([np.full(random.randrange(1, 60_000), value, np.float32)])
-                assert (got == factor * value).all(), f"{got[0]} for {factor * value}"
-                calls += 1
+                call(factor, path)
     except KeyboardInterrupt:
         hits += 1
     timer.join()
@@ -69,7 +76,7 @@ def test_no_interrupt_gives_the_answer_of_another_call(tmp_path: Path, doubled: 
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     hits, calls, starts = map(int, done.stdout.split())
-    assert hits == count and starts > count // 4 and calls >= count
+    assert hits == count and starts > count // 4 and calls >= count // 2
 
 
 def test_an_interrupt_while_the_process_starts(doubled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +103,8 @@ def test_an_interrupt_while_the_process_starts(doubled: Path, monkeypatch: pytes
 
 def test_a_process_that_is_stopped_is_given_up_and_said_so(doubled: Path) -> None:
     with runtime.Worker() as worker:
-        program = worker.load(doubled, timeout=0.5)
+        program = worker.load(doubled)
+        program.timeout = 0.5
         assert worker._process is not None
         worker._process.send_signal(signal.SIGSTOP)
         with pytest.raises(TractTimeout, match=r"took more than 0\.5 s.*timeout="):
