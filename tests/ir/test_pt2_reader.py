@@ -109,6 +109,40 @@ def test_classes_of_the_results(tmp_path, known):
     assert list(result[1]) == ["b", "a"] and result[1]["a"] is None
 
 
+class Held:
+    def __init__(self, content):
+        self.content = content
+
+
+pytree.register_pytree_node(
+    Held, lambda h: ([h.content], None), lambda parts, _: Held(*parts), serialized_type_name="tests.Held",
+    to_dumpable_context=lambda _: "no JSON", from_dumpable_context=lambda _: None,
+)  # fmt: skip
+
+
+def test_a_class_that_writes_its_context_itself(tmp_path):
+    """Code of its own would read that; the class becomes what it holds."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return Held(x + 1)
+
+    graph = ir.capture(saved(Model(), torch.ones(2), path=tmp_path / "m.pt2"))
+    assert graph.structure.restore([1]) == (1,)
+
+
+class Counted(torch.nn.Module):
+    def forward(self, x):
+        return collections.defaultdict(list, {"b": x + 1, "a": x * 2})
+
+
+def test_a_dict_with_a_default(tmp_path):
+    graph = ir.capture(saved(Counted(), torch.ones(2), path=tmp_path / "m.pt2"))
+    assert graph.output_names == ("b", "a")
+    result = graph.structure.restore([1, 2])
+    assert dict(result) == {"b": 1, "a": 2} and result.default_factory is list
+
+
 def test_a_class_that_is_not_imported(tmp_path):
     """As Hugging Face's outputs are, which register themselves when transformers is imported."""
     path, script = tmp_path / "m.pt2", tmp_path / "make.py"

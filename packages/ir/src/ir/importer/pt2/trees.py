@@ -8,6 +8,7 @@ its keys or fields, else a tuple.
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -81,11 +82,11 @@ def _registered(name: Any) -> Any:
 
 
 def _context(document: Any) -> Any:
-    """A context, which is a JSON text inside of the JSON."""
-    try:
-        context = json.loads(text(document))
-    except ValueError as error:
-        raise CaptureError("the tree of the arguments or results cannot be read") from error
+    """A context: a JSON text inside of the JSON, or what the class writes by code of its own."""
+    context = document
+    if isinstance(document, str):
+        with contextlib.suppress(ValueError):
+            context = json.loads(document)
     pending = [context]
     while pending:
         found = pending.pop()
