@@ -81,6 +81,29 @@ def test_rounding_explains_a_floor_and_not_a_bug():
     assert not explained(module, ["x"], [x], 0, torch.tensor([3.0, 5.0, 8.0]))
 
 
+def test_an_op_that_torch_composes_of_others_rounds_within():
+    class Similar(torch.nn.Module):
+        def forward(self, x):
+            return torch.ceil(torch.nn.functional.cosine_similarity(x, x, dim=-1))
+
+    x = torch.tensor([[1.0, -1.75, 0.75]])
+    module = torch.export.export(Similar(), (x,)).module()
+    assert module(x) == 1
+    assert explained(module, ["x"], [x], 0, torch.tensor([2.0]))
+    assert not explained(module, ["x"], [x], 0, torch.tensor([-1.0]))
+
+
+def test_rounding_explains_how_many_numbers_are_not_0():
+    class Places(torch.nn.Module):
+        def forward(self, x):
+            return torch.where(x * 0.1 - 0.3)[0]
+
+    x = torch.tensor([1.0, 3.0])
+    module = torch.export.export(Places(), (x,)).module()
+    assert all(explained(module, ["x"], [x], 0, torch.tensor(at)) for at in ([0], [0, 1]))
+    assert not explained(module, ["x"], [x], 0, torch.tensor([1]))
+
+
 def test_exact_arithmetic_is_held_to_exact_results():
     class Steps(torch.nn.Module):
         def forward(self, x):

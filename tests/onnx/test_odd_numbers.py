@@ -79,3 +79,55 @@ def test_nan_comes_after_infinity(dtype: torch.dtype) -> None:
     rows = [[1.0, nan, inf, 2.0, -inf], [inf, nan, 3.0, nan, inf], [nan, inf, -inf, 0.0, 5.0]]
     x = torch.tensor(rows, dtype=dtype)
     torch.testing.assert_close(ir.export(ordered, (x,), target="onnx")(x), ordered(x), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_powers_of_integers_wrap_around(dtype):
+    base = torch.arange(-9, 9).to(dtype).view(18, 1)
+    exponent = torch.tensor([0, 1, 2, 3, 5, 7, 16, 21, 63, -1, -2, 100]).to(dtype)
+    assert torch.equal(ir.export(torch.pow, (base, exponent), target="onnx")(base, exponent), torch.pow(base, exponent))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8])
+def test_a_fraction_written_into_integers_is_cut(dtype):
+    def written(x):
+        at = torch.zeros(1, 1, dtype=torch.int64)
+        padded = F.pad(x, (1, 1), value=2.7), x.new_full((2,), 2.7), torch.fill(x, 2.7)
+        return *padded, x.scatter(0, at, 2.7), x.index_fill(0, at[0], 2.7)
+
+    x = torch.tensor([[1, 2], [3, 4]]).to(dtype)
+    torch.testing.assert_close(ir.export(written, (x,), target="onnx")(x), written(x))
+
+
+def test_interpolation_reads_its_own_channel_alone() -> None:
+    def resized(x):
+        return F.interpolate(x, size=6, mode="linear"), F.interpolate(x, scale_factor=1.5, mode="linear")
+
+    x = torch.ones(2, 3, 4)
+    x[0, 1, 2] = nan
+    x[1, 2, 0] = inf
+    torch.testing.assert_close(ir.export(resized, (x,), target="onnx")(x), resized(x), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_steps_within_an_op_do_not_round_to_halves(dtype):
+    def steps(x):
+        return torch.log2(x), torch.log10(x), torch.sinc(x / 4)
+
+    x = torch.tensor([1, 2, 4, 8, 10, 64, 100, 1000, 4096], dtype=dtype)
+    bounds = {"rtol": float(torch.finfo(dtype).eps), "atol": 1e-7}
+    torch.testing.assert_close(ir.export(steps, (x,), target="onnx")(x), steps(x), **bounds)
+
+
+def test_the_factor_of_addcdiv_comes_first_and_one_number_is_its_own_norm() -> None:
+    def odd(x):
+        norms = torch.linalg.vector_norm(x.view(4, 1), dim=-1), F.cosine_similarity(x.view(4, 1), x.view(4, 1))
+        return x.addcdiv(x, x, value=3.5), x.addcmul(x, 1 / x, value=3.5), *norms
+
+    x = torch.tensor([3.4028234663852886e38, 1.0, -2e38, 0.5])
+    torch.testing.assert_close(ir.export(odd, (x,), target="onnx")(x), odd(x), equal_nan=True)
+
+
+def test_exponentials_of_integers_are_floats() -> None:
+    x = torch.tensor([-2, 0, 3])
+    assert torch.equal(ir.export(torch.special.exp2, (x,), target="onnx")(x), torch.special.exp2(x))

@@ -117,6 +117,11 @@ ROWS = [
     mod("lstm_state", Stateful, f32("S", "B", 4), f32(1, "B", 5), f32(1, "B", 5)),
     mod("gru", lambda: nn.GRU(4, 5, 2, batch_first=True), f32("B", "S", 4)),
     mod("rnn", lambda: nn.RNN(4, 5), f32("S", "B", 4)),
+    row("modulo_a_size", lambda x: (x % x.shape[0], x // x.shape[1], x.fmod(x.shape[0])), i64("B", "S")),
+    row("group_norm_computed", lambda x: F.group_norm(x + 1, 1), f32(3, "B", 4, 3)),
+    row("group_norm_each", lambda x: F.group_norm(x + 1, 4), f32(3, 4, "B", "S")),
+    row("index_fill", lambda x: x.index_fill(1, torch.tensor([0, -1]), 2.5), TABLE),
+    row("nothing_summed_bf16", lambda x: (x + 1).bfloat16() @ (x + 1).bfloat16().mT, f32(3, 6, "S")),
 ]
 
 

@@ -27,18 +27,19 @@ def of_perhaps_empty(h: Any, a: Any, b: Any) -> Any:
     spread = b.type.rank > 2 and any(x != batch for x in batches) and any(map(h.may_be_empty, batch))
     new = [h.expand(x, (*batch, *x.type.shape[-2:])) for x in (a, b)] if spread else [a, b]
     if a.type.dtype.is_float:  # integers it does not fuse
-        new = [h.emit("Sum", x) if _moves_batch(x.value) else x for x in new]
+        nothing = h.may_be_empty(a.type.shape[-1])  # to sum: what it has fused with any transposition is no 0 then
+        new = [h.emit("Sum", x) if _moves_batch(x.value, nothing) else x for x in new]
     return h.emit("MatMul", *new) if new != [a, b] else None
 
 
-def _moves_batch(value: onnx_ir.Value | None) -> bool:
-    """True of a transposition that brings the batch among the last two axes, also behind a factor or a cast."""
+def _moves_batch(value: onnx_ir.Value | None, any_axis: bool = False) -> bool:
+    """True of a transposition that brings the batch (or any axis) among the last two, behind a factor or cast too."""
     node = value.producer() if value is not None else None
     if node is None:
         return False
     if node.op_type in ("Mul", "Div", "Cast"):
-        return any(_moves_batch(v) for v in node.inputs)
+        return any(_moves_batch(v, any_axis) for v in node.inputs)
     if node.op_type != "Transpose":
         return False
     perm = node.attributes["perm"].as_ints()
-    return len(perm) > 2 and 0 in perm[-2:]
+    return any_axis or (len(perm) > 2 and 0 in perm[-2:])

@@ -143,7 +143,14 @@ def _antialias(h: Any, x: Any, factors: Factors, align_corners: bool, kernel: An
 
 
 def _emit(h: Any, x: Any, factors: Factors, attributes: dict[str, Any]) -> Any:
-    new = h.out.shape
+    if x.type.rank == 3 and attributes["mode"] == "linear":  # the kernel of rank 3 reads other channels, 0 times nan
+        row = h.unsqueeze(x, [2])
+        factors = factors and [1.0, *factors]
+        return h.squeeze(_to_sizes(h, row, (*h.out.shape[:2], 1, h.out.shape[2]), factors, attributes), [2])
+    return _to_sizes(h, x, h.out.shape, factors, attributes)
+
+
+def _to_sizes(h: Any, x: Any, new: Sequence[Any], factors: Factors, attributes: dict[str, Any]) -> Any:
     if factors is not None:
         scales = h.const([1.0, 1.0, *factors], DType.float32)
         return h.emit("Resize", x, None, scales, shape=new, **attributes)

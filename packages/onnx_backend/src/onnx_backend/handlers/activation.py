@@ -170,6 +170,8 @@ def logit(h, self, eps=None):
 
 @op("aten::sinc", "aten::special_sinc")
 def sinc(h, self):
-    angle = h.emit("Mul", self, math.pi)
+    """Of halves in float32, as torch computes: pi itself, rounded to 8 bits, is no zero of the sine."""
+    x = h.cast(self, h.out.dtype if h.out.dtype.bits >= 32 else DType.float32)
+    angle = h.emit("Mul", x, math.pi)
     wave = h.emit("Div", h.emit("Sin", angle), angle)
-    return h.emit("Where", h.emit("Equal", self, 0), h.const(1, self), wave)
+    return h.cast(h.emit("Where", h.emit("Equal", x, 0), h.const(1, x), wave), h.out.dtype)

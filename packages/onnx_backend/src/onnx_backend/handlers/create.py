@@ -26,12 +26,12 @@ def ones(h, **_):
 
 @op("aten::full", "aten::full_like", "aten::new_full")
 def full(h, fill_value, **_):
-    return h.full(h.out.shape, fill_value, h.out.dtype)
+    return h.full(h.out.shape, h.cut_number(fill_value, h.out.dtype), h.out.dtype)
 
 
 @op("aten::scalar_tensor")
 def scalar_tensor(h, s, **_):
-    return h.tensor(s, h.out.dtype)
+    return h.tensor(h.cut_number(s, h.out.dtype), h.out.dtype)
 
 
 @op("aten::arange")

@@ -63,7 +63,7 @@ def square(h, self):
 def div(h, self, other, rounding_mode=None):
     if 0 in h.out.shape:
         return nothing(h)
-    self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
+    self, other = operands(h, self, other)
     if rounding_mode == "floor":
         return floor_divide(h, self, other)
     quotient = h.emit("Div", self, other)  # of integers: rounded to zero
@@ -75,11 +75,19 @@ def nothing(h):
     return h.full(h.out.shape, 0, h.out.dtype)
 
 
+def operands(h, self, other):
+    """Dividend and divisor in the result's element type; a divisor of integers is as empty as the result may be."""
+    self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
+    dims = [s for s in h.out.shape if h.may_be_empty(s)]
+    spread = h.out.dtype.is_integer and not never_zero(other) and any(s not in other.type.shape for s in dims)
+    return self, h.expand(other, h.out.shape) if spread else other
+
+
 @op("aten::floor_divide")
 def floor_divide(h, self, other):
     if 0 in h.out.shape:
         return nothing(h)
-    self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
+    self, other = operands(h, self, other)
     if h.out.dtype.kind == "uint":
         return h.emit("Div", self, other)
     if h.out.dtype.is_integer:
@@ -119,7 +127,7 @@ def never_zero(x):
 def remainder(h, self, other):
     if 0 in h.out.shape:
         return nothing(h)
-    self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
+    self, other = operands(h, self, other)
     if not h.out.dtype.is_float:
         return h.emit("Mod", self, other)  # the sign of the divisor
     rest = h.emit("Mod", self, other, fmod=1)  # the sign of the dividend
@@ -130,7 +138,7 @@ def remainder(h, self, other):
 def fmod(h, self, other):
     if 0 in h.out.shape:
         return nothing(h)
-    self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
+    self, other = operands(h, self, other)
     if h.out.dtype is DType.int64:  # onnxruntime's Mod goes by way of doubles
         return h.emit("Sub", self, h.emit("Mul", h.emit("Div", self, other), other))
     return h.emit("Mod", self, other, fmod=1)
@@ -152,13 +160,25 @@ def power(h, self, exponent):
 
 def integer_power(h, base, exponent):
     """A negative power of an integer is 0, but of 1 and -1."""
-    value = h.emit("Pow", base, h.emit("Abs", exponent))
+    value = wrapped_power(h, base, h.emit("Abs", exponent))
     if h.out.dtype.kind == "uint":
         return value
     gone = h.emit("Less", exponent, 0)
     if base.array is None or abs(base.array.item()) == 1:
         gone = h.emit("And", gone, h.emit("Not", h.emit("Equal", h.emit("Abs", base), 1)))
     return h.emit("Where", gone, h.const(0, value), value)
+
+
+def wrapped_power(h, base, exponent):
+    """By squaring, a bit of the exponent at a time: onnxruntime's Pow goes through float64, and nothing wraps there."""
+    start = h.full(h.out.shape, 1, h.out.dtype)
+
+    def step(_, result, base, rest):
+        odd = h.emit("Equal", h.emit("Mod", rest, 2), 1)
+        new = h.emit("Where", odd, h.emit("Mul", result, base), result)
+        return [h.emit(*parts) for parts in (("Identity", new), ("Mul", base, base), ("Div", rest, 2))]
+
+    return h.loop(h.out.dtype.bits, [start, *(h.expand(x, h.out.shape) for x in (base, exponent))], step)[0]
 
 
 def repeated(h, base, exponent):
@@ -174,6 +194,7 @@ def repeated(h, base, exponent):
 
 @op("aten::exp2", "aten::special_exp2")
 def exp2(h, self):
+    self = h.cast(self, h.out.dtype)
     return h.emit("Pow", h.const(2, self), self)
 
 
@@ -182,14 +203,21 @@ def rsqrt(h, self):
     return h.emit("Reciprocal", h.emit("Sqrt", self))
 
 
+def logarithm(h, x, base):
+    """Halves are rounded once and not between the two steps: 2 is the logarithm of 4."""
+    dtype = h.out.dtype
+    x = h.cast(x, dtype if dtype.bits >= 32 else DType.float32)
+    return h.cast(h.emit("Div", h.emit("Log", x), math.log(base)), dtype)
+
+
 @op("aten::log2")
 def log2(h, self):
-    return h.emit("Div", h.emit("Log", self), math.log(2))
+    return logarithm(h, self, 2)
 
 
 @op("aten::log10")
 def log10(h, self):
-    return h.emit("Div", h.emit("Log", self), math.log(10))
+    return logarithm(h, self, 10)
 
 
 @op("aten::deg2rad")
@@ -204,12 +232,12 @@ def rad2deg(h, self):
 
 @op("aten::addcmul")
 def addcmul(h, self, tensor1, tensor2, value=1):
-    return h.emit("Add", self, scaled(h, h.emit("Mul", tensor1, tensor2), value))
+    return h.emit("Add", self, h.emit("Mul", scaled(h, tensor1, value), tensor2))
 
 
 @op("aten::addcdiv")
 def addcdiv(h, self, tensor1, tensor2, value=1):
-    return h.emit("Add", self, scaled(h, h.emit("Div", tensor1, tensor2), value))
+    return h.emit("Add", self, h.emit("Div", scaled(h, tensor1, value), tensor2))
 
 
 @op("aten::lerp")
@@ -397,4 +425,4 @@ def copy(h, self, src, non_blocking=False):
 
 @op("aten::fill")
 def fill(h, self, value):
-    return h.full(h.out.shape, value, h.out.dtype)
+    return h.full(h.out.shape, h.cut_number(value, h.out.dtype), h.out.dtype)

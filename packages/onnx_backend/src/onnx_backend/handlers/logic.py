@@ -38,7 +38,7 @@ def where(h, condition, self, other):
 
 @op("aten::masked_fill")
 def masked_fill(h, self, mask, value):
-    return h.emit("Where", h.cast(mask, DType.bool), h.tensor(value, h.out.dtype), self)
+    return h.emit("Where", h.cast(mask, DType.bool), h.tensor(h.cut_number(value, h.out.dtype), h.out.dtype), self)
 
 
 @op("aten::clamp", "aten::clip")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 
-from ir.dims import Expr, product
+from ir.dims import Expr, maximum, product
 from ir.helper import numpy_dtype
 from ir.types import DType
 from onnx_backend.handlers.create import uniform_like
@@ -190,12 +191,23 @@ def native_group_norm(h, input, weight, bias, N, C, HxW, group, eps):
 
 def _group_norm(h, x, groups, weight, bias, eps):
     channels = x.type.shape[1]
-    if groups == channels and x.type.rank > 2:
-        return _instance_norm(h, x, _filled(h, weight, 1, x), _filled(h, bias, 0, x), eps)
+    behind = range(2, x.type.rank)
+    if groups == channels and behind and (h.opset < 14 or not any(h.may_be_empty(x.type.shape[a]) for a in behind)):
+        full = functools.reduce(h.filled, behind, x)
+        y = _instance_norm(h, full, _filled(h, weight, 1, x), _filled(h, bias, 0, x), eps)
+        return functools.reduce(lambda y, a: h.cut(y, a, x.type.shape[a]), behind, y)
     # not by GroupNormalization, which onnxruntime takes apart again: twice as slow
     ones, zeros = (h.constant(np.full(groups, v, numpy_dtype(x.type.dtype))) for v in (1, 0))
-    grouped = h.reshape(x, [x.type.shape[0], groups, product(x.type.shape[1:]) // groups])
-    y = _shaped_like(h, _instance_norm(h, grouped, ones, zeros, eps), x)
+    inner = product(x.type.shape[1:]) // groups
+    if h.opset >= 14 and h.may_be_empty(inner):
+        # onnxruntime ends the process at groups without elements, and takes an empty batch
+        sizes = [groups, maximum(inner, 1)]
+        grouped = h.emit("Reshape", x, [-1, *sizes], shape=[x.type.shape[0], *sizes])
+        y = _instance_norm(h, grouped, ones, zeros, eps)
+        y = h.emit("Reshape", y, h.emit("Shape", x), allowzero=1, shape=x.type.shape)
+    else:
+        grouped = h.filled(h.reshape(x, [x.type.shape[0], groups, inner]), 2)
+        y = _shaped_like(h, h.cut(_instance_norm(h, grouped, ones, zeros, eps), 2, inner), x)
     spread = list(range(1, x.type.rank - 1))
     y = h.emit("Mul", y, _by_channel(h, weight, spread)) if weight is not None else y
     return h.emit("Add", y, _by_channel(h, bias, spread)) if bias is not None else y

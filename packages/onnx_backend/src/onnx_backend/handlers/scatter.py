@@ -48,7 +48,8 @@ def summed_in(dtype, reduction):
 @op("aten::scatter", "aten::scatter_add")
 def scatter(h, self, dim, index, src=None, value=None, reduce=None):
     reduce = "add" if h.node.op == "aten::scatter_add" else reduce
-    updates = h.full(index.type.shape, value, self.type.dtype) if src is None else fitted(h, src, index)
+    dtype = self.type.dtype
+    updates = h.full(index.type.shape, h.cut_number(value, dtype), dtype) if src is None else fitted(h, src, index)
     return scattered(h, self, dim, index, updates, REDUCTIONS[reduce] if reduce else None)
 
 
@@ -136,13 +137,29 @@ def index_copy(h, self, dim, index, source):
 
 @op("aten::index_fill")
 def index_fill(h, self, dim, index, value):
+    value = h.cut_number(value, self.type.dtype)
     if self.type.rank == 0:
         return h.tensor(value, self)
     axis = h.axis(dim, self)
-    size = index.type.shape[0] if index.type.rank else 1
-    shape = [size if i == axis else s for i, s in enumerate(self.type.shape)]
     index = index if index.type.rank else h.unsqueeze(index, [0])
+    size = index.type.shape[0]
+    if isinstance(size, int) and size <= FEW and h.may_be_empty(self.type.shape[axis]):
+        return fill_named(h, self, axis, index, value)
+    shape = [size if i == axis else s for i, s in enumerate(self.type.shape)]
     return write(h, self, dim, index, h.full(shape, value, self.type.dtype))
+
+
+FEW = 16  # rows that are looked for one by one
+
+
+def fill_named(h, x, axis, index, value):
+    """A fill by a mask: torch allows any index into an axis without elements, onnxruntime's scatters do not."""
+    size = x.type.shape[axis]
+    index = h.cast(index, DType.int64)
+    index = h.emit("Where", h.emit("Less", index, 0), h.emit("Add", index, h.tensor(size, DType.int64)), index)
+    here = h.emit("Equal", h.unsqueeze(h.range(0, size, size=size), [1]), h.unsqueeze(index, [0]))
+    mask = h.cast(h.reduce("ReduceMax", h.cast(here, DType.int32), [1]), DType.bool)
+    return h.emit("Where", h.along(mask, x.type.rank, axis), h.tensor(value, x), x)
 
 
 @op("aten::index_reduce")
