@@ -50,6 +50,7 @@ def test_operands_are_cast_once():
         (lambda x, n: torch.concatenate([x, n]), True),
         (lambda x, n: torch.gather(x, 0, n), False),
         (lambda x, n: torch.index_select(n, 0, n.int()), True),  # either type of index is right
+        (lambda x, n: x.index_fill(0, n, 2), False),
         (lambda x, n: x.index_put((n > 0,), x[:1]), False),
         (lambda x, n: n.masked_fill(x > 0, 2), False),
         (lambda x, n: torch.nn.functional.cross_entropy(x.expand(2, 2), n), False),

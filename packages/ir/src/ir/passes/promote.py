@@ -127,10 +127,12 @@ def _common(node: Node, context: Context) -> tuple[DType | None, tuple[DType, ..
     """The type that a mixed op's operands can be cast to, and what it gives then; (None, ()) where there is none.
 
     Masks and indices are told from numbers: torch refuses the first as floats, the second as anything but integers,
-    though not on fake tensors (index_fill), so those that are called so are left out.
+    though not on fake tensors (index_fill), so what is called so never becomes a float.
     """
+    operands = [v for v in node.inputs if not v.type.dtype.is_complex]
     indices = [v for name in ("index", "indices") for v in leaves(node.args.get(name))]
-    operands = [v for v in node.inputs if not v.type.dtype.is_complex and not any(v is i for i in indices)]
+    if any(v.type.dtype.is_float for v in operands):
+        operands = [v for v in operands if not any(v is i for i in indices)]
     if not node.op.startswith("aten::") or len({v.type.dtype for v in operands}) < 2:
         return None, ()
     if any(v.type.dtype is DType.bool for v in operands) and not context.result_types(
