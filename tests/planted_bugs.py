@@ -108,7 +108,7 @@ BUGS = (
     Bug(HELPER, "exact = float(np.float32(number)) == number", "exact = True", "tests/nnef/test_numbers.py"),
     Bug(HELPER, "not in (DType.int32, DType.int64):\n            x =", "not in (dtype,):\n            x =",
         NNEF + "floats_to_u8"),
-    Bug(HELPER, "or any(result is o for o in outputs)", "", "tests/nnef/test_extras.py"),
+    Bug(HELPER, "or any(result is o for o in outputs)", "", "tests/nnef/test_numbers.py"),
     Bug(HELPER, "fixed = all(v.fixed", "fixed = any(v.fixed", "tests/nnef/test_numbers.py"),
     Bug(HELPER, "if 0 in value.type.shape and", "if False and", "tests/nnef/test_numbers.py"),
     Bug(HELPER, "made[0].origin is made[1].origin", "made[0] is None", "tests/nnef/test_numbers.py -k squares"),

@@ -269,3 +269,21 @@ NO_AXES: dict[str, Callable[[torch.Tensor], Any]] = {
 @pytest.mark.parametrize("name", NO_AXES)
 def test_an_axis_of_a_number(name: str) -> None:
     same(NO_AXES[name], (torch.tensor(2.5),))
+
+
+ALL_EMPTY: dict[str, Callable[[torch.Tensor], Any]] = {
+    "batch_norm": lambda x: F.batch_norm(x, torch.ones(3), torch.ones(3)),
+    "products with zero": lambda x: (x * 0, x / inf, 0 / x),
+    "cumprod": lambda x: x[..., 0].cumprod(0),
+    "one result twice": lambda x: [x + 1] * 2,
+}
+
+
+@pytest.mark.parametrize("name", ALL_EMPTY)
+def test_the_only_input_has_no_elements(name: str) -> None:
+    same(ALL_EMPTY[name], (torch.zeros(0, 3, 4),))
+
+
+def test_a_product_that_nothing_keeps_from_being_zero_is_refused() -> None:
+    with pytest.raises(ir.RefusedError, match="no input has a number"):
+        ir.export(lambda x: F.pad(x, (0, 2), value=nan) * 0.0, (torch.zeros(2, 0),), target="nnef")

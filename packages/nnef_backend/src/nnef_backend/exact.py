@@ -64,7 +64,7 @@ def _unfolded(h: Any, op: str, x: Any, y: Any) -> tuple[Any, Any] | None:
     that, nor is a zero's sign that of all results. A constant that is none is left alone.
     """
     for moving, fixed in ((x, y), (y, x)) if h.inputs else ():
-        if not h.is_value(moving) or moving.fixed or not moving.type.dtype.is_float:
+        if not h.is_value(moving) or moving.fixed or not moving.type.dtype.is_float or 0 in moving.type.shape:
             continue
         content = h.content(fixed) if h.is_value(fixed) else fixed
         divides = op == "div" and fixed is y
@@ -72,6 +72,8 @@ def _unfolded(h: Any, op: str, x: Any, y: Any) -> tuple[Any, Any] | None:
             hidden = _hidden(h, fixed)
             return (hidden, moving) if fixed is x else (moving, hidden)
         if isinstance(content, (int, float, np.ndarray)) and _all(content, math.inf if divides else 0.0):
+            if all(0 in x.type.shape for x in h.inputs):
+                h.refuse("tract takes a product with zero for zero, and no input has a number that keeps it from that")
             hidden = _hidden(h, h.tensor(fixed, moving))
             return (hidden, moving) if fixed is x else (moving, hidden)
     return None
