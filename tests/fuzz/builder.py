@@ -58,7 +58,7 @@ class Builder:
 
     def fixed(self, name: str, axis: int) -> bool:
         """True if the size of this axis is the same at every size of the program."""
-        return len({s[axis] for s in self.shapes(name)}) == 1
+        return len({s[axis] if -len(s) <= axis < len(s) else None for s in self.shapes(name)}) == 1
 
     def choose(self, where: Callable[[Tensor], bool] = lambda t: True) -> str:
         """A value; one that nothing reads yet is more likely."""

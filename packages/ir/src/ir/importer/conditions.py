@@ -12,7 +12,7 @@ from ir.dims import Dim, Expr, call
 from ir.graph import Node, Range, Value, leaves
 
 SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_copy"})
-SCATTERS = frozenset({"aten::slice_scatter"})  # of writes
+SCATTERS = frozenset({"aten::slice_scatter", "aten::select_scatter"})  # of writes
 PIECES = frozenset({"aten::split", "aten::unsafe_split", "aten::chunk", "aten::unsafe_chunk"})  # of one size
 
 
@@ -36,8 +36,10 @@ def required(op: str, args: Mapping[str, Any], results: Sequence[Value], ranges:
 
 def _has_place(args: Mapping[str, Any], x: Value, ranges: Mapping[str, Range]) -> Expr | None:
     """The slice that is written lies inside: of a size that it traces from 2 on, torch takes `x[:2] = 0` as two."""
-    start, end, size = args["start"], args["end"], x.type.shape[geometry.axis(args["dim"], x.type.rank)]
-    most = [end - args["step"] + 1 - size, -start, start - end]  # each at most 0
+    size = x.type.shape[geometry.axis(args["dim"], x.type.rank)]
+    start, step = args.get("start", args.get("index")), args.get("step", 1)
+    end = args.get("end", start + 1)
+    most = [end - step + 1 - size, -start, start - end]  # each at most 0
     open_ = [d for d in most if isinstance(d, Expr) and bounds(d, ranges)[1] > 0]
     return reduce(lambda a, b: call("and", a, b), [call("le", d, 0) for d in open_]) if open_ else None
 
