@@ -31,7 +31,7 @@ def write(seed: str, results: dict[int, list[dict[str, Any]]], targets: list[str
     banned = sum(1 for o in results.values() if o and o[0]["kind"] == "banned")
     note = (
         f"Seed {seed}; {invalid} more that torch's eager run or torch.export refuses do not count,\n"
-        f"nor do {banned} that torch's own run_decompositions bans and no target takes."
+        f"nor do {banned} that have no functional form."
     )
     FILE.write_text(replaced(FILE.read_text(), "counts", "\n".join(rows) + f"\n\n{note}"))
 

@@ -92,6 +92,13 @@ def written_in(outcomes: Mapping[FxNode, Outcome]) -> set[int]:
     return found
 
 
+def copies_by_size(node: FxNode, outcomes: Mapping[FxNode, Outcome], written: set[int]) -> bool:
+    """True if the node copied an argument, one of the two is written to, and at other sizes they may be one memory."""
+    made, given = (outcomes[n].result for n in (node, next(iter(node.all_input_nodes), node)))
+    both = isinstance(made, Seen) and isinstance(given, Seen) and made.dtype == given.dtype
+    return both and made.memory != given.memory and not written.isdisjoint({made.memory, given.memory})
+
+
 def observe(
     graph: FxGraph, owner: torch.nn.Module | None, weights: Mapping[FxNode, Tensor] | None = None
 ) -> Mapping[FxNode, Outcome]:

@@ -34,6 +34,18 @@ def required(op: str, args: Mapping[str, Any], results: Sequence[Value], ranges:
     return Node("ir::require", given, (Value(f"{results[0].name}_of", x.type),))
 
 
+def copied(op: str, args: Mapping[str, Any], name: str, ranges: Mapping[str, Range]) -> Node | None:
+    """The node that hands the operand of `reshape` or `contiguous` on where they copy it, as they did in the example.
+
+    At size 1 an axis may lie anywhere, and they may return a view, which writes would go through.
+    """
+    x = args.get("self")
+    if not isinstance(x, Value) or (condition := _keeps_axes(x.type.shape, ranges)) is None:
+        return None
+    message = f"{op[6:]} copies what is written to only where {condition}; clone it in the model"
+    return Node("ir::require", {"self": x, "condition": condition, "message": message}, (Value(f"{name}_of", x.type),))
+
+
 def _has_place(args: Mapping[str, Any], x: Value, ranges: Mapping[str, Range]) -> Expr | None:
     """The slice that is written lies inside: of a size that it traces from 2 on, torch takes `x[:2] = 0` as two."""
     size = x.type.shape[geometry.axis(args["dim"], x.type.rank)]

@@ -16,7 +16,7 @@ from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Node, Origin, Value, Weight, leaves
 from ir.importer import conditions
-from ir.importer.aliases import Outcome, memories_in, observe, written_in
+from ir.importer.aliases import Outcome, copies_by_size, memories_in, observe, written_in
 from ir.importer.conditions import SCATTERS, are_open
 from ir.importer.described import Tensors
 from ir.importer.functionalize import Memories
@@ -32,6 +32,7 @@ from ir.importer.ops import (
     handed_out,
     holds_the_same,
     is_writer,
+    may_be_view,
     updates_statistics,
 )
 from ir.importer.origins import origin_of
@@ -173,6 +174,8 @@ class Importer:
         args = self.typed(node, schema, given)
         if are_open(schema.op, args):
             args = self.required(schema.op, args, node)
+        if self._written and may_be_view(schema) and copies_by_size(node, self._seen, self._written):
+            args = self._handed(conditions.copied(schema.op, args, node.name, self.symbols.ranges), args, node)
         if schema.op == "export::access_subclass_inner_tensor":
             return self._inner_tensor(node, args["src_subclass_tensor"], args["attr"])
         is_complex = isinstance(fake, Tensors) and fake.dtype.is_complex
@@ -201,7 +204,10 @@ class Importer:
         """The arguments, the operand handed on by a node of its own where the sizes decide what the results are."""
         results: list[Value] = []
         self._results(node.name, node.meta["val"], results)
-        if (handed := conditions.required(op, args, results, self.symbols.ranges)) is None:
+        return self._handed(conditions.required(op, args, results, self.symbols.ranges), args, node)
+
+    def _handed(self, handed: Node | None, args: dict[str, Any], node: FxNode) -> dict[str, Any]:
+        if handed is None:
             return args
         self.nodes.append(replace(handed, origin=replace(origin_of(node), overload="")))
         return args | {"self": handed.outputs[0]}
