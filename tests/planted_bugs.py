@@ -74,7 +74,7 @@ BUGS = (
     Bug(PT2 + "values.py", '"-Infinity": -math.inf', '"-Infinity": math.inf', READER),
     Bug(PT2 + "expressions.py", "Fraction(int(values[0]), int(values[1]))", "Fraction(int(values[1]), int(values[0]))",
         READER + " -k sizes"),
-    Bug(PT2 + "expressions.py", "if terms > _MOST_TERMS:", "if not terms:", "tests/ir/test_pt2.py"),
+    Bug(PT2 + "expressions.py", "if terms > _MOST_TERMS:", "if not terms:", READER + " -k power"),
     Bug(PT2 + "graphs.py", "tag in _NAMED and not lone", "tag in _NAMED", READER),
     Bug(PT2 + "graphs.py", "if identifier(name) in self.nodes:", "if not identifier(name):", READER),
     Bug(PT2 + "operators.py", "and number < least)", "and number < 0)", READER),
