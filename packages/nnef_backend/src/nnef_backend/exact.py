@@ -32,6 +32,8 @@ def instead(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any
     if op in ("mul", "div"):
         operands = _unfolded(h, op, *inputs)
         return None if operands is None else h.emit(op, *operands)
+    if op in ("add", "sub", "neg") and h.inputs and h.node.op in _SUMS:
+        return _negated(h, *inputs) if op == "neg" else _with_zero(h, op, *inputs)
     if op in _OF_NOTHING and 0 in inputs[0].type.shape:  # tract divides by the size
         shape = [1 if a in attributes["axes"] else s for a, s in enumerate(inputs[0].type.shape)]
         return h.expand(h.const(_OF_NOTHING[op], inputs[0].type.dtype), shape)
@@ -57,6 +59,36 @@ def _sum_of_nothing(h: Any, op: str, x: Any, axes: Sequence[int]) -> Any:
     return h.squeeze(h.emit(op, h.unsqueeze(x, [rank]), axes=[axis, rank]), [rank])
 
 
+_SUMS = frozenset({"aten::add", "aten::sub", "aten::rsub", "aten::neg"})  # of the model's own
+
+
+def _with_zero(h: Any, op: str, x: Any, y: Any) -> Any:
+    """A sum with zeros, which tract leaves out, though 0.0 + -0.0 is 0.0; None for any other."""
+    for moving, zero in ((x, y), (y, x))[: 1 if op == "sub" else 2]:  # 0.0 - x is no negation to it
+        if not h.is_value(moving) or moving.fixed or not moving.type.dtype.is_float:
+            continue
+        if _is_zero(h, zero, negative=op == "sub"):  # to it the constants 0.0 and -0.0 are one, hence the absolute
+            return h.emit("add", h.emit("abs", _hidden(h, h.tensor(zero, moving))), moving)
+    return None
+
+
+def _negated(h: Any, x: Any) -> Any:
+    """The negation of zeros that tract knows, which to it are 0.0 as before; None for any other."""
+    if not x.fixed or not x.type.dtype.is_float or not (_is_zero(h, x, False) or _is_zero(h, x, True)):
+        return None
+    return h.emit("neg", _hidden(h, x))
+
+
+def _is_zero(h: Any, x: Any, negative: bool) -> bool:
+    """Whether a float is zero all over, with this sign, or may be as far as we know."""
+    content = h.content(x) if h.is_value(x) else x
+    if content is None:
+        return x.fixed and bool(x.repeated)
+    if isinstance(content, Expr) or not _all(content, 0.0):
+        return False
+    return bool((np.signbit(content) == negative).all())
+
+
 def _unfolded(h: Any, op: str, x: Any, y: Any) -> tuple[Any, Any] | None:
     """The operands of a product or quotient of floats so that tract does not take the result for zero.
 
@@ -64,11 +96,12 @@ def _unfolded(h: Any, op: str, x: Any, y: Any) -> tuple[Any, Any] | None:
     that, nor is a zero's sign that of all results. A constant that is none is left alone.
     """
     for moving, fixed in ((x, y), (y, x)) if h.inputs else ():
-        if not h.is_value(moving) or moving.fixed or not moving.type.dtype.is_float or 0 in moving.type.shape:
+        if not h.is_value(moving) or not moving.type.dtype.is_float or 0 in moving.type.shape:
             continue
         content = h.content(fixed) if h.is_value(fixed) else fixed
         divides = op == "div" and fixed is y
-        if content is None and fixed.fixed and not fixed.is_literal:  # tract may know more of it than we do
+        unknown = content is None and fixed.fixed and not fixed.is_literal  # tract may know more of it than we do
+        if unknown and (fixed.repeated or not moving.fixed):
             hidden = _hidden(h, fixed)
             return (hidden, moving) if fixed is x else (moving, hidden)
         if isinstance(content, (int, float, np.ndarray)) and _all(content, math.inf if divides else 0.0):
@@ -81,6 +114,8 @@ def _unfolded(h: Any, op: str, x: Any, y: Any) -> tuple[Any, Any] | None:
 
 def _hidden(h: Any, x: Any) -> Any:
     """`x`, less a zero that tract finds out when it runs."""
+    if x.type.dtype is DType.bool:
+        return h.emit("tract_core_xor", x, _never(h))
     return h.emit("sub", x, h.cast(_never(h), x.type.dtype))
 
 
@@ -201,6 +236,31 @@ def solid(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any])
         return _hidden(h, x) if through else x
 
     return map_values(list(inputs), made)
+
+
+_NEUTRAL = frozenset({"mul", "div", "pow", "and", "or", "select"})
+
+
+def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
+    """The operands of an operation, those hidden that tract may take for neutral and leave out, and a size with them.
+
+    A product with ones or a choice by what is true all over is, to tract, its other operand, also where that is smaller
+    than the result.
+    """
+    if op not in _NEUTRAL or not h.target.tract or not h.inputs or all(x.fixed for x in operands):
+        return operands
+    chooses = op == "select" and operands[1].type.dtype.is_integer  # to zero all over, whose products tract takes for 0
+
+    def lost(i: int, x: Any) -> bool:
+        others = [y for y in operands if y is not x]
+        widens = any(s != 1 and all(y.type.rank <= a or y.type.shape[a] == 1 for y in others)
+                     for a, s in enumerate(x.type.shape))  # fmt: skip
+        if not x.fixed or not (widens or (chooses and i == 0)):
+            return False
+        content = h.content(x)
+        return content is None or bool((content == content.flat[0]).all())
+
+    return [_hidden(h, x) if lost(i, x) else x for i, x in enumerate(operands)]
 
 
 # -- what is made of constants and sizes alone -------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from nnef_backend import library
 from nnef_backend.counted import Counted
 from nnef_backend.dat import MAX_BYTES
 from nnef_backend.document import Document
-from nnef_backend.exact import instead, number, opaque, repeated, solid
+from nnef_backend.exact import instead, number, opaque, repeated, sized, solid
 from nnef_backend.fragments import called
 from nnef_backend.operators import (
     CONTRACTIONS,
@@ -93,12 +93,12 @@ class NnefHelper(Counted):
         operator = self._operator(op, len(inputs), attributes)
         if (made := instead(self, op, inputs, attributes)) is not None:
             return made
-        if operator.broadcasts:
-            inputs = tuple(self._operands(operator, inputs))
+        inputs = tuple(self._operands(operator, inputs)) if operator.broadcasts else inputs
         if operator.name in CONTRACTIONS:
             inputs = tuple(solid(self, op, map_values(list(inputs), lambda x: opaque(self, x)), attributes))
         elif operator.broadcasts and all(x.fixed for x in inputs):
             inputs = tuple(opaque(self, x) if op == "select" or x.repeated else x for x in inputs)
+        inputs = tuple(sized(self, op, inputs))
         if op in ROUNDINGS:
             inputs = map_values(inputs, lambda x: number(self, x))
         inputs = tuple(self.anchored(inputs, attributes))

@@ -25,6 +25,7 @@ FAMILIES = (
     "shape",
     "padding",
     "index",
+    "search",
     "create",
     "recurrent",
     "control",

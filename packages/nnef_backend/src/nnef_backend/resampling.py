@@ -1,11 +1,13 @@
 """Resizing and sampling: where torch reads for each place of the result, and with which weights.
 
-An axis of fixed size is resized by one matrix, which is faster in tract than its own Resize and says exactly what
-torch computes; whole factors of an unknown size go through Resize; anything else reads at computed places.
+Each place of the result is a sum over the two or four places that it lies between, read one by one: a product with a
+matrix of weights is slower in tract, and would carry NaN and infinities to places that do not read them. Antialiasing
+filters, which are wide, are such products; whole factors of an unknown size go through tract's Resize.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +18,7 @@ from ir.dims import Dim, Expr, quotient
 from ir.types import DType
 
 F32 = DType.float32
-WIDEST = 256  # beyond it a matrix costs more than reading at places
+_NEIGHBOURS = {"linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 
 
 def resize(h: Any, x: Any, mode: str, factors: Sequence[float | None] | None, corners: bool = False) -> Any:
@@ -61,10 +63,12 @@ def _axis(h: Any, x: Any, axis: int, old: Dim, new: Dim, mode: str, factor: floa
             place = _places(new, old, mode, factor, corners)
             return h.take(x, h.constant(np.minimum(np.floor(place), old - 1).astype(np.int64)), axis)
         return h.take(x, _clipped(h, h.emit("floor", _computed(h, old, new, mode, factor, corners)), old), axis)
-    if fixed and (old <= WIDEST or mode.endswith("aa")):
-        return _by_matrix(h, x, axis, _matrix(old, new, mode, factor, corners, _real(x)))
     if mode.endswith("aa"):
-        h.refuse("an antialiasing filter over a size that is only known at run time")
+        if not fixed:
+            h.refuse("an antialiasing filter over a size that is only known at run time")
+        return _by_matrix(h, x, axis, _antialiased(old, new, mode, factor, corners).astype(_real(x)))
+    if fixed:
+        return _by_known_reading(h, x, axis, _places(new, old, mode, factor, corners, _real(x)), mode)
     work = x.type.dtype if x.type.dtype is DType.float64 else F32
     return _by_reading(h, x, axis, old, _computed(h, old, new, mode, factor, corners, work), mode)
 
@@ -121,16 +125,30 @@ def _by_reading(h: Any, x: Any, axis: int, size: Dim, place: Any, mode: str) -> 
     first = h.emit("floor", place)
     part = h.emit("sub", place, first)
     around = [1] * axis + [place.type.shape[0]] + [1] * (x.type.rank - axis - 1)
-    if mode == "linear":
-        a, b = (h.take(x, _clipped(h, h.emit("add", first, float(k)), size), axis) for k in (0, 1))
-        return h.emit("add", a, h.emit("mul", h.emit("sub", b, a), h.reshape(part, around)))
-    total = None
-    for k in (-1, 0, 1, 2):
-        weight = _cubic(h, h.emit("abs", h.emit("sub", part, float(k))), outer=k in (-1, 2))
-        read = h.take(x, _clipped(h, h.emit("add", first, float(k)), size), axis)
-        term = h.emit("mul", read, h.reshape(weight, around))
-        total = term if total is None else h.emit("add", total, term)
-    return total
+    terms = []
+    for k in _NEIGHBOURS[mode]:
+        weight = h.emit("abs", h.emit("sub", part, float(k)))
+        weight = h.emit("sub", 1.0, weight) if mode == "linear" else _cubic(h, weight, outer=k in (-1, 2))
+        terms.append((_clipped(h, h.emit("add", first, float(k)), size), weight))
+    return _weighed(h, x, axis, [(place, h.reshape(weight, around)) for place, weight in terms])
+
+
+def _by_known_reading(h: Any, x: Any, axis: int, place: np.ndarray, mode: str) -> Any:
+    """The same where the places are known now."""
+    first = np.floor(place).astype(np.int64)
+    around = [1] * axis + [len(place)] + [1] * (x.type.rank - axis - 1)
+    terms = []
+    for k in _NEIGHBOURS[mode]:
+        weight = _kernel(place.astype(np.float64) - first - k, mode, -0.75).astype(place.dtype)
+        read = np.clip(first + k, 0, x.type.shape[axis] - 1)
+        terms.append((h.constant(read), h.cast(h.constant(weight.reshape(around)), x.type.dtype)))
+    return _weighed(h, x, axis, terms)
+
+
+def _weighed(h: Any, x: Any, axis: int, terms: Sequence[tuple[Any, Any]]) -> Any:
+    """The sum of what stands at places along an axis, each times its weight."""
+    read = [h.emit("mul", h.take(x, place, axis), weight) for place, weight in terms]
+    return functools.reduce(lambda a, b: h.emit("add", a, b), read)
 
 
 def _cubic(h: Any, t: Any, outer: bool, a: float = -0.75) -> Any:
@@ -148,19 +166,6 @@ def _kernel(t: np.ndarray, mode: str, a: float) -> np.ndarray:
         return np.maximum(1 - t, 0)
     near, far = ((a + 2) * t - (a + 3)) * t * t + 1, ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
     return np.where(t <= 1, near, np.where(t < 2, far, 0))
-
-
-def _matrix(old: int, new: int, mode: str, factor: float | None, corners: bool, real: Any) -> np.ndarray:
-    """[new, old]: what each place of the result takes of each place of the input."""
-    if mode.endswith("aa"):
-        return _antialiased(old, new, mode, factor, corners).astype(real)
-    place = _places(new, old, mode, factor, corners, real)
-    first = np.floor(place).astype(np.int64)
-    result = np.zeros((new, old))
-    for k in (0, 1) if mode == "linear" else (-1, 0, 1, 2):
-        weight = _kernel(place.astype(np.float64) - first - k, mode, -0.75)
-        np.add.at(result, (np.arange(new), np.clip(first + k, 0, old - 1)), weight)
-    return result.astype(real)
 
 
 def _antialiased(old: int, new: int, mode: str, factor: float | None, corners: bool) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import reduce
 from typing import Any
 
@@ -23,7 +23,9 @@ def required(op: str, args: Mapping[str, Any], results: Sequence[Value], ranges:
     if op in SCATTERS:
         what, condition = "has a place for what is written", _has_place(args, x, ranges)
     elif op in SQUEEZES:
-        condition = _keeps_axes([x.type.shape[a] for a in _axes(args.get("dim"), x)], ranges)
+        sizes = [x.type.shape[a] for a in _axes(args.get("dim"), x)]
+        gone = {s for s in sizes if results[0].type.shape.count(s) < x.type.shape.count(s)}
+        condition = _keeps_axes(sizes, gone, ranges)
     else:
         axis = geometry.axis(args["dim"], x.type.rank)
         condition = _keeps_pieces(op, args, x.type.shape[axis], [r.type.shape[axis] for r in results], ranges)
@@ -60,10 +62,16 @@ def _axes(dim: Any, x: Value) -> list[int]:
     return [] if dim == () else geometry.axes(dim, x.type.rank)
 
 
-def _keeps_axes(sizes: Sequence[Dim], ranges: Mapping[str, Range]) -> Expr | None:
-    """None of the sizes is 1."""
-    open_ = [s for s in dict.fromkeys(sizes) if isinstance(s, Expr) and _within(s, 1, ranges)]
-    return reduce(lambda a, b: call("and", a, b), [call("ne", s, 1) for s in open_]) if open_ else None
+def _keeps_axes(sizes: Sequence[Dim], gone: Set[Dim], ranges: Mapping[str, Range]) -> Expr | None:
+    """Of the sizes, those that the graph was traced without are 1, and no others are."""
+    open_ = [s for s in dict.fromkeys(sizes) if isinstance(s, Expr) and _may_differ(s, s in gone, ranges)]
+    parts = [call("eq" if s in gone else "ne", s, 1) for s in open_]
+    return reduce(lambda a, b: call("and", a, b), parts) if parts else None
+
+
+def _may_differ(size: Expr, one: bool, ranges: Mapping[str, Range]) -> bool:
+    """Whether the ranges allow another size than 1 where it was 1, and 1 where it was another."""
+    return bounds(size, ranges) != (1, 1) if one else _within(size, 1, ranges)
 
 
 def _keeps_pieces(

@@ -124,14 +124,21 @@ def softplus(h, self, beta=1, threshold=20):
 @op("aten::gelu")
 def gelu(h, self, approximate="none"):
     if approximate == "tanh":
-        return gelu_tanh(h, self) if self.type.dtype is DType.float64 else h.emit(
-            "tract_core_gelu_approx", self, fast_impl=False)  # fmt: skip
+        return gelu_tanh(h, self) if self.type.dtype is DType.float64 else _gelu_approx(h, self)
     x = h.floating(self)
     if x.type.dtype is DType.float64:
         grown = erfc(h, h.emit("mul", x, -math.sqrt(0.5)))
     else:
         grown = h.emit("add", erf(h, h.emit("mul", x, math.sqrt(0.5))), 1.0)
     return h.cast(h.emit("mul", h.emit("mul", x, 0.5), grown), self.type.dtype)
+
+
+def _gelu_approx(h, x):
+    """tract's own, whose tanh does not quite reach -1: below -5.5, where torch's has, it is cut off."""
+    made = h.emit("tract_core_gelu_approx", x, fast_impl=False)
+    if x.type.dtype is not DType.float32:
+        return made
+    return h.emit("mul", made, h.cast(h.emit("ge", x, -5.5), x.type.dtype))
 
 
 def gelu_tanh(h, x):

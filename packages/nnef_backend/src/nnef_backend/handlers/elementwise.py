@@ -103,8 +103,8 @@ rows({
     "ceil": lambda h, self: h.emit("ceil", self) if self.type.dtype.is_float else self,
     "frac": lambda h, self: h.emit("sub", self, trunc(h, self)),
     "square": lambda h, self: h.emit("mul", *both(h, self, self)),
-    "exp2": lambda h, self: h.emit("pow", 2.0, self),
-    "special_exp2": lambda h, self: h.emit("pow", 2.0, self),
+    "exp2": lambda h, self: h.emit("pow", 2.0, h.cast(self, h.out.dtype)),
+    "special_exp2": lambda h, self: h.emit("pow", 2.0, h.cast(self, h.out.dtype)),
     "log10": lambda h, self: h.emit("mul", h.emit("log", self), 1 / math.log(10)),
     "log2": lambda h, self: h.emit("log2", self) if self.type.dtype is not DType.float64  # which tract does in f32
     else h.emit("mul", h.emit("log", self), 1 / math.log(2)),

@@ -271,36 +271,6 @@ def embedding_bag(h, weight, indices, offsets, scale_grad_by_freq=False, mode=0,
     return [made, None, None, None]
 
 
-# -- searching -------------------------------------------------------------------------------------------------------
-
-
-@op("aten::searchsorted")
-def searchsorted(h, sorted_sequence, self, out_int32=False, right=False, side=None, sorter=None):
-    if sorter is not None:
-        axis = sorted_sequence.type.rank - 1
-        sorted_sequence = h.emit("tract_core_gather_elements", sorted_sequence, sorter, axis=axis)
-    x, rank = h.tensor(self), h.tensor(self).type.rank
-    edges = h.unsqueeze(sorted_sequence, [sorted_sequence.type.rank - 1]) if rank else sorted_sequence
-    x = h.unsqueeze(x, [rank])
-    # x comes after the edges that are not above it; written so that NaN comes after all of them
-    above = h.emit("gt" if right or side == "right" else "ge", *h.together(edges, x))
-    return h.cast(h.reduce("sum_reduce", h.cast(h.emit("not", above), DType.int64), max(rank, 0)), h.out.dtype)
-
-
-@op("aten::bucketize")
-def bucketize(h, self, boundaries, out_int32=False, right=False):
-    return searchsorted(h, boundaries, self, out_int32, right)
-
-
-@op("aten::isin")
-def isin(h, elements=None, test_elements=None, assume_unique=False, invert=False, element=None, test_element=None):
-    x, given = (many if one is None else one for many, one in ((elements, element), (test_elements, test_element)))
-    x, given = h.together(h.tensor(x), h.tensor(given))
-    given = h.reshape(given, [product(given.type.shape)])
-    found = h.reduce("any_reduce", h.emit("eq", h.unsqueeze(x, [x.type.rank]), given), x.type.rank)
-    return h.emit("not", found) if invert else found
-
-
 # -- what depends on data --------------------------------------------------------------------------------------------
 
 

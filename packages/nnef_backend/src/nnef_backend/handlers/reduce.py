@@ -318,6 +318,8 @@ def kthvalue(h, self, k, dim=-1, keepdim=False):
 def median(h, self):
     flat = h.reshape(self, [product(self.type.shape)])
     (size,) = flat.type.shape
+    if size == 0:
+        return h.const(_nothing(self.type.dtype), self.type.dtype)
     if not isinstance(size, Expr) or not self.type.dtype.is_float or not h.may_be_nothing(size):
         return _middle(h, flat, 0, False)[0]
     # NaN is last of all: as one more it is the median of nothing, and of no other number
@@ -325,6 +327,13 @@ def median(h, self):
     middle = maximum(floordiv(size + 1, 2) - 1, 0)
     odd = h.reduce("any_reduce", h.is_nan(flat), 0)
     return h.emit("select", odd, h.const(math.nan, flat), h.squeeze(h.slice(key, 0, middle, middle + 1), [0]))
+
+
+def _nothing(dtype):
+    """torch's NaN as a number of this type: the least integer by x86's rule, of which 8 and 16 bits keep zeros."""
+    if dtype.is_float:
+        return math.nan
+    return -(2 ** (dtype.bits - 1)) if dtype.kind == "int" and dtype.bits >= 32 else 0
 
 
 @op("aten::median.dim")

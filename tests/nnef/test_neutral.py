@@ -1,0 +1,93 @@
+"""What tract leaves out as neutral although torch's result has another size or sign by it; ops that read by place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.export import Dim
+
+import ir
+from tests.nnef.test_numbers import inf, nan, same
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def column(x, value, dtype=None):
+    return torch.full((x.shape[0], 1), value, dtype=dtype or x.dtype)
+
+
+WIDENED = {
+    "ones": lambda x: (x * column(x, 1), column(x, 1) * x, x / column(x, 1)),
+    "zeros": lambda x: x * column(x, 0),
+    "powers": lambda x: (x ** column(x, 1), x ** column(x, 2), x ** column(x, 0)),
+    "choice": lambda x: (torch.where(column(x, True, torch.bool), x, 0), torch.where(x > 0, x, column(x, 0))),
+    "chosen": lambda x: torch.where(column(x, False, torch.bool), x, column(x, 0)[:1]) * -1,
+    "number": lambda x: (torch.where(torch.tensor(False), x, 0) * -1, torch.where(torch.tensor(True), 3, x) * 1),
+    "outer": lambda x: (torch.outer(torch.zeros_like(x), torch.zeros_like(x)), torch.zeros_like(x)[:, None] * x),
+    "truth": lambda x: (torch.logical_and(x > 0, column(x, True, torch.bool)), (x > 0) | column(x, False, torch.bool)),
+}
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.int64), ids=str)
+@pytest.mark.parametrize("name", WIDENED)
+def test_neutral_operands_keep_their_sizes(name, dtype):
+    x = torch.tensor([-3, -1, 0, 5], dtype=dtype)
+    same(WIDENED[name], (x,))
+    same(WIDENED[name], (x,), (torch.cat([x, x]),), dynamic=({0: "T"},))
+
+
+def test_numbers_shifted_out_by_a_constant_keep_their_sizes():
+    x = torch.tensor([-3, -1, 0, 5], dtype=torch.int8)
+    same(lambda x: torch.bitwise_left_shift(x, -2) * -1, (x,), (torch.cat([x, x]),), dynamic=({0: "T"},))
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=str)
+def test_sums_with_zero_make_the_zero_positive(dtype):
+    x = torch.tensor([-0.0, 0.0, 1.0, -1.0], dtype=dtype)
+    zeros = torch.zeros(4, dtype=dtype)
+    same(lambda x: (1 / (x + 0), 1 / (0 + x), 1 / (x - 0), 1 / (0 - x), 1 / (x + -0.0), 1 / (x - -0.0)), (x,))
+    same(lambda x: (1 / (x + zeros), 1 / (zeros - x), 1 / (x + torch.zeros_like(x)), 1 / -torch.zeros_like(x)), (x,))
+    same(lambda x: 1 / (torch.zeros_like(x) * -1), (x,))
+
+
+@pytest.mark.parametrize("mode", ("bilinear", "bicubic"))
+def test_resizing_reads_no_more_than_the_neighbours(mode):
+    x = torch.randn(1, 2, 6, 5, generator=torch.Generator().manual_seed(0))
+    x[0, 0, 2, 2], x[0, 1, 4, 1], x[0, 1, 0, 0] = inf, nan, -inf
+    for size in ((7, 9), (3, 2)):
+        for corners in (True, False):
+            same(lambda x: F.interpolate(x, size=size, mode=mode, align_corners=corners), (x.double(),))  # noqa: B023
+
+
+@pytest.mark.parametrize("right", (True, False))
+def test_edges_out_of_order_are_searched_as_torch_does(right):
+    x = torch.tensor([0.0, -2, -1.75, 0, nan, inf, 5, 1, -9])
+    edges = torch.tensor([0.0, -2, -1.75, 0, nan, 3, 1])
+    same(lambda x: (torch.bucketize(x, edges, right=right), torch.bucketize(1.5, x, right=right)), (x,))
+    same(lambda x: torch.bucketize(x, x, right=right), (x,), (x[:4],), dynamic=({0: "T"},))
+    rows = x.reshape(3, 3)
+    dynamic = ({0: "B", 1: Dim("T", max=100)}, {0: "B"})
+    same(lambda s, x: torch.searchsorted(s, x, right=right), (rows, rows), (rows[:, :2], rows), dynamic=dynamic)
+    same(lambda s, x: torch.searchsorted(s, x, right=right), (x, rows))
+    same(lambda s, x: torch.searchsorted(s[:0], x, right=right), (x, rows))
+
+
+def test_medians_of_nothing():
+    for dtype in (torch.float32, torch.int64, torch.int8):
+        same(lambda x: torch.median(x[:0]), (torch.ones(3, dtype=dtype),))
+
+
+def test_powers_of_two_of_whole_numbers():
+    same(lambda x: (torch.exp2(x), torch.special.exp2(x.sum())), (torch.tensor([1, 2, 3]),))
+
+
+def test_gelu_far_below_zero():
+    x = torch.tensor([inf, -inf, -1e30, -20.0, -5.6, -3.0, -0.0, 2.0, 1e30, nan])
+    same(lambda x: F.gelu(x, approximate="tanh"), (x,), (x.double().float(),))
+    same(lambda x: 1 / F.gelu(x, approximate="tanh"), (x[2:4],))
+
+
+def test_a_squeezed_size_that_was_one_is_asked_for():
+    program = ir.export(lambda x: x[1::2].squeeze(0), (torch.ones(3, 2),), target="nnef", dynamic_shapes=({0: "B"},))
+    assert program(torch.ones(3, 2)).shape == (2,)
