@@ -64,7 +64,10 @@ class Shaken(torch.fx.Interpreter):
         leaves, others = pytree.tree_leaves(result), pytree.tree_leaves(wide)
         for t, w in zip(leaves, others if len(others) == len(leaves) else [None] * len(leaves), strict=True):
             if isinstance(t, Tensor) and t.is_floating_point() and t.numel() and not _view(target):
-                self.shake(t, w, _ulps(target, t.dtype))
+                if keys := _blended(target, args, kwargs):
+                    self._move(t, t.abs() * torch.finfo(t.dtype).eps * keys)
+                else:
+                    self.shake(t, w, _ulps(target, t.dtype))
                 if tied and not _overlaps(t):  # of 0.0 and -0.0, which are equal, either is the extreme
                     signs = torch.randint(0, 2, t.shape, generator=self.generator).to(torch.bool)
                     t.copy_(torch.where((t == 0) & signs, -t, t))
@@ -237,6 +240,18 @@ def _ulps(target: Any, dtype: torch.dtype) -> int:
     asks for 16 units at the most (erf, pow), and no runtime here promises more.
     """
     return 1 if dtype is not torch.float32 or _name(target).rstrip("_") in BASIC else 16
+
+
+def _blended(target: Any, args: Any, kwargs: Any) -> int:
+    """How many rounded weights each element of an attention's result sums over; 0 where it rounds nothing by that.
+
+    The weights of several keys are quotients of exponentials, so that their sum is 1 up to one rounding for each, also
+    where all values are alike and a result happens to equal the one of float64. The one weight of one key is 1.
+    """
+    if _name(target) != "scaled_dot_product_attention":
+        return 0
+    keys = (args[1] if len(args) > 1 else kwargs["key"]).shape[-2]
+    return keys if keys > 1 else 0
 
 
 BASIC = {"add", "sub", "rsub", "mul", "div", "sqrt", "reciprocal", "addcmul", "addcdiv", "to", "_to_copy", "copy"}

@@ -87,7 +87,7 @@ def _argument(builder: Builder, slots: Slots, argument: Any, number: int) -> str
     if kind == "int":
         if argument.name.startswith("dim") or argument.name == "axis":
             return slots.get("d" if "d" not in slots.known else "e") if slots.first else "0"
-        return str(r.randint(0, 3))
+        return str(r.randint(0, 2 if argument.name == "reduction" else 3))  # at::Reduction ends with 2
     if kind in ("List[int]", "int[]") and slots.first:
         return slots.get("dims") if "dim" in argument.name else str([r.randint(1, 3) for _ in range(r.randint(1, 2))])
     raise Reject

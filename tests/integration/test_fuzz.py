@@ -114,6 +114,20 @@ def test_exact_arithmetic_is_held_to_exact_results():
     assert not explained(module, ["x"], [x], 0, torch.tensor([2.0]))
 
 
+def test_weights_of_several_keys_are_rounded_also_where_they_sum_to_one():
+    def attention(x):
+        return torch.nn.functional.scaled_dot_product_attention(x, x, torch.full_like(x, -2.0)).to(torch.int32)
+
+    class Cut(torch.nn.Module):
+        def forward(self, x):
+            return attention(x)
+
+    for keys, allowed in ((3, True), (1, False)):
+        x = torch.arange(keys * 2, dtype=torch.float64).reshape(1, 1, keys, 2)
+        module = torch.export.export(Cut(), (x,)).module()
+        assert explained(module, ["x"], [x], 0, torch.full_like(attention(x), -1)) is allowed
+
+
 def test_tolerance_is_that_of_the_element_type():
     one = torch.ones(1, dtype=torch.float64)
     assert not close(one + 1e-7, one).any()

@@ -88,6 +88,11 @@ def test_gelu_far_below_zero():
     same(lambda x: 1 / F.gelu(x, approximate="tanh"), (x[2:4],))
 
 
+def test_activations_of_halves_are_computed_in_float32():
+    x = torch.tensor([-17.0, -13.46, -11.5, -1.0, -1e-4, 2.0, 17.0, 3e4, inf, nan], dtype=torch.float16)
+    same(lambda x: (torch.logit(x.sigmoid()), F.silu(x), F.glu(torch.cat([x, x])), F.elu(x), F.selu(x)), (x,))
+
+
 def test_a_squeezed_size_that_was_one_is_asked_for():
     program = ir.export(lambda x: x[1::2].squeeze(0), (torch.ones(3, 2),), target="nnef", dynamic_shapes=({0: "B"},))
     assert program(torch.ones(3, 2)).shape == (2,)

@@ -15,10 +15,10 @@ from nnef_backend.registry import rows
 
 rows({
     "relu6": lambda h, self: clamp(h, self, 0, 6),
-    "sigmoid": lambda h, self: h.emit("recip", _one_plus_exp(h, self)),
-    "special_expit": lambda h, self: h.emit("recip", _one_plus_exp(h, self)),
+    "sigmoid": lambda h, self: h.cast(_sigmoid(h, self), h.out.dtype),
+    "special_expit": lambda h, self: h.cast(_sigmoid(h, self), h.out.dtype),
     # the new tensor first, in whose place tract multiplies
-    "silu": lambda h, self: h.emit("mul", h.emit("recip", _one_plus_exp(h, self)), self),
+    "silu": lambda h, self: h.cast(h.emit("mul", _sigmoid(h, self), h.floating(self)), h.out.dtype),
     "tanh": lambda h, self: tanh(h, self),
     "mish": lambda h, self: h.emit("mul", self, tanh(h, softplus(h, self))),
     "hardsigmoid": lambda h, self: clamp(h, h.emit("add", h.emit("mul", self, 1 / 6), 0.5), 0, 1),
@@ -87,6 +87,11 @@ def _one_plus_exp(h, x):
     return h.emit("add", h.emit("exp", h.emit("neg", x)), 1.0)
 
 
+def _sigmoid(h, x):
+    """In f32 where `x` is of halves, in which the exponential overflows from 11.1 on."""
+    return h.emit("recip", _one_plus_exp(h, h.floating(x)))
+
+
 def tanh(h, x):
     return h.emit("select", h.is_nan(x), x, h.emit("tanh", x))
 
@@ -107,8 +112,10 @@ def rrelu(h, self, lower=0.125, upper=1 / 3, training=False):
 
 @op("aten::elu")
 def elu(h, self, alpha=1, scale=1, input_scale=1):
-    below = h.emit("mul", h.emit("sub", h.emit("exp", times(h, self, input_scale)), 1.0), alpha * scale)
-    return h.emit("select", h.emit("lt", self, 0.0), below, times(h, self, scale))
+    x = h.floating(self)
+    grown, scaled = (x if factor == 1 else h.emit("mul", x, factor) for factor in (input_scale, scale))
+    below = h.emit("mul", h.emit("sub", h.emit("exp", grown), 1.0), alpha * scale)
+    return h.cast(h.emit("select", h.emit("lt", x, 0.0), below, scaled), h.out.dtype)
 
 
 @op("aten::softplus")
@@ -153,4 +160,4 @@ def glu(h, self, dim=-1):
     size = self.type.shape[axis]
     half = floordiv(size, 2)
     first, second = h.slice(self, axis, 0, half), h.slice(self, axis, half, size)
-    return h.emit("div", first, _one_plus_exp(h, second))
+    return h.cast(h.emit("div", h.floating(first), _one_plus_exp(h, h.floating(second))), self.type.dtype)
