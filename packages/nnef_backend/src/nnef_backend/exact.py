@@ -258,7 +258,7 @@ def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
         if not x.fixed or not (widens or (chooses and i == 0)):
             return False
         content = h.content(x)
-        return content is None or bool((content == content.reshape(-1)[:1]).all())
+        return content is None or (content.size > 0 and bool((content == content.flat[0]).all()))
 
     return [_hidden(h, x) if lost(i, x) else x for i, x in enumerate(operands)]
 
