@@ -42,7 +42,7 @@ def copied(op: str, args: Mapping[str, Any], name: str, ranges: Mapping[str, Ran
     At size 1 an axis may lie anywhere, and they may return a view, which writes would go through.
     """
     x = args.get("self")
-    if not isinstance(x, Value) or (condition := _keeps_axes(x.type.shape, ranges)) is None:
+    if not isinstance(x, Value) or (condition := _keeps_axes(x.type.shape, frozenset(), ranges)) is None:
         return None
     message = f"{op[6:]} copies what is written to only where {condition}; clone it in the model"
     return Node("ir::require", {"self": x, "condition": condition, "message": message}, (Value(f"{name}_of", x.type),))
