@@ -81,8 +81,8 @@ class Shaken(torch.fx.Interpreter):
         """
         if not _composed(target):
             return super().call_function(target, args, kwargs)
-        with _Parts(self):
-            return super().call_function(target, args, kwargs)
+        with _Parts(self):  # called as it stands, some come back to the mode whole
+            return target.decompose(*args, **kwargs)
 
     def _of_ties(self, target: Any, args: Any, kwargs: Any) -> Any:
         """An extreme and its place, looked for in another order: torch does not say which of equal elements it is."""

@@ -78,3 +78,14 @@ def test_a_size_of_one_does_not_tell_how_a_result_lies() -> None:
     with torch.fx.experimental._config.patch(backed_size_oblivious=True):
         saved = torch.export.export(InMemoryOrder(), (x[:1],), dynamic_shapes=dynamic)
     torch.testing.assert_close(ir.export(saved, target="eager")(x), InMemoryOrder()(x))
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_verify_compares_from_the_state_of_the_export(target: str) -> None:
+    model, x = Counting(), torch.ones(2)
+    saved = torch.export.export(model, (x,))
+    program = ir.export(saved, target=target)
+    run = saved.module()
+    run(x), program(x), run(x)
+    assert program.verify().ok
+    assert run(x).tolist() == [1 + 5 * 4.5] * 2  # three calls: verify left the model's state as it was

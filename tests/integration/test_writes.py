@@ -265,3 +265,15 @@ def test_sizes_below_the_traced_ones_are_run_by_torch(fn: Callable[[Tensor], Ten
     for n in (1, 0, 3):
         x = torch.randn(n, 6)
         torch.testing.assert_close(program(x.clone()), fn(x.clone()), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("target", ["eager", "onnx"])
+def test_places_that_data_decides(target: str) -> None:
+    def fn(x: Tensor, i: Tensor) -> Tensor:
+        y = x * 2
+        y[i].mul_(3), y[:, i].add_(x[:, 0])
+        return y
+
+    program = ir.export(fn, (X, torch.tensor(1)), target=target)
+    for i in (0, 2, -1, -3):
+        program.verify((X, torch.tensor(i)))

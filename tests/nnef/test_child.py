@@ -25,6 +25,7 @@ import os, random, signal, sys, threading, time
 import numpy as np
 from nnef_backend import runtime
 paths, count = sys.argv[1:3], int(sys.argv[3])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the background jobs of a shell ignore it
 random.seed(7)
 worker = runtime.Worker()
 programs, hits, calls = {}, 0, 0

@@ -17,6 +17,7 @@ from ir.graph import Graph
 from ir.importer.capture import arguments, capture
 from ir.importer.complex.border import PackedRunner
 from ir.lower import lower
+from ir.passes.own_state import with_own_state
 from ir.target import Runner, Target
 from ir.trial import Trial, notes_of
 from ir.verify import Report
@@ -188,6 +189,7 @@ def export(
     graph = capture(
         model, args, kwargs, dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names
     )
+    graph = with_own_state(graph)
     artifact = lower(graph, chosen, chosen.registry.with_handlers(handlers))
     program = Exported(chosen, graph, artifact, None, handlers)
     given = (args, kwargs) if args or kwargs else graph.context.example() if verify else ()

@@ -15,7 +15,6 @@ from ir.graph import Body, Context, Graph, Node, SymbolSource, Value
 from ir.helper import OpHelper, Refusal, refusal_text
 from ir.locks import one_at_a_time
 from ir.passes.checks import drop_checks
-from ir.passes.own_state import with_own_state
 from ir.passes.promote import mixes, promote
 from ir.passes.split_complex import split_complex
 from ir.registry import Handler, Registry, place_of
@@ -342,7 +341,6 @@ def handler_error(handler: Handler, node: Node, error: BaseException) -> Handler
 def lower(graph: Graph, target: Target, registry: Registry | None = None) -> Any:
     """Graph -> artifact: the target's passes, then every node through its handler or its body."""
     registry = registry or target.registry
-    graph = with_own_state(graph)
     return Driver(prepared(graph, target, registry, graph.context), target, registry).run()
 
 

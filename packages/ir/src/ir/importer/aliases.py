@@ -186,10 +186,10 @@ class _Observer:
         target: Any = node.target
         noted = node.meta.get("val")
         if isinstance(target, torch._ops.OpOverload):
-            known = noted is not None and (not may_alias(target) or "unbacked_bindings" in node.meta)
+            alone = not may_alias(target)
+            known = noted is not None and (alone or "unbacked_bindings" in node.meta)
             if known or not (noted is None or _holds_tensor(noted)):
-                given = [env[n] for n in node.all_input_nodes] if known else []
-                return self.fresh(_apart(noted, given))
+                return self.fresh(_apart(noted, [env[n] for n in node.all_input_nodes]) if alone else noted)
             return self._operator(node, env, outcome)
         if target is operator.getitem:
             return env[node.args[0]][node.args[1]]  # type: ignore[index]

@@ -79,7 +79,8 @@ class Capture:
         *,
         guarded: bool = False,
     ) -> list[Any]:
-        """torch's own values of `graph.results`; neither the model nor its arguments are changed by asking.
+        """torch's own values of `graph.results`, from the state that the graph holds; neither the model nor its
+        arguments are changed by asking.
 
         `weights` stand in for the model's own of these names. `guarded` has torch check sizes as its own module does.
         """
@@ -87,9 +88,12 @@ class Capture:
             self._references[guarded] = _module(self.program, guarded)
         module = self._references[guarded]
         state = {k: v.detach().clone() for k, v in self._mutated(module, graph)}
+        start = {w.name: w.tensor for w in graph.weights.values() if w.name in state}
         args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs)))
         try:
             with torch.no_grad():
+                for k, v in self._mutated(module, graph):  # the model may have run since the graph took its state
+                    v.copy_(start.get(k, v))
                 given = dict(weights or {})
                 made = (
                     torch.func.functional_call(module, given, args, dict(kwargs)) if given else module(*args, **kwargs)

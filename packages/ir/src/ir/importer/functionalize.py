@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node as FxNode
 
-from ir.dims import Dim, evaluate
+from ir import geometry
+from ir.bounds import bounds
+from ir.dims import Dim, Expr, call, evaluate
 from ir.errors import CaptureError
 from ir.graph import Value
 from ir.importer.aliases import Outcome, Seen, seen_in
@@ -95,9 +98,20 @@ class Memories:
             name = self.name(seen, value, parent, recipe if parent is not None else None)
             if parent is not None and recipe is not None:
                 recipe.made[place] = name.view
+                self._selected(name.view, parent, recipe)
             return name
 
         return each(seen, result)
+
+    def _selected(self, view: View, parent: View, recipe: Recipe) -> None:
+        """The place of `x[i]` where data decides i: torch has a symbol for its offset, which says nothing of i."""
+        index = recipe.args.get("index")
+        if recipe.schema.op == "aten::select" and isinstance(index, Expr) and view.parent is parent:
+            axis = geometry.axis(recipe.args["dim"], len(parent.place.shape))
+            size, stride = parent.place.shape[axis], parent.place.strides[axis]
+            if bounds(index, self.importer.symbols.ranges)[0] < 0:
+                index = call("where", call("lt", index, 0), index + size, index)
+            view.__dict__["place"] = replace(view.place, offset=parent.place.offset + index * stride)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
