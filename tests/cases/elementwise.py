@@ -343,6 +343,7 @@ CASES = family(
     row("hardshrink", lambda x: F.hardshrink(x, 0.4), f32("B", 3)),
     row("softshrink", lambda x: F.softshrink(x, 0.4), f32("B", 3)),
     row("threshold", lambda x: F.threshold(x, 0.1, 20.0), f32("B", 3)),
+    row("threshold_ints", lambda x: F.threshold(x, -0.75, 2.5), i64("B", 3)),
     row("softplus", lambda x: F.softplus(x, beta=2.0), f32("B", 3)),
     row("softplus_threshold", lambda x: F.softplus(x, beta=1.0, threshold=1.0), f32("B", 3)),
     row("softplus_large", lambda x: F.softplus(x), f32(value=[-100.0, 0.0, 19.0, 21.0, 1000.0])),

@@ -130,7 +130,7 @@ def test_verify_takes_what_export_takes(target, tmp_path):
     more = torch.randn(6, 4)
     for args in (more, (more,), [more]):
         assert program.verify(args).rows[0].shape == (6, 4)
-    with pytest.raises(ir.ExportError, match="the model was captured with"):
+    with pytest.raises(ir.ExportError, match="the program was made for"):
         program.verify(kwargs={"x": more})
     with pytest.raises(TypeError, match="give a tensor, or the arguments as a tuple"):
         program.verify({"x": more})

@@ -16,7 +16,7 @@ from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Node, Origin, Value, Weight, leaves
 from ir.importer import conditions
-from ir.importer.aliases import Outcome, copies_by_size, memories_in, observe, written_in
+from ir.importer.aliases import Outcome, Uses, copies_by_size, memories_in, observe, written_in
 from ir.importer.conditions import SCATTERS, are_open
 from ir.importer.described import Tensors
 from ir.importer.functionalize import Memories
@@ -57,6 +57,7 @@ class Importer:
         self.weights: dict[Value, Weight] = {}
         self.memory: Memories | None = None  # only graphs that write need one
         self._seen: Mapping[FxNode, Outcome] = {}
+        self._uses = Uses({})
         self._written: set[int] = set()  # the memories that the graph writes to, sooner or later
         self._handed_out: set[Any] = set()  # nodes, or where memory is observed, memories
         self._offsets: set[str] = set()  # symbols of torch's that stand for a place in memory
@@ -116,7 +117,7 @@ class Importer:
     def remember(self, graph: FxGraph, weights: Mapping[FxNode, torch.Tensor] | None = None) -> None:
         """Keep track of memory, for a graph that writes; `weights` are the real tensors behind placeholders."""
         self.memory, self._seen = Memories(self), observe(graph, self.owner, weights)
-        self._written = written_in(self._seen)
+        self._written, self._uses = written_in(self._seen), Uses(self._seen)
         for node in graph.nodes:
             if node.op == "placeholder" and isinstance(self.env[node], Value):
                 self.env[node] = name = self.memory.name(self._seen[node].result, self.env[node])
@@ -174,7 +175,7 @@ class Importer:
         args = self.typed(node, schema, given)
         if are_open(schema.op, args):
             args = self.required(schema.op, args, node)
-        if self._written and may_be_view(schema) and copies_by_size(node, self._seen, self._written):
+        if self._written and may_be_view(schema) and copies_by_size(node, self._seen, self._uses):
             args = self._handed(conditions.copied(schema.op, args, node.name, self.symbols.ranges), args, node)
         if schema.op == "export::access_subclass_inner_tensor":
             return self._inner_tensor(node, args["src_subclass_tensor"], args["attr"])

@@ -23,7 +23,6 @@ rows({
     "mish": lambda h, self: h.emit("mul", self, tanh(h, softplus(h, self))),
     "hardsigmoid": lambda h, self: clamp(h, h.emit("add", h.emit("mul", self, 1 / 6), 0.5), 0, 1),
     "log_sigmoid": lambda h, self: h.emit("neg", softplus(h, h.emit("neg", self))),
-    "threshold": lambda h, self, threshold, value: h.emit("select", h.emit("le", self, threshold), value, self),
     "hardshrink": lambda h, self, lambd=0.5: h.emit(
         "select", h.emit("le", h.emit("abs", self), lambd), 0.0, self),
     "softshrink": lambda h, self, lambd=0.5: h.emit("sub", self, clamp(h, self, -lambd, lambd)),
@@ -116,6 +115,13 @@ def elu(h, self, alpha=1, scale=1, input_scale=1):
     grown, scaled = (x if factor == 1 else h.emit("mul", x, factor) for factor in (input_scale, scale))
     below = h.emit("mul", h.emit("sub", h.emit("exp", grown), 1.0), alpha * scale)
     return h.cast(h.emit("select", h.emit("lt", x, 0.0), below, scaled), h.out.dtype)
+
+
+@op("aten::threshold")
+def threshold(h, self, threshold, value):
+    if not self.type.dtype.is_float:  # torch cuts both numbers to the type
+        threshold, value = int(threshold), int(value)
+    return h.emit("select", h.emit("le", self, threshold), value, self)
 
 
 @op("aten::softplus")
