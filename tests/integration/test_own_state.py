@@ -89,3 +89,22 @@ def test_verify_compares_from_the_state_of_the_export(target: str) -> None:
     run(x), program(x), run(x)
     assert program.verify().ok
     assert run(x).tolist() == [1 + 5 * 4.5] * 2  # three calls: verify left the model's state as it was
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_folding_writes_to_no_weight(target: str) -> None:
+    """An op that writes and has no functional twin, of a weight alone, is computed at the export."""
+
+    class Filled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.ones(3, 3))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            before = torch.cos(self.table)
+            return before + x, self.table.clone().fill_diagonal_(0.25)
+
+    model = Filled()
+    program = ir.export(model, (torch.zeros(3),), target=target, verify=True)
+    torch.testing.assert_close(program(torch.zeros(3))[0], torch.cos(torch.ones(3, 3)))
+    assert bool((model.table == 1).all())

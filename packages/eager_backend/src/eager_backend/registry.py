@@ -8,10 +8,10 @@ from types import BuiltinFunctionType
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from eager_backend.bind import arguments_of
 from ir.importer.bodies import KERNELS, given_body
+from ir.importer.evaluate import on_copies
 from ir.importer.schema import op_schema, overload_of
 from ir.registry import HandlerFn, Registry, loading, registry
 
@@ -63,7 +63,7 @@ def fallback(name: str) -> HandlerFn | None:
         return None
     schema = op_schema(target)
     if schema.fresh or schema.in_place:
-        return _closure_or(_writer(Kernel(name, _on_copies(target))))
+        return _closure_or(_writer(Kernel(name, on_copies(target))))
     own = plain(Kernel(name, kernel))
     return _closure_or(lambda h, arguments: own(h, **arguments)) if op in KERNELS else own
 
@@ -90,27 +90,6 @@ def _writer(kernel: Kernel) -> Callable[[Any, dict[str, Any]], Any]:
         return h.emit(kernel, *args, type=h.results, **kwargs)
 
     return emit
-
-
-def _on_copies(target: Any) -> Callable[..., Any]:
-    """The kernel of an op that writes to its arguments, without doing so: their new contents follow its own results.
-
-    A custom op that returns what it writes to returns that alone.
-    """
-    schema = op_schema(target)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        given = dict(zip(schema.names, args, strict=False)) | kwargs
-        written = {n: tree_map_only(torch.Tensor, torch.clone, given[n]) for n in schema.writes if n in given}
-        args = tuple(written.get(n, a) for n, a in zip(schema.names, args, strict=False))
-        result = target(*args, **kwargs | {n: w for n, w in written.items() if n in kwargs})
-        if schema.in_place:
-            return [result]
-        contents = [t for t in tree_leaves(list(written.values())) if isinstance(t, torch.Tensor)]
-        own = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and all(t is not c for c in contents)]
-        return [*own, *contents]
-
-    return call
 
 
 class Kernel:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
+from torch import Tensor
 
 from ir.dims import Expr
 from ir.dims import evaluate as number
 from ir.graph import Node, Value, Weight, map_arg
-from ir.importer.schema import DTYPES, TORCH_DTYPES, overload_of
+from ir.importer.schema import DTYPES, TORCH_DTYPES, op_schema, overload_of
 from ir.importer.weights import TorchWeight
 from ir.types import DType, TensorType
 
@@ -39,7 +41,29 @@ def _call(node: Node, args: dict[str, Any]) -> Any:
     if isinstance(args.get("memory_format"), str):
         args["memory_format"] = getattr(torch, args["memory_format"])
     positional = [args.pop(a.name) for a in overload._schema.arguments if not a.kwarg_only]
-    return overload(*positional, **{k: v for k, v in args.items() if k not in ("device", "layout", "pin_memory")})
+    call = on_copies(overload) if op_schema(overload).writes else overload  # the arguments may be the model's weights
+    return call(*positional, **{k: v for k, v in args.items() if k not in ("device", "layout", "pin_memory")})
+
+
+def on_copies(target: Any) -> Callable[..., Any]:
+    """The kernel of an op that writes to its arguments, without doing so: their new contents follow its own results.
+
+    A custom op that returns what it writes to returns that alone.
+    """
+    schema = op_schema(target)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(schema.names, args, strict=False)) | kwargs
+        written = {n: pytree.tree_map_only(Tensor, Tensor.clone, given[n]) for n in schema.writes if n in given}
+        args = tuple(written.get(n, a) for n, a in zip(schema.names, args, strict=False))
+        result = target(*args, **kwargs | {n: w for n, w in written.items() if n in kwargs})
+        if schema.in_place:
+            return [result]
+        contents = [t for t in pytree.tree_leaves(list(written.values())) if isinstance(t, Tensor)]
+        own = [t for t in pytree.tree_leaves(result) if isinstance(t, Tensor) and all(t is not c for c in contents)]
+        return [*own, *contents]
+
+    return call
 
 
 class _Sizes(dict[str, int]):

@@ -43,6 +43,7 @@ def masked_fill(h, self, mask, value):
 
 @op("aten::clamp", "aten::clip")
 def clamp(h, self, min=None, max=None):
+    self = h.cast(self, h.out.dtype)  # a fraction as a bound makes floats of integers
     if any(isinstance(b, float) and math.isnan(b) for b in (min, max)):
         return h.full(h.out.shape, math.nan, h.out.dtype)
     if not any(h.is_value(b) and (b.type.rank or perhaps_nan(b)) for b in (min, max)):
