@@ -204,7 +204,6 @@ def _overflowed(result: Any, wide: Any) -> bool:
     return bool((result.isnan() & ~wide.isnan() | beyond).any())
 
 
-SIGNS = {"signbit", "copysign", "copysign_"}
 CASTS = {"to", "_to_copy", "type_as", "copy_", "copy", "index_put_", "masked_fill_", "fill_"}
 _ATEN = torch.ops.aten
 FIRST_OF_EQUALS = (_ATEN.topk.default, _ATEN.kthvalue.default, _ATEN.median.dim, _ATEN.nanmedian.dim)

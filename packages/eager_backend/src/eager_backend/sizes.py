@@ -30,9 +30,12 @@ def _place(index: Dim, size: Dim) -> Dim:
 
 
 def of_inputs(graph: Graph, *sizes: Dim) -> bool:
-    """True if the shapes of the inputs tell these sizes."""
-    told = {n for n, s in graph.sources.items() if s.axis is not None and s.value in graph.inputs}
-    return all(s in told for d in sizes if isinstance(d, Expr) for s in d.symbols)
+    """True if these sizes are dynamic and the shapes of the inputs tell them."""
+    symbols = {s for d in sizes if isinstance(d, Expr) for s in d.symbols}
+    sources = graph.sources if symbols else {}
+    return bool(symbols) and all(
+        s in sources and sources[s].axis is not None and sources[s].value in graph.inputs for s in symbols
+    )
 
 
 def differ(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ir.types import DType
+from onnx_backend import powers
 from onnx_backend.registry import pairs, rows
 from onnx_backend.registry import register as op
 
@@ -148,48 +149,14 @@ def fmod(h, self, other):
 def power(h, self, exponent):
     if h.is_value(exponent) or not h.is_value(self):
         self, exponent = h.tensor(self, h.out.dtype), h.tensor(exponent, h.out.dtype)
-        return h.emit("Pow", self, exponent) if h.out.dtype.is_float else integer_power(h, self, exponent)
+        return h.emit("Pow", self, exponent) if h.out.dtype.is_float else powers.of_integers(h, self, exponent)
     self = h.cast(self, h.out.dtype)
     if exponent == 1:
         return self
     if h.out.dtype.is_integer:
-        return repeated(h, self, exponent)
+        return powers.repeated(h, self, exponent)
     direct = {0.5: "Sqrt", -1: "Reciprocal"}.get(exponent)
     return h.emit(direct, self) if direct else h.emit("Pow", self, exponent)
-
-
-def integer_power(h, base, exponent):
-    """A negative power of an integer is 0, but of 1 and -1."""
-    value = wrapped_power(h, base, h.emit("Abs", exponent))
-    if h.out.dtype.kind == "uint":
-        return value
-    gone = h.emit("Less", exponent, 0)
-    if base.array is None or abs(base.array.item()) == 1:
-        gone = h.emit("And", gone, h.emit("Not", h.emit("Equal", h.emit("Abs", base), 1)))
-    return h.emit("Where", gone, h.const(0, value), value)
-
-
-def wrapped_power(h, base, exponent):
-    """By squaring, a bit of the exponent at a time: onnxruntime's Pow goes through float64, and nothing wraps there."""
-    start = h.full(h.out.shape, 1, h.out.dtype)
-
-    def step(_, result, base, rest):
-        odd = h.emit("Equal", h.emit("Mod", rest, 2), 1)
-        new = h.emit("Where", odd, h.emit("Mul", result, base), result)
-        return [h.emit(*parts) for parts in (("Identity", new), ("Mul", base, base), ("Div", rest, 2))]
-
-    return h.loop(h.out.dtype.bits, [start, *(h.expand(x, h.out.shape) for x in (base, exponent))], step)[0]
-
-
-def repeated(h, base, exponent):
-    """An integer power by squaring: onnxruntime's Pow goes through float64 and loses digits past 2^53."""
-    result = None
-    while exponent:
-        if exponent % 2:
-            result = base if result is None else h.emit("Mul", result, base)
-        exponent //= 2
-        base = h.emit("Mul", base, base) if exponent else base
-    return h.full(h.out.shape, 1, h.out.dtype) if result is None else result
 
 
 @op("aten::exp2", "aten::special_exp2")
