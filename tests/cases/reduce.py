@@ -136,6 +136,7 @@ CASES = family(
     row("cumsum_bool", lambda x: x.cumsum(-1), boolean("B", "S")),
     row("cumsum_dtype", lambda x: x.cumsum(1, dtype=torch.float32), i64("B", 3)),
     row("cumprod", lambda x: x.cumprod(1), f32("B", "S")),
+    row("cumprod_of_nothing", lambda x: x[:, :0].cumprod(0), f32(3, 4)),
     row("cummax", lambda x: x.cummax(1), f32("B", "S")),
     row("cummin_ties", lambda x: x.cummin(1), i64(value=TIES)),
     row("logcumsumexp", lambda x: torch.logcumsumexp(x, 1), f32("B", "S")),
