@@ -51,6 +51,14 @@ def test_sums_with_zero_make_the_zero_positive(dtype):
     same(lambda x: 1 / (torch.zeros_like(x) * -1), (x,))
 
 
+def test_sums_with_one_number_all_over_that_is_no_zero():
+    def ones(y):
+        return torch.slice_scatter(y, torch.ones_like(y.narrow(1, 0, 1)), 1, 0, 1)
+
+    y = torch.tensor([[2], [0], [5]], dtype=torch.uint8)
+    same(lambda x, y: (x - ones(y), ones(y) - x, x + ones(y), 1 / -(0 * ones(y).float())), (torch.tensor(-2.25), y))
+
+
 @pytest.mark.parametrize("mode", ("bilinear", "bicubic"))
 def test_resizing_reads_no_more_than_the_neighbours(mode):
     x = torch.randn(1, 2, 6, 5, generator=torch.Generator().manual_seed(0))

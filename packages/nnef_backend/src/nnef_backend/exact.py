@@ -69,24 +69,32 @@ def _with_zero(h: Any, op: str, x: Any, y: Any) -> Any:
             continue
         if _is_zero(h, zero, negative=op == "sub"):  # to it the constants 0.0 and -0.0 are one, hence the absolute
             return h.emit("add", h.emit("abs", _hidden(h, h.tensor(zero, moving))), moving)
+        if h.is_value(zero) and _content(h, zero) is None and zero.fixed and zero.repeated:  # a zero for all we know
+            return h.emit(op, moving, _hidden(h, zero))
     return None
 
 
 def _negated(h: Any, x: Any) -> Any:
     """The negation of zeros that tract knows, which to it are 0.0 as before; None for any other."""
-    if not x.fixed or not x.type.dtype.is_float or not (_is_zero(h, x, False) or _is_zero(h, x, True)):
+    if not x.fixed or not x.type.dtype.is_float:
         return None
-    return h.emit("neg", _hidden(h, x))
+    unknown = _content(h, x) is None and x.repeated
+    return h.emit("neg", _hidden(h, x)) if unknown or _is_zero(h, x, False) or _is_zero(h, x, True) else None
 
 
 def _is_zero(h: Any, x: Any, negative: bool) -> bool:
-    """Whether a float is zero all over, with this sign, or may be as far as we know."""
-    content = h.content(x) if h.is_value(x) else x
-    if content is None:
-        return x.fixed and bool(x.repeated)
-    if isinstance(content, Expr) or not _all(content, 0.0):
+    """Whether a float is known to be zero all over, with this sign."""
+    content = _content(h, x) if h.is_value(x) else x
+    if content is None or isinstance(content, Expr) or not _all(content, 0.0):
         return False
     return bool((np.signbit(content) == negative).all())
+
+
+def _content(h: Any, x: Any) -> Any:
+    """The numbers of a constant, in any arrangement if they are one number; None where they are not known."""
+    held, first = h.content(x), h.content(x.origin)
+    one = held is None and first is not None and first.size > 0 and bool((first == first.flat[0]).all())
+    return first if one else held
 
 
 def _unfolded(h: Any, op: str, x: Any, y: Any) -> tuple[Any, Any] | None:
