@@ -52,11 +52,34 @@ def test_sums_with_zero_make_the_zero_positive(dtype):
 
 
 def test_sums_with_one_number_all_over_that_is_no_zero():
-    def ones(y):
-        return torch.slice_scatter(y, torch.ones_like(y.narrow(1, 0, 1)), 1, 0, 1)
+    def sums(x, y):
+        ones = torch.ones_like(y)
+        return x - ones, ones - x, x + ones, 1 / -(0 * ones.float())
 
     y = torch.tensor([[2], [0], [5]], dtype=torch.uint8)
-    same(lambda x, y: (x - ones(y), ones(y) - x, x + ones(y), 1 / -(0 * ones(y).float())), (torch.tensor(-2.25), y))
+    same(sums, (torch.tensor(-2.25), y), (torch.tensor(3.5), y[:2]), dynamic=(None, {0: "B"}))
+
+
+ABSORBED = {
+    "number": lambda x: x * 0,
+    "buffer": lambda x: x & torch.tensor([0, 0], dtype=x.dtype),
+    "like": lambda x: x * torch.zeros_like(x, dtype=torch.uint8),
+    "and": lambda x: torch.logical_and(x, torch.tensor(0)),
+    "or": lambda x: torch.logical_or(x, torch.ones_like(x)),
+}
+
+
+@pytest.mark.parametrize("dtype", (torch.int64, torch.int16, torch.bool), ids=str)
+@pytest.mark.parametrize("name", ABSORBED)
+def test_what_one_operand_decides_is_added_up(name, dtype):
+    x = torch.tensor([[[1, -2], [0, 3], [4, 5]]] * 4).to(dtype)
+    for count in (lambda x: x.sum(0), torch.sum, lambda x: torch.count_nonzero(x, 2)):
+        same(lambda x: count(ABSORBED[name](x)), (x,))  # noqa: B023
+        same(lambda x: count(ABSORBED[name](x)), (x,), (x[:2],), dynamic=({0: "B"},))  # noqa: B023
+
+
+def test_quotients_of_constants():
+    same(lambda x: torch.floor_divide(F.hardswish(x.new_zeros(4, 2)), x.new_zeros(4, 2)), (torch.ones(3),))
 
 
 @pytest.mark.parametrize("mode", ("bilinear", "bicubic"))

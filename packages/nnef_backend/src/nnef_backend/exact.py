@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ir.dims import Expr, minimum, product
+from ir.geometry import broadcast
 from ir.types import DType
 from nnef_backend.steps import NnefValue, leaves, map_values
 
@@ -29,6 +30,8 @@ def instead(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any
     """The result of an operation that tract does not do rightly in this place, None where it does."""
     if not h.target.tract:
         return None
+    if op in _ABSORBING and (made := _absorbed(h, op, *inputs)) is not None:
+        return made
     if op in ("mul", "div"):
         operands = _unfolded(h, op, *inputs)
         return None if operands is None else h.emit(op, *operands)
@@ -57,6 +60,26 @@ def _sum_of_nothing(h: Any, op: str, x: Any, axes: Sequence[int]) -> Any:
     if more or any(s != 1 for s in behind) or not isinstance(size, Expr) or not h.may_be_nothing(size):
         return None
     return h.squeeze(h.emit(op, h.unsqueeze(x, [rank]), axes=[axis, rank]), [rank])
+
+
+_ABSORBING = {"mul": 0, "and": 0, "or": 1, "tract_core_bitand": 0}
+
+
+def _absorbed(h: Any, op: str, x: Any, y: Any) -> Any:
+    """The result that one operand decides, which tract finds out and then fails to add up; None for any other.
+
+    Floats have no such operand: NaN times zero is NaN.
+    """
+    for moving, fixed in ((x, y), (y, x)):
+        if not h.is_value(moving) or moving.type.dtype.is_float:
+            continue
+        content = _content(h, fixed) if h.is_value(fixed) else fixed
+        if content is None and fixed.fixed and fixed.repeated and not moving.fixed:
+            return h.emit(op, moving, _hidden(h, fixed))
+        if content is not None and not isinstance(content, Expr) and _all(content, _ABSORBING[op]):
+            shape = broadcast(moving.type.shape, fixed.type.shape if h.is_value(fixed) else ())
+            return h.expand(h.const(_ABSORBING[op], moving.type.dtype), shape)
+    return None
 
 
 _SUMS = frozenset({"aten::add", "aten::sub", "aten::rsub", "aten::neg"})  # of the model's own

@@ -25,6 +25,7 @@ from ir.helper import numpy_dtype
 from ir.passes.drop_neutral import drop_neutral
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants
+from ir.passes.free_creations import free_creations
 from ir.passes.fuse_rms_norm import fuse_rms_norm
 from ir.passes.promote import promote
 from ir.registry import Registry
@@ -158,7 +159,7 @@ class Tract(Target):
     def passes(self) -> Sequence[Pass]:
         first = (bfloat16_as_float32,) if self.bfloat16 else ()
         # tract itself leaves products of large constants, such as normed weights, to the run
-        return (*first, drop_neutral, fold_batch_norm, promote, fold_constants, fuse_rms_norm)
+        return (*first, drop_neutral, fold_batch_norm, promote, free_creations, fold_constants, fuse_rms_norm)
 
     def helper(self, graph: Graph) -> NnefHelper:
         return NnefHelper(self, graph)
