@@ -7,6 +7,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+import torch
+
 from tests.fuzz import schemas
 from tests.fuzz.builder import Builder, Reject, Slots
 from tests.fuzz.program import Input, Program
@@ -27,6 +29,7 @@ def program(seed: str | int, number: int) -> Program:
     return generate(random.Random(f"{seed}/{number}"), f"{seed}/{number}")
 
 
+@torch.no_grad()
 def generate(r: random.Random, label: str = "") -> Program:
     """A program of 3 to 15 steps."""
     builder = Builder(_inputs(r), r)

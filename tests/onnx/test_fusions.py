@@ -119,3 +119,14 @@ def test_forms_of_rotary_embedding(form, batch, dtype, tmp_path):
     width = 12 if form.startswith("partial") else 8
     for b, s in ((2, 5), (1, 1), (3, 7)):
         program.verify((torch.randn(b, 3, s, width).to(dtype), torch.randn(1 if batch == 1 else b, s, 4)))
+
+
+def test_a_product_of_what_is_scaled_twice_beside_one_of_what_is_scaled_once():
+    def forward(x, s):
+        a, b = x / 3, x.double() * 0.7
+        kept = (a * s[:, None]) @ a
+        return F.scaled_dot_product_attention(a, a, a), (a * 5) @ x @ a, (b / 7) @ x.double() @ b, kept
+
+    args = torch.randn(2, 4, 4), torch.randn(4)
+    program = ir.export(forward, args, target="onnx", verify=True)
+    assert [n.op_type for n in program.artifact.graph].count("MatMul") == 7

@@ -18,7 +18,7 @@ from onnx_backend.double import FORMS, apart
 from onnx_backend.dtypes import TO_ONNX
 from onnx_backend.kernels import gaps, runs, work_type
 from onnx_backend.names import Names, metadata, node_name
-from onnx_backend.products import of_perhaps_empty
+from onnx_backend.products import of_perhaps_empty, scaled_once
 from onnx_backend.schema import OpSchema, bind_types, first_opset, near, op_schema
 from onnx_backend.shapes import infer
 from onnx_backend.value import OnnxValue
@@ -111,6 +111,7 @@ class Emitter(OpHelper[OnnxValue]):
         given = {k: v for k, v in attributes.items() if v is not None}
         detour: dict[str, DType] = {}
         if name == "MatMul" and schema is not None:
+            values = [scaled_once(self, v) for v in values]
             made = of_perhaps_empty(self, *values)
             if made is not None:
                 return made

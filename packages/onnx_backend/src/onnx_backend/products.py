@@ -1,12 +1,56 @@
-"""Products of matrices that turn out empty, in the forms in which onnxruntime computes them."""
+"""Products of matrices in the forms in which onnxruntime computes them: of what turns out empty, of what is scaled."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx_ir
 
 from ir import geometry
+
+
+def scaled_once(h: Any, x: Any) -> Any:
+    """An operand of a product; one that is multiplied by two numbers in turn is multiplied by both at once.
+
+    onnxruntime takes the outer factor into the product. The inner one, which it takes into another product, it then
+    removes, although the first still reads it, and does not load the model.
+    """
+    turned = x.made_by("Transpose")
+    if turned is not None and x.before is not None:
+        inside = scaled_once(h, x.before)
+        return x if inside is x.before else h.transpose(inside, turned.attributes["perm"].as_ints())
+    if x.type.dtype.bits < 32 or x.type.shape is None or x.type.rank < 2:
+        return x
+    value, factor, count = x.value, 1.0, 0
+    while (inner := _factor(value)) is not None:
+        value, factor, count = inner[0], factor * inner[1], count + 1
+    if count < 2 or not float(np.finfo(np.float32).tiny) <= abs(factor) <= float(np.finfo(np.float32).max):
+        return x
+    return h.emit("Mul", h.value_class(value, x.type), factor)
+
+
+def _factor(value: onnx_ir.Value) -> tuple[onnx_ir.Value, float] | None:
+    """What a value is a multiple of and the factor, where that is one number that the file holds."""
+    node = value.producer()
+    if node is None or node.op_type not in ("Mul", "Div"):
+        return None
+    first, second = node.inputs
+    assert first is not None
+    assert second is not None
+    number = _number(second)
+    if node.op_type == "Div":
+        return (first, 1 / number) if number else None
+    if number is not None:
+        return first, number
+    number = _number(first)
+    return None if number is None else (second, number)
+
+
+def _number(value: onnx_ir.Value) -> float | None:
+    node = value.producer()
+    held = node.attributes["value"].as_tensor() if node is not None and node.op_type == "Constant" else value.const_value
+    return float(held.numpy().item()) if held is not None and held.size == 1 and len(held.shape) < 2 else None
 
 
 def of_perhaps_empty(h: Any, a: Any, b: Any) -> Any:
