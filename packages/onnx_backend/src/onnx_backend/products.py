@@ -49,7 +49,9 @@ def _factor(value: onnx_ir.Value) -> tuple[onnx_ir.Value, float] | None:
 
 def _number(value: onnx_ir.Value) -> float | None:
     node = value.producer()
-    held = node.attributes["value"].as_tensor() if node is not None and node.op_type == "Constant" else value.const_value
+    held = (
+        node.attributes["value"].as_tensor() if node is not None and node.op_type == "Constant" else value.const_value
+    )
     return float(held.numpy().item()) if held is not None and held.size == 1 and len(held.shape) < 2 else None
 
 
