@@ -96,6 +96,11 @@ CASES = family(
     row("logit_eps", lambda x: torch.logit(x, eps=0.2), f32("B", 3, low=0, high=1)),
     row("round_half_to_even", lambda x: torch.round(x), f32(value=HALVES)),
     row("round_decimals", lambda x: torch.round(x, decimals=2), f32("B", 3)),
+    row(
+        "round_decimals_digits",
+        lambda x: [x.round(decimals=d).double() for d in (1, 2, -1)],
+        f32(value=[1.75, 0.3, 12.345, -45.0, 175.0, 49.49]),
+    ),
     row("round_decimals_negative", lambda x: torch.round(x, decimals=-1), f32("B", 3, low=-100, high=100)),
     row("abs_int", lambda x: torch.abs(x), i64("B", 3)),
     row("neg_int8", lambda x: -x, i8("B", 3)),

@@ -37,6 +37,7 @@ CASES = family(
     row("mean_int_dtype", lambda x: x.mean(1, dtype=torch.float32), i64("B", 3)),
     row("mean_f16", lambda x: x.mean(-1), f16("B", 3)),
     row("nanmean", lambda x: torch.nanmean(x, 0), f32(value=WITH_NAN)),
+    row("mean_digits", lambda x: (x.double().mean(0).floor(), x.nanmean(0).floor()), f32(49, value=[1.0])),
     row("prod", lambda x: x.prod(), f32("B", 3)),
     row("prod_dim", lambda x: x.prod(1, keepdim=True), f32("B", 3)),
     row("prod_int", lambda x: x.prod(0), i32("B", 3)),

@@ -43,7 +43,7 @@ def instead(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any
     if op == "mean_reduce" and inputs[0].type.dtype is DType.float64 and h.inputs:
         x, axes = inputs[0], attributes["axes"]
         size = h.scalar(product([x.type.shape[a] for a in axes]), DType.float64)
-        return h.emit("div", h.emit("sum_reduce", x, axes=axes), _hidden(h, size))  # a mean of squares is f32 there
+        return quotient(h, h.emit("sum_reduce", x, axes=axes), _hidden(h, size))  # a mean of squares is f32 there
     if op in ("sum_reduce", "mean_reduce"):
         return _sum_of_nothing(h, op, inputs[0], **attributes)
     return None
@@ -169,7 +169,15 @@ def _all(content: Any, size: float) -> bool:
 
 
 def quotient(h: Any, x: Any, y: Any) -> Any:
-    """`x / y` of f64 as IEEE rounds it: the product with the reciprocal, and what that leaves over, divided again."""
+    """`x / y` of floats as IEEE rounds it, in their own element type.
+
+    Of f64 the product with the reciprocal, and what that leaves over, divided again; of f32 by way of f64.
+    """
+    dtype = x.type.dtype
+    if not h.target.tract or (y.array is not None and (np.abs(np.frexp(y.array)[0]) == 0.5).all()):
+        return h.emit("div", x, y)  # powers of two have exact reciprocals
+    if dtype is not DType.float64:
+        return h.cast(h.emit("div", h.cast(x, DType.float64), h.cast(y, DType.float64)), dtype)
     near = h.emit("div", x, y)
     better = h.emit("add", near, h.emit("div", rest(h, x, near, y), y))
     return h.emit("select", h.is_nan(better), near, better)

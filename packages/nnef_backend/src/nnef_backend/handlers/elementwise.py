@@ -56,8 +56,11 @@ def round_(h, self, decimals=0):
     ten = 10.0 ** abs(decimals)
     if decimals == 0:
         return _round(h, self)
-    scaled = _round(h, h.emit("mul" if decimals > 0 else "div", h.floating(self), ten))
-    return h.cast(h.emit("div" if decimals > 0 else "mul", scaled, ten), self.type.dtype)
+    x = h.floating(self)
+    ten = h.tensor(ten, x)
+    if decimals > 0:
+        return h.cast(quotient(h, _round(h, h.emit("mul", x, ten)), ten), self.type.dtype)
+    return h.cast(h.emit("mul", _round(h, quotient(h, x, ten)), ten), self.type.dtype)
 
 
 def _round(h, x):
@@ -174,12 +177,7 @@ def div(h, self, other, rounding_mode=None):
 def _quotient(h, x, y):
     """The quotient in the type that torch divides in: halves in f32."""
     work = DType.float32 if h.out.dtype is DType.float16 else h.out.dtype
-    x, y = h.tensor(x, work), h.tensor(y, work)
-    if not h.target.tract or (y.array is not None and (np.abs(np.frexp(y.array)[0]) == 0.5).all()):
-        return h.emit("div", x, y)  # powers of two have exact reciprocals
-    if work is DType.float64:
-        return quotient(h, x, y)
-    return h.cast(h.emit("div", h.cast(x, DType.float64), h.cast(y, DType.float64)), work)
+    return quotient(h, h.tensor(x, work), h.tensor(y, work))
 
 
 @op("aten::remainder")
@@ -302,7 +300,7 @@ rows({
 def addcdiv(h, self, tensor1, tensor2, value=1):
     x, y, z = (h.floating(h.cast(v, h.out.dtype)) for v in (self, tensor1, tensor2))
     y = y if value == 1 else h.emit("mul", y, h.tensor(value, y))
-    return h.cast(h.emit("add", x, h.emit("div", y, z)), h.out.dtype)
+    return h.cast(h.emit("add", x, quotient(h, y, z)), h.out.dtype)
 
 
 @op("aten::lerp")

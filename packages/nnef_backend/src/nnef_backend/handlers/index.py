@@ -9,6 +9,7 @@ import numpy as np
 from ir.dims import Expr, product
 from ir.geometry import broadcast, invert
 from ir.types import DType
+from nnef_backend.exact import quotient
 from nnef_backend.handlers.elementwise import convert_element_type
 from nnef_backend.handlers.reduce import sort
 from nnef_backend.registry import register as op
@@ -168,7 +169,7 @@ def _reduced(h, x, new, reduce, include_self, write):
     if reduce == "mean":
         ones = h.filled(1, x.type.dtype, x)
         count = h.emit("max", write(ones if include_self else write(ones, full(0), "none"), full(1), "add"), 1)
-        return h.emit("div", made, count) if floating else h.floor_division(made, count)[0]
+        return quotient(h, made, count) if floating else h.floor_division(made, count)[0]
     if reduce not in ("amax", "amin") or not floating:
         return made
     # NaN where one of those compared was NaN, which tract skips
@@ -265,7 +266,7 @@ def embedding_bag(h, weight, indices, offsets, scale_grad_by_freq=False, mode=0,
     zeros = h.expand(h.const(0, weight), [bags])
     held = h.unsqueeze(scatter_rows(h, zeros, bag, ones, "add"), [1])
     if mode == 1:
-        made = h.emit("div", made, h.emit("max", held, 1))
+        made = quotient(h, made, h.emit("max", held, 1))
     if mode == 2:
         made = h.emit("select", h.emit("eq", held, 0), 0, made)
     return [made, None, None, None]

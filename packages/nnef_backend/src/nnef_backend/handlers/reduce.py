@@ -7,6 +7,7 @@ import math
 from ir.dims import Expr, floordiv, maximum, product
 from ir.geometry import invert
 from ir.types import DType
+from nnef_backend.exact import quotient
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
 
@@ -166,7 +167,7 @@ def _moments(h, x, dim, unbiased, correction, keepdim):
     freedom = product(sizes) - correction
     freedom = h.tensor(freedom if isinstance(freedom, Expr) else maximum(freedom, 0), x)
     freedom = freedom if freedom.array is not None else h.emit("max", freedom, 0)
-    return h.emit("div", total, freedom), middle if keepdim else h.squeeze(middle, sorted(axes))
+    return quotient(h, total, freedom), middle if keepdim else h.squeeze(middle, sorted(axes))
 
 
 @op("aten::logsumexp", "aten::special_logsumexp")
@@ -394,8 +395,8 @@ def _key(h, x):
 
 
 rows({
-    "nanmean": lambda h, self, dim=None, keepdim=False, dtype=None: h.emit(
-        "div", nansum(h, self, dim, keepdim), _summed(
+    "nanmean": lambda h, self, dim=None, keepdim=False, dtype=None: quotient(
+        h, nansum(h, self, dim, keepdim), _summed(
             h, "sum_reduce", h.cast(h.emit("not", h.is_nan(self)), h.out.dtype), dim, keepdim)),
     "dist": lambda h, self, other, p=2: vector_norm(h, h.emit("sub", self, other), p),
 })  # fmt: skip
