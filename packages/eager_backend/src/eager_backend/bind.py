@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from ir.graph import Node
 from ir.importer.schema import overload_of
+from ir.importer.torch_api import pytree, schema_of
 
 # The IR says these as text; a schema tells them from text that is text.
 _TEXT = {"Device", "Layout", "MemoryFormat"}
@@ -19,7 +19,7 @@ _TEXT = {"Device", "Layout", "MemoryFormat"}
 @cache
 def _parameters(overload: Any) -> tuple[tuple[str, bool, str], ...]:
     """Name, keyword-only, and the kind of what came as text, for each argument of an overload."""
-    kinds = ((a, str(a.real_type).removeprefix("Optional[").removesuffix("]")) for a in overload._schema.arguments)
+    kinds = ((a, str(a.real_type).removeprefix("Optional[").removesuffix("]")) for a in schema_of(overload).arguments)
     return tuple((a.name, a.kwarg_only, kind if kind in _TEXT else "") for a, kind in kinds)
 
 
@@ -69,7 +69,7 @@ def returns_tensors(node: Node) -> bool:
     overload = overload_of(node.op, node.origin.overload)
     if overload is None:
         return True
-    kinds = [str(r.type) for r in overload._schema.returns]
+    kinds = [str(r.type) for r in schema_of(overload).returns]
     return kinds in (["Tensor"], ["List[Tensor]"]) or (
         all(k == "Tensor" for k in kinds) and len(kinds) == len(node.outputs)
     )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import is_contiguous_or_false
 
 from eager_backend.registry import named
 from eager_backend.steps import Entry, Slot, Step
@@ -18,6 +17,7 @@ from ir.importer.described import Described
 from ir.importer.pt2.values import lies_contiguous
 from ir.importer.schema import TORCH_DTYPES
 from ir.importer.structure import Fixed
+from ir.importer.torch_api import is_contiguous_or_false, storage_key
 from ir.importer.weights import TorchWeight
 from ir.types import DType
 
@@ -195,4 +195,4 @@ def _lies_as(value: Tensor, target: Tensor) -> bool:
 
 def _memory(tensor: Tensor) -> tuple[int, ...]:
     """The storages that a tensor lies in; its own object where torch shows none (sparse layouts)."""
-    return (tensor.untyped_storage()._cdata,) if tensor.layout is torch.strided else (id(tensor),)
+    return (storage_key(tensor),) if tensor.layout is torch.strided else (id(tensor),)

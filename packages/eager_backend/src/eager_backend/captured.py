@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ir.errors import RefusedError
 from ir.importer.structure import TENSOR, Fixed, Integer
+from ir.importer.torch_api import storage_key
 
 if TYPE_CHECKING:
     from eager_backend.program import Program
@@ -57,8 +58,8 @@ def run(program: Program, inputs: Sequence[Tensor], reason: OtherRank) -> tuple[
                 names[spec.target].copy_(value)
     leaves = [o for o, kind in zip(outputs, graph.structure.outputs, strict=True) if not isinstance(kind, Fixed)]
     tensors = [o if isinstance(o, Tensor) else torch.tensor(o, dtype=_wide(o)) for o in leaves]
-    weights = {t.untyped_storage()._cdata for t in program.weights.values() if t.layout is torch.strided}
-    own = [t.clone() if t.layout is torch.strided and t.untyped_storage()._cdata in weights else t for t in tensors]
+    weights = {storage_key(t) for t in program.weights.values() if t.layout is torch.strided}
+    own = [t.clone() if t.layout is torch.strided and storage_key(t) in weights else t for t in tensors]
     return (*own, *(names[name].clone() for name in graph.updates))
 
 

@@ -15,14 +15,12 @@ from torch import Tensor
 
 from eager_backend.registry import Kernel
 from eager_backend.steps import Slot, Step
-
-_NN: Any = torch._C._nn
-_VF: Any = torch._C._VariableFunctions
+from ir.importer.torch_api import NN, VF, plain_call
 
 
 def _kernel(name: str, packet: str, overload: str = "default") -> Kernel | None:
     found = getattr(torch.ops.mkldnn, packet, None)
-    return None if found is None else Kernel(f"onednn_{name}", getattr(found, overload)._op)
+    return None if found is None else Kernel(f"onednn_{name}", plain_call(getattr(found, overload)))
 
 
 CONV = _kernel("conv", "_convolution_pointwise")
@@ -64,12 +62,12 @@ _PLAIN: Mapping[Any, Activation] = {
     Tensor.relu: Activation("relu"),
     Tensor.sigmoid: Activation("sigmoid"),
     Tensor.tanh: Activation("tanh"),
-    _NN.silu: Activation("swish"),
-    _NN.hardswish: Activation("hardswish"),
-    _NN.hardsigmoid: Activation("hardsigmoid"),
-    _NN.relu6: Activation("hardtanh", (0.0, 6.0)),
+    NN.silu: Activation("swish"),
+    NN.hardswish: Activation("hardswish"),
+    NN.hardsigmoid: Activation("hardsigmoid"),
+    NN.relu6: Activation("hardtanh", (0.0, 6.0)),
 }
-_BOUNDS = {_NN.hardtanh: (-1.0, 1.0), _VF.clamp: (None, None)}
+_BOUNDS = {NN.hardtanh: (-1.0, 1.0), VF.clamp: (None, None)}
 
 
 def activation(step: Step) -> Activation | None:
@@ -78,9 +76,9 @@ def activation(step: Step) -> Activation | None:
         return None
     if step.fn in _PLAIN and len(step.args) == 1 and not step.kwargs:
         return _PLAIN[step.fn]
-    if step.fn is _NN.gelu:
+    if step.fn is NN.gelu:
         return Activation("gelu", (), step.kwargs.get("approximate", "none"))
-    if step.fn is _NN.leaky_relu:
+    if step.fn is NN.leaky_relu:
         return _of_numbers("leaky_relu", (*step.args[1:], 0.01)[:1])
     if step.fn in _BOUNDS:
         given = [*step.args[1:], step.kwargs.get("min"), step.kwargs.get("max")]

@@ -15,11 +15,10 @@ from eager_backend.constants import Constants
 from eager_backend.cuda_graphs import CapturedProgram
 from eager_backend.plan import Plan
 from eager_backend.source import rebound
+from ir.importer.torch_api import BelowAutograd, set_grad_enabled
 
 _inference = torch.is_inference_mode_enabled
 _enabled = torch.is_grad_enabled
-_set_enabled = torch._C._set_grad_enabled
-_BelowAutograd = torch._C._AutoDispatchBelowAutograd
 
 
 class Program:
@@ -52,12 +51,12 @@ class Program:
                 return self.run(*inputs)  # type: ignore[no-any-return]
             # no_grad alone would still pass through the autograd kernels, a tenth of the time of a small op
             before = _enabled()
-            _set_enabled(False)
+            set_grad_enabled(False)
             try:
-                with _BelowAutograd():
+                with BelowAutograd():
                     return self.run(*inputs)  # type: ignore[no-any-return]
             finally:
-                _set_enabled(before)
+                set_grad_enabled(before)
         except captured.OtherRank as reason:
             return captured.run(self, inputs, reason)
 

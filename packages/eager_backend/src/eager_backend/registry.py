@@ -7,12 +7,11 @@ from collections.abc import Callable
 from types import BuiltinFunctionType
 from typing import Any
 
-import torch
-
 from eager_backend.bind import arguments_of
 from ir.importer.bodies import KERNELS, given_body
 from ir.importer.evaluate import on_copies
 from ir.importer.schema import op_schema, overload_of
+from ir.importer.torch_api import has_kernel, plain_call
 from ir.registry import HandlerFn, Registry, loading, registry
 
 FAMILIES = (
@@ -58,7 +57,7 @@ def fallback(name: str) -> HandlerFn | None:
     if given_body(op, name) is not None and (op in KERNELS or not _has_kernel(target)):
         return None
     # OpOverload.__call__ only forwards to `_op`; calling that saves a Python frame
-    kernel: BuiltinFunctionType | None = getattr(target, "_op", None)
+    kernel: BuiltinFunctionType | None = plain_call(target)
     if kernel is None:
         return None
     schema = op_schema(target)
@@ -71,7 +70,7 @@ def fallback(name: str) -> HandlerFn | None:
 def _has_kernel(target: Any) -> bool:
     """True if torch can run the op on some device."""
     keys = ("CPU", "CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
-    return target is not None and any(torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), k) for k in keys)
+    return target is not None and any(has_kernel(target.name(), k) for k in keys)
 
 
 def _closure_or(kernel: Callable[[Any, dict[str, Any]], Any]) -> HandlerFn:

@@ -12,6 +12,7 @@ from torch import Tensor
 from eager_backend.constants import Constants
 from ir.errors import ExportError
 from ir.graph import Graph
+from ir.importer.torch_api import set_state_dict
 
 
 class Keys(NamedTuple):
@@ -49,7 +50,7 @@ def with_changes(captured: Any, changed: Mapping[str, Tensor]) -> Any:
     if not changed:
         return captured
     other = copy.copy(captured)
-    other._state_dict = {**captured.state_dict, **changed}
+    set_state_dict(other, {**captured.state_dict, **changed})
     return other
 
 

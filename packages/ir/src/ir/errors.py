@@ -100,3 +100,8 @@ class UnsupportedOpsError(ExportError):
             lines.append("    write a body or a handler:")
             lines += [f"      {line}" for line in m.skeleton.splitlines()]
         super().__init__("\n".join(lines))
+
+
+def note(error: BaseException, text: str) -> None:
+    """`error.add_note(text)`, which Python has since 3.11; 3.10 shows the note only in errors of ours."""
+    error.__notes__ = [*getattr(error, "__notes__", ()), text]  # type: ignore[attr-defined]

@@ -13,9 +13,6 @@ from functools import partial
 from typing import Any, Union
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils import _pytree as pytree
 
 from ir import plugins
 from ir.errors import CaptureError, ExportError, MismatchError
@@ -25,6 +22,7 @@ from ir.importer.capture import arguments, capture
 from ir.importer.context import Capture
 from ir.importer.custom_ops import CustomOp
 from ir.importer.schema import packet_of
+from ir.importer.torch_api import FakeTensorMode, OpOverload, ShapeEnv, overload_name, packet_name, pytree, schema_of
 from ir.target import Target
 from ir.verify import compare
 
@@ -152,9 +150,9 @@ def _resolve(op: Any) -> tuple[str, str, Callable[..., Any]]:
         if packet is None:
             raise ValueError(f"torch.library knows no op {op!r}; import what defines it first")
         return base, op, getattr(packet, overload) if overload else packet
-    if isinstance(op, torch._ops.OpOverload):
-        return op._schema.name, f"{op._schema.name}.{op._overloadname}", op
-    return op._qualified_op_name, op._qualified_op_name, op
+    if isinstance(op, OpOverload):
+        return schema_of(op).name, f"{schema_of(op).name}.{overload_name(op)}", op
+    return packet_name(op), packet_name(op), op
 
 
 def _describe(sample: Sample) -> str:

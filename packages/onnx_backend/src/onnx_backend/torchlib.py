@@ -10,13 +10,12 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from ir.dims import Expr
 from ir.errors import RefusedError
 from ir.graph import Node
 from ir.helper import refusal_text
 from ir.importer.schema import overload_of
+from ir.importer.torch_api import OpOverload, OpOverloadPacket, overload_name, packet_name, schema_of
 from ir.registry import Handler, HandlerFn, Registry
 from ir.types import DType
 from onnx_backend.dtypes import TO_ONNX
@@ -90,10 +89,10 @@ def table_handlers(table: Mapping[Any, Any]) -> dict[str, HandlerFn]:
     """
     found: dict[str, HandlerFn] = {}
     for key, fns in table.items():
-        if isinstance(key, torch._ops.OpOverload):
-            name = f"{key._schema.name}.{key._overloadname}"
-        elif isinstance(key, torch._ops.OpOverloadPacket):
-            name = key._qualified_op_name
+        if isinstance(key, OpOverload):
+            name = f"{schema_of(key).name}.{overload_name(key)}"
+        elif isinstance(key, OpOverloadPacket):
+            name = packet_name(key)
         else:
             raise TypeError(f"custom_translation_table: {key} is no operator such as torch.ops.aten.relu.default")
         found[name] = Functions(list(fns) if isinstance(fns, Sequence) else [fns])
@@ -178,7 +177,7 @@ def bind(h: Any, signature: Any, arguments: Mapping[str, Any]) -> tuple[dict[str
     must have its default value.
     """
     overload = overload_of(h.node.op, h.node.origin.overload)
-    keyword_only = {a.name for a in overload._schema.arguments if a.kwarg_only} if overload is not None else set()
+    keyword_only = {a.name for a in schema_of(overload).arguments if a.kwarg_only} if overload is not None else set()
     parameters = list(signature.params)
     positional = [(k, a) for k, a in arguments.items() if k not in keyword_only]
     bound = {p.name: a for p, (_, a) in zip(parameters, positional, strict=False)}

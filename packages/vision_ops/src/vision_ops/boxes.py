@@ -14,9 +14,9 @@ import numpy as np
 import torch
 import torchvision
 from torch import Tensor
-from torch._higher_order_ops.scan import scan_op
 
 import ir
+from ir.importer.torch_api import scan_op
 
 nms = ir.op("torchvision::nms")
 

@@ -1,12 +1,11 @@
 """Attention."""
 
-import torch
-
 from eager_backend.registry import rows
+from ir.importer.torch_api import NN, VF
 
-rows(torch._C._nn, "scaled_dot_product_attention")
+rows(NN, "scaled_dot_product_attention")
 rows(
-    torch._C._VariableFunctions,
+    VF,
     "_native_multi_head_attention _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu "
     "_transformer_encoder_layer_fwd",
 )

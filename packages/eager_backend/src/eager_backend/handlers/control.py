@@ -1,13 +1,13 @@
 """Branches and loops: Python's own, over functions made from the sub-graphs. Checks of data: torch's own."""
 
 import torch
-from torch._higher_order_ops.associative_scan import generic_associative_scan
 
 from eager_backend import captured
 from eager_backend.registry import register, rows
+from ir.importer.torch_api import VF, generic_associative_scan
 
 rows(
-    torch._C._VariableFunctions,
+    VF,
     "_assert_async _assert_scalar sym_constrain_range sym_constrain_range_for_size _print",
 )
 

@@ -3,8 +3,9 @@
 import torch
 
 from eager_backend.registry import rows
+from ir.importer.torch_api import VF
 
-VF, Tensor = torch._C._VariableFunctions, torch.Tensor
+Tensor = torch.Tensor
 
 rows(
     VF,

@@ -3,9 +3,9 @@
 import torch
 
 from eager_backend.registry import register, rows
+from ir.importer.torch_api import NN, SPECIAL, VF
 
-VF, NN, Tensor = torch._C._VariableFunctions, torch._C._nn, torch.Tensor
-SPECIAL = torch._C._special  # type: ignore[attr-defined]
+Tensor = torch.Tensor
 
 # without arguments beside the tensor a method is the shortest way into a kernel
 rows(

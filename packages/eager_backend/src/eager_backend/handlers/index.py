@@ -3,9 +3,10 @@
 import torch
 
 from eager_backend.registry import Kernel, register, rows
+from ir.importer.torch_api import NN, VF, plain_call
 from ir.types import DType
 
-VF, Tensor = torch._C._VariableFunctions, torch.Tensor
+Tensor = torch.Tensor
 
 rows(
     VF,
@@ -13,9 +14,9 @@ rows(
     "index_select isin masked_scatter masked_select nonzero nonzero_static scatter scatter_add scatter_reduce "
     "searchsorted select_scatter slice_scatter take take_along_dim _unsafe_index",
 )
-rows(torch._C._nn, "one_hot")
+rows(NN, "one_hot")
 
-_INDEX = Kernel("aten_index", torch.ops.aten.index.Tensor._op)
+_INDEX = Kernel("aten_index", plain_call(torch.ops.aten.index.Tensor))
 
 
 @register("aten::index")

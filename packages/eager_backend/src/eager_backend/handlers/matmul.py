@@ -1,10 +1,7 @@
 """Products of matrices, and linear algebra over them."""
 
-import torch
-
 from eager_backend.registry import rows
-
-VF, NN, LINALG = torch._C._VariableFunctions, torch._C._nn, torch._C._linalg  # type: ignore[attr-defined]
+from ir.importer.torch_api import LINALG, NN, VF
 
 rows(NN, "linear")
 rows(

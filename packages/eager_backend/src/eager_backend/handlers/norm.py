@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from eager_backend.registry import plain, register, rows
-
-VF = torch._C._VariableFunctions
+from ir.importer.torch_api import VF, plain_call
 
 rows(
     VF,
@@ -26,5 +25,5 @@ def training_batch_norm(
     return input.clone(), running_mean, running_var, running_mean, running_var
 
 
-_FUNCTIONAL = torch.ops.aten._native_batch_norm_legit_functional.default._op
+_FUNCTIONAL = plain_call(torch.ops.aten._native_batch_norm_legit_functional.default)
 register("aten::_native_batch_norm_legit_functional")(plain(training_batch_norm))

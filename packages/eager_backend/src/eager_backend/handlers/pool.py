@@ -1,10 +1,7 @@
 """Pooling and resampling."""
 
-import torch
-
 from eager_backend.registry import rows
-
-VF, NN = torch._C._VariableFunctions, torch._C._nn
+from ir.importer.torch_api import NN, VF
 
 rows(VF, "adaptive_avg_pool1d adaptive_max_pool1d avg_pool1d max_pool1d max_pool1d_with_indices max_pool2d max_pool3d")
 rows(

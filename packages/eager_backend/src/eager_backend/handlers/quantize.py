@@ -1,8 +1,7 @@
 """Quantisation: torch's reference ops, which exist once this module is imported."""
 
-import torch
-import torch.ao.quantization.fx._decomposed
-
 from eager_backend.registry import rows
+from ir.importer.torch_api import VF, register_quantized_decomposed
 
-rows(torch._C._VariableFunctions, "fake_quantize_per_tensor_affine fake_quantize_per_channel_affine")
+register_quantized_decomposed()
+rows(VF, "fake_quantize_per_tensor_affine fake_quantize_per_channel_affine")

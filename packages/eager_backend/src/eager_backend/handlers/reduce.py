@@ -1,10 +1,7 @@
 """Reductions, orderings and running sums."""
 
-import torch
-
 from eager_backend.registry import rows
-
-VF = torch._C._VariableFunctions
+from ir.importer.torch_api import VF
 
 rows(
     VF,

@@ -7,8 +7,9 @@ from eager_backend.handlers.control import require
 from eager_backend.registry import register, rows
 from ir import geometry
 from ir.dims import call
+from ir.importer.torch_api import NN, VF
 
-VF, NN, Tensor = torch._C._VariableFunctions, torch._C._nn, torch.Tensor
+Tensor = torch.Tensor
 _END = 2**63 - 1  # torch's word for "to the end"
 
 rows(

@@ -18,15 +18,15 @@ from torch import Tensor
 from eager_backend.passes.fusion import readers
 from eager_backend.registry import named
 from eager_backend.steps import Block, Slot, Step
+from ir.importer.torch_api import VF, native_batch_norm_no_training
 from ir.types import DType
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
 
-_VF: Any = torch._C._VariableFunctions
-CONVOLUTIONS = frozenset(named(_VF, "conv1d conv2d conv3d").values())
+CONVOLUTIONS = frozenset(named(VF, "conv1d conv2d conv3d").values())
 # the second after functionalisation
-_NORMS = {_VF.batch_norm: (5, 7), _VF._native_batch_norm_legit_no_training: (None, 6)}
+_NORMS = {VF.batch_norm: (5, 7), native_batch_norm_no_training: (None, 6)}
 
 
 def fold_batch_norm(h: EagerHelper, block: Block) -> None:
@@ -113,7 +113,7 @@ def product(h: EagerHelper, norm: Step) -> Step:
     epsilon, axes = norm.args[_NORMS[norm.fn][1]], x.type.rank - 2  # type: ignore[index]
     scale = h.constants.derive(channel_scale, gamma, variance, epsilon, axes, wish=f"{mean.name}_scale")
     offset = h.constants.derive(channel_offset, gamma, beta, mean, variance, epsilon, axes, wish=f"{mean.name}_offset")
-    return replace(norm, fn=_VF.addcmul, args=(offset, x, scale))
+    return replace(norm, fn=VF.addcmul, args=(offset, x, scale))
 
 
 def channel_scale(gamma: Tensor | None, variance: Tensor, epsilon: float, axes: int) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from eager_backend.passes.inplace import FRESH
 from eager_backend.steps import Block, Function, Number, Slot, Step
 from ir.importer.schema import overload_of
+from ir.importer.torch_api import schema_of
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
@@ -63,7 +64,7 @@ def _is_pure(node: Any) -> bool:
     overload = overload_of(node.op, node.origin.overload)
     if overload is None or "empty" in node.op:
         return False
-    return torch.Tag.nondeterministic_seeded not in overload.tags and not overload._schema.is_mutable
+    return torch.Tag.nondeterministic_seeded not in overload.tags and not schema_of(overload).is_mutable
 
 
 def _room(step: Step) -> float:

@@ -25,13 +25,13 @@ from eager_backend.passes.fusion import Fused, fuse
 from eager_backend.passes.strides import any_strides, restore_results
 from eager_backend.registry import named
 from eager_backend.steps import Block, Slot, Step
+from ir.importer.torch_api import NN, VF
 from ir.types import TensorType
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
 
-_VF: Any = torch._C._VariableFunctions
-_RANK: Mapping[Any, int] = {_VF.conv1d: 1, _VF.conv2d: 2}
+_RANK: Mapping[Any, int] = {VF.conv1d: 1, VF.conv2d: 2}
 _LAST = {"memory_format": torch.channels_last}
 _VECTOR = 16  # float32 numbers
 
@@ -117,7 +117,7 @@ def _spread(numbers: Any, rank: int) -> tuple[int, ...] | None:
 
 def _in_two_dimensions(h: EagerHelper, step: Step) -> list[Step]:
     """conv1d as a conv2d of height one: oneDNN has channels last for images alone."""
-    operands = _operands(h, step) if step.fn is _VF.conv1d else None
+    operands = _operands(h, step) if step.fn is VF.conv1d else None
     if operands is None:
         return [step]
     weight, bias, padding, stride, dilation, groups = operands
@@ -127,7 +127,7 @@ def _in_two_dimensions(h: EagerHelper, step: Step) -> list[Step]:
     args = (image, kernel, bias, (1, *stride), (0, *padding), (1, *dilation), groups)
     return [
         Step(Tensor.unsqueeze, (x, 2), {}, (image,), True, step.node),
-        Step(_VF.conv2d, args, {}, (result,), True, step.node),
+        Step(VF.conv2d, args, {}, (result,), True, step.node),
         Step(Tensor.squeeze, (result, 2), {}, (out,), True, step.node),
     ]
 
@@ -137,7 +137,7 @@ def _with_height(type: TensorType) -> TensorType:
 
 
 def _convolution(h: EagerHelper, step: Step) -> Convolution | None:
-    operands = _operands(h, step) if step.fn is _VF.conv2d else None
+    operands = _operands(h, step) if step.fn is VF.conv2d else None
     if operands is None:
         return None
     weight, bias, padding, stride, dilation, groups = operands
@@ -201,8 +201,8 @@ def free_of_strides(h: EagerHelper, block: Block, convolutions: Collection[Any])
 
 # element-wise steps, pools and cat give channels last for channels last; anything else is asked for again
 _KEEP = frozenset([Tensor.relu, Tensor.sigmoid]).union(
-    named(_VF, "add mul sub div clamp max_pool2d cat batch_norm").values(),
-    named(torch._C._nn, "silu hardswish hardsigmoid hardtanh relu6 gelu avg_pool2d").values(),
+    named(VF, "add mul sub div clamp max_pool2d cat batch_norm").values(),
+    named(NN, "silu hardswish hardsigmoid hardtanh relu6 gelu avg_pool2d").values(),
 )
 
 

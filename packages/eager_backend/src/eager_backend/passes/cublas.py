@@ -7,20 +7,18 @@ tested, its gain is not measured.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from eager_backend.onednn import Activation
 from eager_backend.passes.fusion import Fused, fuse
 from eager_backend.passes.linear import operands
 from eager_backend.steps import Block, Slot, Step
+from ir.importer.torch_api import addmm_activation
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
-
-_VF: Any = torch._C._VariableFunctions
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Linear:
     def step(self) -> Step:
         if self.gelu is None:
             return self.plain
-        fn = _VF._addmm_activation if self.x.type.rank == 2 else activated
+        fn = addmm_activation if self.x.type.rank == 2 else activated
         args = self.bias, self.x, self.weight
         return Step(fn, args, {"use_gelu": self.gelu}, (self.out,), True, self.plain.node)
 
@@ -72,5 +70,5 @@ def _linear(h: EagerHelper, step: Step) -> Linear | None:
 
 def activated(bias: Tensor, x: Tensor, weight: Tensor, use_gelu: bool) -> Tensor:
     """The same for a tensor of any rank."""
-    rows = torch._addmm_activation(bias, x.flatten(0, -2), weight, use_gelu=use_gelu)  # type: ignore[attr-defined]
+    rows = addmm_activation(bias, x.flatten(0, -2), weight, use_gelu=use_gelu)
     return rows.view(*x.shape[:-1], weight.shape[1])

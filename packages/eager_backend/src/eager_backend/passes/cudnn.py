@@ -17,11 +17,11 @@ from torch import Tensor
 from eager_backend.passes.convolution import free_of_strides, operands
 from eager_backend.passes.fusion import readers, summands
 from eager_backend.steps import Block, Slot, Step
+from ir.importer.torch_api import VF
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
 
-_VF: Any = torch._C._VariableFunctions
 _FUSED = (torch.float16, torch.float32)  # what torch tests these operators with
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -38,11 +38,11 @@ def put_channels_last(h: EagerHelper, block: Block) -> None:
 
     Only the whole program's block, whose results get their strides back.
     """
-    convolutions = [s for s in block.steps if s.fn is _VF.conv2d]
+    convolutions = [s for s in block.steps if s.fn is VF.conv2d]
     if block is not h.block or not convolutions or not all(_dtype(h, s) in _HALF for s in convolutions):
         return
-    block.steps = [_with_weight_last(h, s) if s.fn is _VF.conv2d else s for s in block.steps]
-    free_of_strides(h, block, (_VF.conv2d,))
+    block.steps = [_with_weight_last(h, s) if s.fn is VF.conv2d else s for s in block.steps]
+    free_of_strides(h, block, (VF.conv2d,))
 
 
 def _dtype(h: EagerHelper, step: Step) -> torch.dtype | None:
@@ -98,7 +98,7 @@ def _behind(
 
 
 def _call(h: EagerHelper, step: Step, other: Slot | None, relu: Step) -> Step | None:
-    found = operands(h, step) if step.fn is _VF.conv2d else None
+    found = operands(h, step) if step.fn is VF.conv2d else None
     if found is None:
         return None
     weight, bias, padding, stride, dilation, groups = found
@@ -108,9 +108,9 @@ def _call(h: EagerHelper, step: Step, other: Slot | None, relu: Step) -> Step | 
         bias = h.constants.derive(no_bias, weight, wish=f"{weight.name}_no_bias")
     how = bias, stride, padding, dilation, groups
     if other is None:
-        return Step(_VF.cudnn_convolution_relu, (step.args[0], weight, *how), {}, relu.outputs, True, step.node)
+        return Step(VF.cudnn_convolution_relu, (step.args[0], weight, *how), {}, relu.outputs, True, step.node)
     args = (step.args[0], weight, other, None, *how)
-    return Step(_VF.cudnn_convolution_add_relu, args, {}, relu.outputs, True, step.node)
+    return Step(VF.cudnn_convolution_add_relu, args, {}, relu.outputs, True, step.node)
 
 
 def no_bias(weight: Tensor) -> Tensor:

@@ -9,12 +9,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import torch
-
 from eager_backend.onednn import Activation, activation
 from eager_backend.steps import Block, Slot, Step
-
-_VF: Any = torch._C._VariableFunctions
+from ir.importer.torch_api import VF
 
 
 class Fused(Protocol):
@@ -44,7 +41,7 @@ def readers(block: Block) -> Counter[Slot]:
 
 def summands(step: Step) -> list[tuple[Slot, Slot]]:
     """Both orders of a plain sum of two tensors of the result's type; none for any other step."""
-    if step.fn is not _VF.add or step.kwargs or len(step.args) != 2:
+    if step.fn is not VF.add or step.kwargs or len(step.args) != 2:
         return []
     a, b = step.args
     plain = isinstance(a, Slot) and isinstance(b, Slot) and a is not b and a.type == b.type == step.output.type

@@ -14,19 +14,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from eager_backend import onednn
 from eager_backend.registry import named
 from eager_backend.steps import Block, Slot, Step
+from ir.importer.torch_api import NN, VF
 from ir.types import DType
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
-
-_VF: Any = torch._C._VariableFunctions
-_NN: Any = torch._C._nn
 
 
 def _twins(names: str, namespace: Any, twin: Any = Tensor) -> dict[Any, Any]:
@@ -40,25 +37,25 @@ IN_PLACE: Mapping[Any, Any] = {
         "log log10 log1p log2 neg reciprocal relu rsqrt sigmoid sign sin sinc sinh sqrt square tan tanh trunc",
         Tensor,
     ),
-    **_twins("add sub mul div clamp clamp_min clamp_max pow", _VF),
-    **_twins("elu hardsigmoid hardswish hardtanh leaky_relu silu", _NN, _NN),
+    **_twins("add sub mul div clamp clamp_min clamp_max pow", VF),
+    **_twins("elu hardsigmoid hardswish hardtanh leaky_relu silu", NN, NN),
     onednn.CONV_ADD: onednn.CONV_ADD_,
 }
-COMMUTATIVE = (_VF.add, _VF.mul)
+COMMUTATIVE = (VF.add, VF.mul)
 _SECOND = (onednn.CONV_ADD,)  # calls that write over their second operand
-_OUT = (_VF.addcmul,)  # calls that are told by name to write over their second operand
+_OUT = (VF.addcmul,)  # calls that are told by name to write over their second operand
 
 # Calls whose results are memory of their own, whatever they are given.
 FRESH: frozenset[Any] = frozenset((*IN_PLACE, *_OUT)).union(
     named(
-        _VF,
+        VF,
         "conv1d conv2d conv3d conv_transpose1d conv_transpose2d matmul mm bmm addmm baddbmm batch_norm layer_norm "
         "group_norm rms_norm softmax log_softmax mean sum amax amin argmax argmin var std cat stack embedding "
         "max_pool1d max_pool2d avg_pool1d where masked_fill maximum minimum eq ne lt le gt ge rsub cumsum "
         "index_select gather arange zeros ones full zeros_like ones_like full_like",
     ).values(),
     named(
-        _NN,
+        NN,
         "linear gelu glu softplus mish relu6 avg_pool2d adaptive_avg_pool2d scaled_dot_product_attention log_sigmoid "
         "upsample_bilinear2d upsample_nearest2d",
     ).values(),
@@ -67,9 +64,9 @@ FRESH: frozenset[Any] = frozenset((*IN_PLACE, *_OUT)).union(
 )
 
 # Calls whose results lie in rows, or with the channels last, whatever they are given.
-_ROWS = named(_VF, "mm bmm addmm baddbmm layer_norm embedding arange zeros ones full")
+_ROWS = named(VF, "mm bmm addmm baddbmm layer_norm embedding arange zeros ones full")
 _LAYOUTS: Mapping[Any, str] = {
-    **dict.fromkeys((*_ROWS.values(), _NN.linear, onednn.LINEAR, onednn.LINEAR_ADD), "rows"),
+    **dict.fromkeys((*_ROWS.values(), NN.linear, onednn.LINEAR, onednn.LINEAR_ADD), "rows"),
     **dict.fromkeys((onednn.CONV, onednn.CONV_ADD), "last"),
 }
 _VIEWS_OF_ROWS = (Tensor.view, Tensor.reshape, Tensor.flatten, Tensor.unsqueeze)
@@ -104,7 +101,7 @@ def _note_layout(step: Step, layouts: dict[Slot, str]) -> None:
     found = _LAYOUTS.get(step.fn)
     if found is None and step.fn in _VIEWS_OF_ROWS and read and layouts.get(read[0]) == "rows":
         found = "rows"
-    elif found is None and (step.fn in IN_PLACE or step.fn is _NN.gelu):
+    elif found is None and (step.fn in IN_PLACE or step.fn is NN.gelu):
         tags = {layouts.get(s) for s in read if s.type.shape == step.output.type.shape}
         found = tags.pop() if len(tags) == 1 else None
     if found is not None:

@@ -9,18 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from eager_backend.passes.batch_norm import CONVOLUTIONS
 from eager_backend.passes.fusion import readers
 from eager_backend.steps import Block, Slot, Step
+from ir.importer.torch_api import NN, VF
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
-
-_VF: Any = torch._C._VariableFunctions
-_NN: Any = torch._C._nn
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ def fold_layer_scale(h: EagerHelper, block: Block) -> None:
 
 
 def _scaled(h: EagerHelper, step: Step, steps: list[Step], made: dict[Any, int]) -> Scaled | None:
-    if step.fn is not _VF.mul or step.kwargs or not all(isinstance(a, Slot) for a in step.args):
+    if step.fn is not VF.mul or step.kwargs or not all(isinstance(a, Slot) for a in step.args):
         return None
     for scale, x in (step.args, step.args[::-1]):
         place, permutation = made.get(x), None
@@ -74,7 +71,7 @@ def _scaled(h: EagerHelper, step: Step, steps: list[Step], made: dict[Any, int])
 def _takes(h: EagerHelper, layer: Step, scale: Slot) -> bool:
     """True for a layer of batches over weights that no call changes, all of one element type."""
     batches = layer.fn in CONVOLUTIONS and layer.output.type.rank == layer.args[1].type.rank
-    if layer.kwargs or (layer.fn is not _NN.linear and not batches):
+    if layer.kwargs or (layer.fn is not NN.linear and not batches):
         return False
     weights = [w for w in layer.args[1:3] if isinstance(w, Slot)]
     return all(h.constants.is_frozen(w) and w.type.dtype is scale.type.dtype for w in weights)

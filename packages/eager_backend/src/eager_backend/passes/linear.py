@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from eager_backend import onednn
@@ -18,12 +17,11 @@ from eager_backend.passes.fusion import Fused, fuse
 from eager_backend.passes.permuted import sum_before_permutations
 from eager_backend.steps import Block, Slot, Step
 from ir.dims import product
+from ir.importer.torch_api import NN, VF
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
 
-_VF: Any = torch._C._VariableFunctions
-_NN: Any = torch._C._nn
 _SMALLEST = 2**20  # multiplications
 _FEWEST = 2  # rows
 
@@ -87,11 +85,11 @@ def operands(step: Step) -> tuple[Any, Any, Any, bool]:
     nothing = None, None, None, False
     if step.kwargs:
         return nothing
-    if step.fn is _NN.linear:
+    if step.fn is NN.linear:
         x, weight, bias, transposed = (*(*step.args, None)[:3], False)
-    elif step.fn in (_VF.mm, _VF.matmul):
+    elif step.fn in (VF.mm, VF.matmul):
         x, weight, bias, transposed = (*step.args, None, True)
-    elif step.fn is _VF.addmm and len(step.args) == 3:
+    elif step.fn is VF.addmm and len(step.args) == 3:
         bias, x, weight, transposed = (*step.args, True)
     else:
         return nothing

@@ -10,20 +10,18 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from eager_backend import onednn
 from eager_backend.passes.fusion import readers, summands
 from eager_backend.steps import Block, Slot, Step
+from ir.importer.torch_api import NN, VF
 from ir.types import TensorType
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
 
-_VF: Any = torch._C._VariableFunctions
-_NN: Any = torch._C._nn
-_CONTIGUOUS: Collection[Any] = (_NN.linear, _VF.layer_norm)  # of any strides of their inputs
+_CONTIGUOUS: Collection[Any] = (NN.linear, VF.layer_norm)  # of any strides of their inputs
 _IMAGES = (0, 3, 1, 2)  # from channels last
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from eager_backend.steps import Block, Slot, Step
+from ir.importer.torch_api import VF
 from ir.types import DType
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
 
-_VF = torch._C._VariableFunctions
-_PLAIN = (_VF.add, _VF.sub, _VF.mul, _VF.div, _VF.rsub)
+_PLAIN = (VF.add, VF.sub, VF.mul, VF.div, VF.rsub)
 _LIMIT = 2**24  # float32 holds every integer below
 
 
@@ -42,8 +42,8 @@ def _bound(h: EagerHelper, step: Step) -> Step:
     if not isinstance(step.outputs[0], Slot) or step.outputs[0].type.dtype is not x.type.dtype:
         return step
     tensor = h.constants.number(float(number), x.type.dtype)
-    if step.fn == _VF.rsub:
-        return replace(step, fn=_VF.sub, args=(tensor, x))
+    if step.fn == VF.rsub:
+        return replace(step, fn=VF.sub, args=(tensor, x))
     return replace(step, args=(x, tensor))
 
 

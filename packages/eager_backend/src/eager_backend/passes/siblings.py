@@ -18,13 +18,11 @@ from eager_backend.passes.constants import escaping
 from eager_backend.passes.linear import operands
 from eager_backend.passes.strides import any_strides, restore_results
 from eager_backend.steps import Block, Slot, Step
+from ir.importer.torch_api import NN, VF
 from ir.types import TensorType
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
-
-_VF: Any = torch._C._VariableFunctions
-_NN: Any = torch._C._nn
 
 
 def join_siblings(h: EagerHelper, block: Block) -> None:
@@ -66,7 +64,7 @@ def _groups(h: EagerHelper, block: Block) -> list[list[Step]]:
 def _fusing(block: Block) -> set[Any]:
     """What an activation or an addition reads: a layer by itself can take that in, a joint one cannot."""
     return {
-        a for s in block.steps if activation(s) or (s.fn is _VF.add and not s.kwargs) for a in s.args
+        a for s in block.steps if activation(s) or (s.fn is VF.add and not s.kwargs) for a in s.args
         if isinstance(a, Slot)
     }  # fmt: skip
 
@@ -83,7 +81,7 @@ def _joint(h: EagerHelper, group: Sequence[Step]) -> list[Step]:
         bias = h.constants.derive(joint_bias, *(b for _, _, b, _ in parts), wish=f"{name}_bias")
     out = h.local(f"{first.name}_joint", TensorType(first.type.dtype, (*first.type.shape[:-1], sum(widths))))
     return [
-        Step(_NN.linear, (x, weight, bias), {}, (out,), True, group[0].node),
+        Step(NN.linear, (x, weight, bias), {}, (out,), True, group[0].node),
         Step(Tensor.split_with_sizes, (out, widths, -1), {}, tuple(s.output for s in group), False, group[0].node),
     ]
 

@@ -17,13 +17,13 @@ from eager_backend import boundary
 from eager_backend.registry import Kernel
 from eager_backend.steps import Block, Function, Number, Slot, Step
 from ir.importer.schema import is_random
+from ir.importer.torch_api import VF
 
 if TYPE_CHECKING:
     from eager_backend.helper import EagerHelper
 
 _NEED_CONTIGUOUS = (Function, Number, FunctionType, Kernel)
-_VF: Any = torch._C._VariableFunctions
-_STRIDED = frozenset([_VF.as_strided, _VF.view_as_real, _VF.view_as_complex])
+_STRIDED = frozenset([VF.as_strided, VF.view_as_real, VF.view_as_complex])
 
 
 def any_strides(h: EagerHelper, step: Step, other: Collection[Any]) -> list[Step]:

@@ -14,10 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch import Tensor
-from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph as FxGraph
 from torch.fx import Node as FxNode
 
@@ -26,6 +23,16 @@ from ir.importer import fake_rules
 from ir.importer.ops import WRAPPERS, may_alias
 from ir.importer.origins import origin_of
 from ir.importer.schema import Twin, op_schema
+from ir.importer.torch_api import (
+    FakeTensor,
+    FakeTensorMode,
+    HigherOrderOperator,
+    OpOverload,
+    enable_python_dispatcher,
+    pytree,
+    schema_of,
+    storage_key,
+)
 from ir.importer.unshared import keeps_type
 
 
@@ -154,7 +161,7 @@ def _calls(graph: FxGraph, owner: torch.nn.Module | None) -> Iterator[FxNode]:
     """The calls of operators in the graph and in its sub-graphs."""
     inner = owner.modules() if owner is not None else ()
     for g in (graph, *(m.graph for m in inner if isinstance(m, torch.fx.GraphModule))):
-        yield from (n for n in g.nodes if isinstance(n.target, torch._ops.OpOverload))
+        yield from (n for n in g.nodes if isinstance(n.target, OpOverload))
 
 
 @contextlib.contextmanager
@@ -175,7 +182,7 @@ def _share(env: dict[FxNode, Any], weights: Mapping[FxNode, Tensor]) -> None:
     for node, real in weights.items():
         if real.layout is torch.strided and isinstance(env[node], Tensor):
             with contextlib.suppress(NotImplementedError, RuntimeError):  # a subclass without memory of its own
-                groups.setdefault(real.untyped_storage()._cdata, []).append(node)
+                groups.setdefault(storage_key(real), []).append(node)
     for nodes in groups.values():
         if len(nodes) > 1:
             size = weights[nodes[0]].untyped_storage().nbytes()
@@ -216,7 +223,7 @@ class _Observer:
     def _call(self, node: FxNode, owner: Any, env: dict[FxNode, Any], outcome: Outcome) -> Any:
         target: Any = node.target
         noted = node.meta.get("val")
-        if isinstance(target, torch._ops.OpOverload):
+        if isinstance(target, OpOverload):
             alone = not may_alias(target)
             known = noted is not None and (alone or "unbacked_bindings" in node.meta)
             if known or not (noted is None or _holds_tensor(noted)):
@@ -224,7 +231,7 @@ class _Observer:
             return self._operator(node, env, outcome)
         if target is operator.getitem:
             return env[node.args[0]][node.args[1]]  # type: ignore[index]
-        if isinstance(target, torch._ops.HigherOrderOperator):
+        if isinstance(target, HigherOrderOperator):
             at = WRAPPERS.get(target.name())
             if at is None:
                 return self.fresh(noted)
@@ -241,7 +248,7 @@ class _Observer:
         args, kwargs = self._given((node.args, dict(node.kwargs)), env)
         try:
             if not schema.writes:  # an assertion returns nothing
-                return target(*args, **kwargs) if target._schema.returns else None
+                return target(*args, **kwargs) if schema_of(target).returns else None
             bound = schema.bind(args, kwargs)
             if schema.functional is not None and not schema.moves:
                 same = schema.returns_self and not self.moves and keeps_type(node)
@@ -262,7 +269,7 @@ class _Observer:
         given = twin.bind(bound, None)
         key = (twin.target, *map(_signature, given.values()))
         if key not in self.twins:
-            positional = [given.pop(a.name) for a in twin.target._schema.arguments if not a.kwarg_only]
+            positional = [given.pop(a.name) for a in schema_of(twin.target).arguments if not a.kwarg_only]
             with enable_python_dispatcher():  # some of torch's meta kernels take symbolic sizes only there
                 made = twin.target(*positional, **{k: v for k, v in given.items() if v is not None})
             self.twins[key] = list(seen_in(self._seen(made)))
@@ -296,7 +303,7 @@ def _look(tensor: Tensor) -> Seen:
         place = tensor.stride(), tensor.storage_offset()
     except (NotImplementedError, RuntimeError):  # sparse, or traced under vmap: it shows no memory
         return Seen(tensor, tensor, id(tensor), tensor.dtype, shape, (), 0, flags)
-    return Seen(tensor, storage, storage._cdata, tensor.dtype, shape, *place, flags)
+    return Seen(tensor, storage, storage_key(tensor), tensor.dtype, shape, *place, flags)
 
 
 def _apart(made: Any, given: Any) -> Any:
@@ -312,7 +319,7 @@ def _apart(made: Any, given: Any) -> Any:
 def _storage(tensor: Tensor) -> int | None:
     """What names the tensor's memory; None where it shows none."""
     try:
-        return tensor.untyped_storage()._cdata
+        return storage_key(tensor)
     except (NotImplementedError, RuntimeError):  # sparse, or traced under vmap
         return None
 

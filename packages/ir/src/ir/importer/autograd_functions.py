@@ -2,13 +2,13 @@
 
 While a model is captured (`kept`), `Cls.apply` of a class with a static `symbolic`, or of one given to
 `op_from_function`, calls an op of torch.library whose kernel is `Cls.apply` itself. Every other class is traced
-through, as torch does. Aliases taken before (`my_add = MyAdd.apply`) are caught as well: `apply` of the public base
-class looks up its own base's, and it is that one which is replaced for the duration.
+through, as torch does. Aliases taken before (`my_add = MyAdd.apply`) are caught as well, at the class's `forward`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Iterator
@@ -16,19 +16,25 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
-from torch._guards import detect_fake_mode
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ir.errors import CaptureError
 from ir.importer.custom_ops import CustomOp, define, fake_skeleton
 from ir.importer.schema import declared
+from ir.importer.torch_api import (
+    FakeTensor,
+    detect_fake_mode,
+    disable_current_modes,
+    disable_torch_function,
+    pytree,
+    writes_so_far,
+)
 
 Fn = Callable[..., Any]
 NAMESPACE = "autograd_function"
 FUNCTIONS: dict[str, type] = {}  # op name -> the class that it stands for
 _OPS: dict[tuple[type, tuple[str, ...] | None], CustomOp] = {}  # by class and argument types; None serves all types
-_BASE: Any = torch.autograd.function._SingleLevelFunction
+_FUNCTION: Any = torch.autograd.Function
+_APPLY: Any = vars(_FUNCTION)["apply"]
 _CAPTURING: ContextVar[set[type] | None] = ContextVar("capturing", default=None)  # classes that became an op so far
 _TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (  # the first that fits; bool is an int in Python
     (torch.Tensor, "Tensor"), (bool, "bool"), ((int, torch.SymInt), "SymInt"), ((float, torch.SymFloat), "float"),
@@ -69,46 +75,70 @@ def op_from_function(
 
 
 @contextlib.contextmanager
-def kept() -> Iterator[set[type]]:
+def kept(met: set[type]) -> Iterator[None]:
     """Inside of the block, `apply` on fake tensors calls the class's op; outside, and on errors, all is as before.
 
-    What it gives are the classes for which that happened, so far.
+    `met` receives the classes for which that happened. Who took `Cls.apply` before the block calls torch's own, which
+    reads `forward` off the class: so the classes that exist have another `forward` as well.
     """
-    met: set[type] = set()
     token = _CAPTURING.set(met)
-    had = "apply" in vars(_BASE)
-    saved = vars(_BASE).get("apply")
-    _BASE.apply = classmethod(_apply)
+    found = [(cls, vars(cls).get("forward"), cls.forward) for cls in _subclasses(_FUNCTION) if _is_known(cls)]
+    _FUNCTION.apply = classmethod(_apply)
+    for cls, _, forward in found:
+        cls.forward = staticmethod(_op_or(cls, forward))
     try:
-        yield met
+        yield
     finally:
         _CAPTURING.reset(token)
-        if had:
-            _BASE.apply = saved
-        else:
-            del _BASE.apply
+        _FUNCTION.apply = _APPLY
+        for cls, own, _ in found:
+            if own is None:
+                del cls.forward
+            else:
+                cls.forward = own
+
+
+def _subclasses(cls: Any) -> Iterator[Any]:
+    for sub in cls.__subclasses__():
+        yield sub
+        yield from _subclasses(sub)
+
+
+def _is_known(cls: type) -> bool:
+    return (cls, None) in _OPS or callable(getattr(cls, "symbolic", None))
 
 
 def _apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-    known = (cls, None) in _OPS or callable(getattr(cls, "symbolic", None))
-    fakes = any(isinstance(a, torch._subclasses.FakeTensor) for a in pytree.tree_leaves((args, kwargs)))
+    op = _op(cls, args, kwargs)
+    return _APPLY.__get__(None, cls)(*args, **kwargs) if op is None else op()
+
+
+def _op_or(cls: type, forward: Fn) -> Fn:
+    """`forward`, or the class's op while a model is captured."""
+    contexts = 0 if _has_setup_context(cls) else 1
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        op = _op(cls, args[contexts:], kwargs)
+        return forward(*args, **kwargs) if op is None else op()
+
+    return functools.wraps(forward)(chosen)
+
+
+def _op(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fn | None:
+    """The call of the class's op with these arguments; None where the class is applied as torch does it."""
     met = _CAPTURING.get()
-    if met is None or not known or not fakes:
-        return _original(cls, *args, **kwargs)
+    fakes = any(isinstance(a, FakeTensor) for a in pytree.tree_leaves((args, kwargs)))
+    if met is None or not fakes or not _is_known(cls):
+        return None
     met.add(cls)
     op = _OPS.get((cls, None))
     if op is not None:
-        return op(*args, **kwargs)
+        return functools.partial(op, *args, **kwargs)
     args = tuple(tuple(a) if isinstance(a, list) else a for a in _positional(cls, args, kwargs))
     types = tuple(_schema_type(cls, i, a) for i, a in enumerate(args))
     if (cls, types) not in _OPS:
         _OPS[cls, types] = _infer(cls, types, args)
-    return _OPS[cls, types](*args)
-
-
-def _original(cls: type, *args: Any, **kwargs: Any) -> Any:
-    """What torch does."""
-    return super(_BASE, cls).apply(*args, **kwargs)  # type: ignore[misc]
+    return functools.partial(_OPS[cls, types], *args)
 
 
 def _positional(cls: type, args: tuple[Any, ...], kwargs: Any) -> tuple[Any, ...]:
@@ -128,7 +158,7 @@ def _signature(cls: type) -> inspect.Signature:
 
 
 def _has_setup_context(cls: Any) -> bool:
-    return cls.setup_context is not _BASE.setup_context
+    return cls.setup_context is not _FUNCTION.setup_context
 
 
 # -- the op ------------------------------------------------------------------------------------------------------------
@@ -199,15 +229,15 @@ def _probe(cls: type, args: tuple[Any, ...]) -> tuple[Any, list[int]]:
     mode: Any = detect_fake_mode(args)
     token = _CAPTURING.set(None)
     try:
-        with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad(), mode:
+        with disable_current_modes(), disable_torch_function(), torch.no_grad(), mode:
             fresh = (
                 contextlib.nullcontext() if mode.shape_env is None else mode.shape_env.ignore_fresh_unbacked_symbols()
             )
             with fresh:
                 copies = pytree.tree_map_only(torch.Tensor, torch.clone, args)
-                before = [a._version if isinstance(a, torch.Tensor) else 0 for a in copies]
+                before = [writes_so_far(a) if isinstance(a, torch.Tensor) else 0 for a in copies]
                 results = cls.apply(*copies)  # type: ignore[attr-defined]
-                after = [a._version if isinstance(a, torch.Tensor) else 0 for a in copies]
+                after = [writes_so_far(a) if isinstance(a, torch.Tensor) else 0 for a in copies]
     except Exception as error:
         raise CaptureError(_cannot_run(cls, error)) from error
     finally:

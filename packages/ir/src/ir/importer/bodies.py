@@ -7,10 +7,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
-from torch._library.custom_ops import OPDEFS
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from ir.dims import Expr, symbol
 from ir.errors import CaptureError
@@ -22,6 +18,20 @@ from ir.importer.normalise import Importer
 from ir.importer.schema import TORCH_DTYPES, is_random, op_schema, overload_of
 from ir.importer.scratch import Scratch, SizeSpecific
 from ir.importer.symbols import Symbols
+from ir.importer.torch_api import (
+    OPDEFS,
+    DispatchKey,
+    FakeTensor,
+    OpOverload,
+    decompositions,
+    defined_by,
+    disable_torch_function,
+    has_kernel,
+    make_fx,
+    pytree,
+    run_kernel,
+    schema_of,
+)
 from ir.importer.unshared import writes
 from ir.registry import names_of
 from ir.types import DType
@@ -196,7 +206,7 @@ def _rounds_otherwise(node: Node) -> bool:
 def writes_of(node: Node) -> tuple[str, ...]:
     """The arguments that the op writes to and whose new contents the node returns after its results."""
     overload = overload_of(node.op, node.origin.overload)
-    if not isinstance(overload, torch._ops.OpOverload):
+    if not isinstance(overload, OpOverload):
         return ()
     schema = op_schema(overload)
     return schema.writes if schema.fresh else ()
@@ -204,7 +214,7 @@ def writes_of(node: Node) -> tuple[str, ...]:
 
 def _own_results(node: Node, results: Sequence[Any]) -> list[Any]:
     """What an op returns that is nothing that it writes to."""
-    returns = overload_of(node.op, node.origin.overload)._schema.returns
+    returns = schema_of(overload_of(node.op, node.origin.overload)).returns
     flat = results[0] if len(returns) > 1 else results
     return [r for r, s in zip(flat, returns, strict=False) if s.alias_info is None]
 
@@ -253,20 +263,16 @@ def _argument_name(node: Node, index: int) -> str:
 def _decomposition(node: Node) -> Callable[..., Any] | None:
     """torch's own decomposition: the composite kernel, or the decomposition table's function."""
     overload = overload_of(node.op, node.origin.overload)
-    if overload is None or not isinstance(overload, torch._ops.OpOverload):
+    if overload is None or not isinstance(overload, OpOverload):
         return None
-    from torch._decomp import global_decomposition_table
-
-    table = global_decomposition_table["post_autograd"]
-    if torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeImplicitAutograd"):
-        return _kernel(overload, torch._C.DispatchKey.CompositeImplicitAutograd)
+    table = decompositions()
+    if has_kernel(overload.name(), "CompositeImplicitAutograd"):
+        return _kernel(overload, DispatchKey.CompositeImplicitAutograd)
     fn = table.get(overload)
     if fn is not None:
         return fn
-    if node.op.startswith(OWN) and torch._C._dispatch_has_kernel_for_dispatch_key(
-        overload.name(), "CompositeExplicitAutograd"
-    ):
-        return _kernel(overload, torch._C.DispatchKey.CompositeExplicitAutograd)
+    if node.op.startswith(OWN) and has_kernel(overload.name(), "CompositeExplicitAutograd"):
+        return _kernel(overload, DispatchKey.CompositeExplicitAutograd)
     return None
 
 
@@ -276,12 +282,12 @@ def _python_kernel(node: Node) -> Callable[..., Any] | None:
         return None
     definition = OPDEFS.get(node.op)
     if definition is not None:
-        return definition._init_fn
+        return defined_by(definition)
     overload = overload_of(node.op, node.origin.overload)
-    composite = torch._C.DispatchKey.CompositeExplicitAutograd
-    if not isinstance(overload, torch._ops.OpOverload):
+    composite = DispatchKey.CompositeExplicitAutograd
+    if not isinstance(overload, OpOverload):
         return None
-    found = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), str(composite).partition(".")[2])
+    found = has_kernel(overload.name(), str(composite).partition(".")[2])
     return _kernel(overload, composite) if found else None
 
 
@@ -289,8 +295,8 @@ def _kernel(overload: Any, key: Any) -> Callable[..., Any]:
     """The composite kernel itself: make_fx's torch function mode would call the operator again in its place."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with torch._C.DisableTorchFunction():
-            return (overload.py_kernels.get(key) or partial(overload._op_dk, key))(*args, **kwargs)
+        with disable_torch_function():
+            return (overload.py_kernels.get(key) or partial(run_kernel, overload, key))(*args, **kwargs)
 
     return call
 
@@ -300,6 +306,6 @@ def _invoke(fn: Callable[..., Any], node: Node, kwargs: dict[str, Any]) -> Any:
     overload = overload_of(node.op, node.origin.overload)
     if overload is None:
         return fn(**kwargs)
-    positional = [a.name for a in overload._schema.arguments if not a.kwarg_only]
+    positional = [a.name for a in schema_of(overload).arguments if not a.kwarg_only]
     args = [kwargs.pop(name) for name in positional]
     return fn(*args, **kwargs)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
@@ -31,6 +30,7 @@ from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.program import SavedProgram, told
 from ir.importer.retrace import functionalised, needs_retrace
 from ir.importer.symbols import Symbols
+from ir.importer.torch_api import guards_code, pytree, set_guards_code
 from ir.importer.unshared import writes
 from ir.locks import one_at_a_time
 
@@ -105,7 +105,7 @@ def _saved(
         node.meta["stack_trace"] = lines.get(node.meta.get("stack_trace"), "")
     call: Any = program.module_call_graph[0].signature
     call.in_spec, call.out_spec, call.forward_arg_names = spec.in_spec, spec.out_spec, saved.argument_names
-    program._guards_code = saved._guards_code
+    set_guards_code(program, guards_code(saved))
     names = [*(input_names or ()), *saved.input_names[len(input_names or ()) :]]
     return _import(program, None, None, symbols, (), names, output_names)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from ir.errors import CaptureError
@@ -18,6 +17,7 @@ from ir.importer.bodies import Bodies
 from ir.importer.evaluate import evaluate, result_types
 from ir.importer.ladder import Rung
 from ir.importer.pt2.program import SavedProgram
+from ir.importer.torch_api import pytree
 from ir.importer.weights import TorchWeight
 from ir.locks import one_at_a_time
 from ir.types import DType

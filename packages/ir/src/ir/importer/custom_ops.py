@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
-from torch._guards import detect_fake_mode
 
+from ir.errors import note
 from ir.graph import Node, Value, leaves
 from ir.importer.bodies import BODIES, KERNELS, writes_of
 from ir.importer.schema import declared, overload_of, packet_of
+from ir.importer.torch_api import OpOverload, detect_fake_mode, parse_schema, pytree, schema_of, storage_key
 from ir.registry import put, registry
 
 Fn = Callable[..., Any]
@@ -110,7 +110,7 @@ def define(
 ) -> CustomOp:
     """Register an op of this schema: `fn` is its kernel and its body, `gradient` what is differentiated for it."""
     kernel = _fresh_results(fn)
-    parsed = torch._C.parse_schema(f"{name}{schema}")
+    parsed = parse_schema(f"{name}{schema}")
     mutates = [a.name for a in parsed.arguments if a.alias_info is not None and a.alias_info.is_write]
     definition = torch.library.custom_op(name, kernel, mutates_args=mutates, device_types=device_types, schema=schema)
     definition.register_fake(_sized_by_results(_fresh_results(fake or _with_advice(name, fn))))
@@ -151,10 +151,11 @@ def _with_advice(name: str, fn: Fn) -> Fn:
         try:
             return fn(*args, **kwargs)
         except Exception as error:
-            error.add_note(
+            note(
+                error,
                 f"the function of {name} does not run on tensors without data, so it cannot tell the shapes of its "
                 f"results, nor be its body; say them, and write a body or handlers for targets other than eager:\n"
-                f'    ir.op("{name}").register_fake({fake_skeleton(inspect.signature(fn))})'
+                f'    ir.op("{name}").register_fake({fake_skeleton(inspect.signature(fn))})',
             )
             raise
 
@@ -202,7 +203,7 @@ def _sized_by_results(fake: Fn) -> Fn:
 
 
 def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a is b or a.untyped_storage()._cdata == b.untyped_storage()._cdata
+    return a is b or storage_key(a) == storage_key(b)
 
 
 def _derive_autograd(op: CustomOp, fn: Fn) -> None:
@@ -246,7 +247,7 @@ def _passed(op: CustomOp, args: Sequence[Any]) -> int:
     With lists of tensors among the arguments it wants the very structure that the dispatcher passed, which leaves out
     trailing arguments that have their default value, although it fills them in for `setup_context`.
     """
-    schema = op._packet.default._schema
+    schema = schema_of(op._packet.default)
     count = len(args)
     if not any(isinstance(a, (list, tuple)) and _holds_tensor(a) for a in args):
         return count
@@ -264,7 +265,7 @@ def _holds_tensor(arg: Any) -> bool:
 def skeleton(node: Node, target: str) -> str:
     """The lines that would add this op, with its own arguments, and which of the two to write."""
     overload = overload_of(node.op, node.origin.overload)
-    schema = overload._schema if isinstance(overload, torch._ops.OpOverload) else None
+    schema = schema_of(overload) if isinstance(overload, OpOverload) else None
     keyword_only = {a.name for a in schema.arguments if a.kwarg_only} if schema is not None else set()
     renamed = {k: f"{k}_" if keyword.iskeyword(k) else k for k in node.args}
     names = list(renamed.values())

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch import Tensor
 
 from ir.dims import Expr
 from ir.dims import evaluate as number
 from ir.graph import Node, Value, Weight, map_arg
 from ir.importer.schema import DTYPES, TORCH_DTYPES, op_schema, overload_of
+from ir.importer.torch_api import pytree, schema_of
 from ir.importer.weights import TorchWeight
 from ir.types import DType, TensorType
 
@@ -40,7 +40,7 @@ def _call(node: Node, args: dict[str, Any]) -> Any:
     assert overload is not None
     if isinstance(args.get("memory_format"), str):
         args["memory_format"] = getattr(torch, args["memory_format"])
-    positional = [args.pop(a.name) for a in overload._schema.arguments if not a.kwarg_only]
+    positional = [args.pop(a.name) for a in schema_of(overload).arguments if not a.kwarg_only]
     call = on_copies(overload) if op_schema(overload).writes else overload  # the arguments may be the model's weights
     return call(*positional, **{k: v for k, v in args.items() if k not in ("device", "layout", "pin_memory")})
 
@@ -76,7 +76,7 @@ class _Sizes(dict[str, int]):
 def result_types(node: Node, dtypes: Mapping[DType, DType]) -> tuple[DType, ...] | None:
     """What torch makes of the node with operands of other element types; None where it refuses, or shapes differ."""
     overload = overload_of(node.op, node.origin.overload)
-    if overload is None or any(str(a.type) == "List[Optional[Tensor]]" for a in overload._schema.arguments):
+    if overload is None or any(str(a.type) == "List[Optional[Tensor]]" for a in schema_of(overload).arguments):
         return None  # such a list is indices, whose types the meta kernels do not check
     sizes = _Sizes()
 

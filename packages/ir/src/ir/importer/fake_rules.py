@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._C import DispatchKey
-from torch._library.fake_impl import FakeImplCtx
 
 from ir import geometry
+from ir.importer.torch_api import DispatchKey, FakeImplCtx, FakeTensor, forget_kernels, pytree, run_kernel
 
 _KEY = DispatchKey.CompositeImplicitAutograd
 
@@ -78,7 +77,7 @@ def dynamic() -> Iterator[None]:
     FakeImplCtx.create_unbacked_symint = FakeImplCtx.new_dynamic_size  # type: ignore[method-assign]
     for op, rule in rules().items():
         op.py_kernels[_KEY] = _only_fake(op, rule)
-        op._dispatch_cache.clear()
+        forget_kernels(op)
     try:
         yield
     finally:
@@ -86,14 +85,14 @@ def dynamic() -> Iterator[None]:
         for op, kernels in saved.items():
             op.py_kernels.clear()
             op.py_kernels.update(kernels)
-            op._dispatch_cache.clear()
+            forget_kernels(op)
 
 
 def _only_fake(op: Any, rule: Any) -> Any:
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        tensors = [a for a in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
-        if any(isinstance(t, torch._subclasses.FakeTensor) for t in tensors):
+        tensors = [a for a in pytree.tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
+        if any(isinstance(t, FakeTensor) for t in tensors):
             return rule(*args, **kwargs)
-        return op._op_dk(_KEY, *args, **kwargs)
+        return run_kernel(op, _KEY, *args, **kwargs)
 
     return kernel

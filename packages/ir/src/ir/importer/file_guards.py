@@ -20,6 +20,7 @@ from ir.errors import CaptureError
 from ir.graph import Node, Range, Value
 from ir.importer.pt2.expressions import bounded
 from ir.importer.structure import keys_of
+from ir.importer.torch_api import guards_code
 from ir.passes.checks import check
 
 _COMPARES = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
@@ -54,7 +55,7 @@ def checks(program: Any, names: Sequence[str], leaves: Sequence[Leaf], ranges: M
     """
     found = _by_source(program, names, leaves)
     nodes = []
-    for text in getattr(program, "_guards_code", None) or ():
+    for text in guards_code(program) or ():
         try:
             condition = _expression(_parsed(text), found, ranges)
         except _Unknown:

@@ -14,15 +14,14 @@ from typing import Any
 
 import sympy
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
-from torch.utils._sympy.functions import TruncToInt
 
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Node
 from ir.importer.origins import origin_of
 from ir.importer.symbols import Symbols
+from ir.importer.torch_api import FakeTensor, TruncToInt, expression, guards_code
 from ir.passes.checks import check
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -89,7 +88,7 @@ def _assertions(program: ExportedProgram) -> Iterator[tuple[Any, str]]:
     for node in program.graph.nodes:
         if node.target is torch.ops.aten._assert_scalar.default:
             value = getattr(node.args[0], "meta", {}).get("val")
-            expr = value.node._expr if isinstance(value, torch.SymBool) else None
+            expr = expression(value) if isinstance(value, torch.SymBool) else None
             if expr is not None and not any(str(s).startswith(("u", "zuf")) for s in expr.free_symbols):
                 origin = origin_of(node.args[0])
                 yield expr, f"{origin.file}:{origin.line}"
@@ -112,7 +111,7 @@ def checks(branches: Sequence[Branch], symbols: Symbols, known: Collection[str |
 def is_from_file(program: Any) -> bool:
     """True if there are conditions, and no note of who asked for them."""
     env = _shape_env(program)
-    return (env is None or not env.guards) and bool(getattr(program, "_guards_code", None))
+    return (env is None or not env.guards) and bool(guards_code(program))
 
 
 def _shape_env(program: Any) -> Any:

@@ -8,19 +8,17 @@ a number out of a tensor stays a symbol. Only a model that a rung refuses pays f
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.fx.experimental._config
-import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from ir.errors import CaptureError
 from ir.importer import autograd_functions, fake_rules, guards
+from ir.importer.torch_api import pytree, quiet_export, size_oblivious
 
 _DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
 RUNGS: dict[str, dict[str, Any]] = {
@@ -58,31 +56,32 @@ def exported(
         CaptureError: none does. It is the first rung's, with a line for each of the others.
     """
     refused: list[tuple[str, str, Exception | None]] = []
-    with autograd_functions.kept() as kept:
-        for name, options in RUNGS.items():
-            if options["strict"] and kept:
-                names = ", ".join(sorted(c.__qualname__ for c in kept))
-                refused.append((name, f"not tried, for it would trace through {names} in place of its op", None))
-                continue
-            try:
-                with _settled(model, (args, kwargs)), _obliviously(bool(refused)):
-                    program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, **options)
-            except CaptureError:  # ours: another rung would only go round what it says
-                raise
-            except Exception as error:
-                refused.append((name, f"torch.export refused the model: {_told(error)}", error))
-                continue
-            fixed = guards.truncated(program)
-            if not fixed:
-                return program, Rung(name, tuple(f"{n} refused it: {_line(e or text)}" for n, text, e in refused))
-            refused.append((name, fixed, None))
+    kept: set[type] = set()
+    for name, options in RUNGS.items():
+        if options["strict"] and kept:
+            names = ", ".join(sorted(c.__qualname__ for c in kept))
+            refused.append((name, f"not tried, for it would trace through {names} in place of its op", None))
+            continue
+        try:
+            with _settled(model, (args, kwargs), options, kept), _obliviously(bool(refused)):
+                program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, **options)
+        except CaptureError:  # ours: another rung would only go round what it says
+            raise
+        except Exception as error:
+            refused.append((name, f"torch.export refused the model: {_told(error)}", error))
+            continue
+        fixed = guards.truncated(program)
+        if not fixed:
+            return program, Rung(name, tuple(f"{n} refused it: {_line(e or text)}" for n, text, e in refused))
+        refused.append((name, fixed, None))
     (_, said, first), *others = refused
     raise CaptureError("\n".join([said, *(f"{n}: {_line(e or text)}" for n, text, e in others)])) from first
 
 
 @contextlib.contextmanager
-def _settled(model: torch.nn.Module, arguments: Any) -> Iterator[None]:
-    with fake_rules.dynamic(), _unmarked(arguments), _unchanged(model):
+def _settled(model: torch.nn.Module, arguments: Any, options: Any, kept: set[type]) -> Iterator[None]:
+    functions = contextlib.nullcontext() if options["strict"] else autograd_functions.kept(kept)
+    with functions, fake_rules.dynamic(), _unmarked(arguments), _unchanged(model):
         yield
 
 
@@ -92,22 +91,8 @@ def _obliviously(again: bool) -> Iterator[None]:
 
     What torch logs and prints of a rung that fails, the graph so far, is not for who gets the next one's program.
     """
-    from torch.export import _trace  # not before: it takes seconds to import
-
-    config: Any = torch.fx.experimental._config
-    noisy, printing = logging.getLogger("torch._guards"), vars(_trace)
-    before = noisy.disabled
-    noisy.disabled, printing["print"] = True, _silent
-    try:
-        with config.patch(backed_size_oblivious=True) if again else contextlib.nullcontext():
-            yield
-    finally:
-        noisy.disabled = before
-        del printing["print"]
-
-
-def _silent(*_: Any, **__: Any) -> None:
-    """In place of `print` in torch's own module."""
+    with quiet_export(), size_oblivious() if again else contextlib.nullcontext():
+        yield
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
@@ -15,6 +14,7 @@ from ir.errors import CaptureError
 from ir.importer.described import Tensors
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.symbols import Symbols
+from ir.importer.torch_api import pytree
 
 
 def name_symbols(
@@ -78,7 +78,7 @@ def signature_names(program: ExportedProgram | SavedProgram) -> list[str]:
     """The names of the model's arguments, in order; none where they cannot be found out."""
     if isinstance(program, SavedProgram):
         return list(program.argument_names)
-    module = program._module_call_graph[0] if program._module_call_graph else None
+    module = program.module_call_graph[0] if program.module_call_graph else None
     names = getattr(getattr(module, "signature", None), "forward_arg_names", None)
     if names:
         return list(names)

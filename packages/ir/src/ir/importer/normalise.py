@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph as FxGraph
 from torch.fx import Node as FxNode
 
@@ -39,6 +38,7 @@ from ir.importer.origins import origin_of
 from ir.importer.places import layout
 from ir.importer.schema import DTYPES, LAYOUTS, OpSchema, op_schema, plain
 from ir.importer.symbols import Symbols
+from ir.importer.torch_api import HigherOrderOperator, OpOverload
 from ir.importer.training import training_norm
 from ir.importer.unshared import writes
 from ir.importer.weights import TorchWeight

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch.fx import Graph as FxGraph
 from torch.fx import Node as FxNode
 
 from ir.importer.schema import OpSchema, op_schema
+from ir.importer.torch_api import OpOverload, has_kernel
 
 # Their result may lie in the memory of their arguments although the schema does not say so.
 UNANNOTATED_VIEWS = frozenset(
@@ -76,7 +76,7 @@ def writers(graph: FxGraph) -> list[FxNode]:
 
 def is_writer(node: FxNode) -> bool:
     """True if the node writes to one of its arguments."""
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         return False
     schema = op_schema(node.target)
     if not schema.writes:
@@ -106,7 +106,7 @@ def may_alias(target: Any) -> bool:
     schema = op_schema(target)
     if may_be_view(schema) or schema.op.startswith("aten::"):
         return may_be_view(schema)
-    return torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
+    return has_kernel(target.name(), "CompositeImplicitAutograd")
 
 
 def holds_the_same(schema: OpSchema, is_complex: bool) -> bool:
@@ -128,7 +128,7 @@ def handed_out(graph: FxGraph) -> set[FxNode]:
             continue
         found.add(node)
         if node.op == "call_function" and (
-            not isinstance(node.target, torch._ops.OpOverload) or may_be_view(op_schema(node.target))
+            not isinstance(node.target, OpOverload) or may_be_view(op_schema(node.target))
         ):
             left += node.all_input_nodes
     return found

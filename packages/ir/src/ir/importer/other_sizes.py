@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from ir.dims import Dim, Expr, evaluate
 from ir.graph import Graph, Range, Value
 from ir.importer.structure import TENSOR, Integer
+from ir.importer.torch_api import pytree
 
 Sizes = dict[str, int]
 _ALONE = 6  # dimensions up to which each is tried by itself where not all of them can change

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ir.graph import Node
+from ir.importer.torch_api import OpOverload, schema_of
 from ir.types import DType
 
 DTYPES: dict[torch.dtype, DType] = {getattr(torch, d.name): d for d in DType if hasattr(torch, d.name)}
@@ -72,7 +73,7 @@ def plain(value: Any) -> Any:
 @cache
 def op_schema(target: Any) -> OpSchema:
     """The schema of a torch OpOverload."""
-    s = target._schema
+    s = schema_of(target)
     names = tuple(a.name for a in s.arguments)
     defaults = {a.name: _default(a) for a in s.arguments if a.has_default_value()}
     writes = tuple(a.name for a in s.arguments if _is_write(a))
@@ -149,15 +150,15 @@ def _functional(target: Any) -> Twin | None:
     keyword (out=) is no argument of it, and settings of a factory (dtype, layout) may be more. It returns the op's own
     results, and behind them the new contents.
     """
-    namespace, name = target._schema.name.split("::")
-    own = [a for a in target._schema.arguments if not (a.kwarg_only and _is_write(a))]
+    namespace, name = schema_of(target).name.split("::")
+    own = [a for a in schema_of(target).arguments if not (a.kwarg_only and _is_write(a))]
     kinds = {a.name: str(a.type) for a in own}
-    for base in _bases(name, len(own) < len(target._schema.arguments)):
+    for base in _bases(name, len(own) < len(schema_of(target).arguments)):
         packet = getattr(getattr(torch.ops, namespace), base, None)
         for overload in packet.overloads() if packet is not None else ():
             twin = getattr(packet, overload)
-            given = twin._schema.arguments
-            if any(map(_is_write, given)) or len(twin._schema.returns) != _results(target):
+            given = schema_of(twin).arguments
+            if any(map(_is_write, given)) or len(schema_of(twin).returns) != _results(target):
                 continue
             more = {a.name for a in given if a.has_default_value() and a.kwarg_only and a.name not in kinds}
             asked = [a for a in given if a.name not in more]
@@ -178,7 +179,7 @@ def _bases(name: str, out: bool) -> tuple[str, ...]:
 
 def _results(target: Any) -> int:
     """How many results the op has without writing: those that are nothing that it writes to, and the new contents."""
-    schema = target._schema
+    schema = schema_of(target)
     return sum(not _is_write(r) for r in schema.returns) + sum(map(_is_write, schema.arguments))
 
 
@@ -235,7 +236,7 @@ def is_random(node: Node) -> bool:
     if any(is_random(n) for g in node.graphs for n in g.nodes):
         return True
     target = overload_of(node.op, node.origin.overload) if "::" in node.op else None
-    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+    if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
     off = any(node.args.get(flag) is False for flag in ("train", "training"))
     return not off and not any(node.args.get(name) == 0 for name in ("dropout", "dropout_p"))

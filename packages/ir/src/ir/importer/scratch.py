@@ -9,20 +9,27 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from ir.dims import FUNCTIONS, Expr, evaluate
 from ir.graph import Range
 from ir.importer.schema import TORCH_DTYPES
 from ir.importer.symbols import Symbols
+from ir.importer.torch_api import (
+    DimDynamic,
+    FakeTensorMode,
+    ShapeEnv,
+    check_size,
+    conv_backend_unnoted,
+    expression,
+    size_source,
+    sym_functions,
+)
 from ir.types import TensorType
 
 # Of torch's symbolic numbers: those of Python's functions that would ask for their value have a twin in torch.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **FUNCTIONS,
-    **{fn: getattr(torch, f"_sym_{fn}") for fn in FUNCTIONS if hasattr(torch, f"_sym_{fn}")},
+    **{fn: sym_functions[f"_sym_{fn}"] for fn in FUNCTIONS if f"_sym_{fn}" in sym_functions},
     "max": torch.sym_max, "min": torch.sym_min, "float": torch.sym_float, "not": torch.sym_not,
     "and": operator.and_, "or": operator.or_, "where": torch.sym_ite,
 }  # fmt: skip
@@ -40,6 +47,7 @@ class Scratch:
         self._env = ShapeEnv(duck_shape=False)
         self.mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
         self.symbols = outer.fork()
+        self._source = size_source()
 
     def fake(self, type: TensorType) -> torch.Tensor:
         """A fake tensor of this type."""
@@ -58,10 +66,10 @@ class Scratch:
         hint = self._outer.hint(name)
         if hint is None:
             made: Any = self._env.create_unbacked_symint()
-            torch._check(made >= 0)
+            check_size(made >= 0)
         else:
             hint = hint if hint > 1 else 5
-            source = ConstantSource(f"__size_{name}")
+            source = self._source(f"__size_{name}")
             symbol = self._env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
             made = self._env.create_symintnode(symbol, hint=hint, source=source)
         self.symbols.adopt(name, made)
@@ -72,17 +80,8 @@ class Scratch:
 
         The fake convolution asks which kernel would run (NNPACK's from a batch of 16 on) for its memory format alone.
         """
-        select = torch._C._select_conv_backend
-
-        def unnoted(*args: Any, **kwargs: Any) -> Any:
-            with self._env.suppress_guards():
-                return select(*args, **kwargs)
-
-        torch._C._select_conv_backend = unnoted
-        try:
+        with conv_backend_unnoted(self._env.suppress_guards):
             yield
-        finally:
-            torch._C._select_conv_backend = select
 
     def check(self) -> None:
         """That the trace holds for other sizes as well.
@@ -94,7 +93,7 @@ class Scratch:
         Raises:
             SizeSpecific: a guard fails for some sizes, or a size was fixed.
         """
-        symbols = {n: s.node._expr for n, s in self.symbols.nodes.items()}
+        symbols = {n: expression(s) for n, s in self.symbols.nodes.items()}
         for name, symbol in symbols.items():
             if symbol in self._env.replacements:
                 raise SizeSpecific(f"it fixes the size {name} to {self._env.replacements[symbol]}")

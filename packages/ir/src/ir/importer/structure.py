@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from ir.errors import ExportError
 from ir.graph import Range
+from ir.importer.torch_api import pytree
 
 
 @dataclass(frozen=True)

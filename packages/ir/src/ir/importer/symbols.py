@@ -11,6 +11,7 @@ import torch
 from ir import dims
 from ir.graph import Range
 from ir.importer.size_rules import build, symbol_kind
+from ir.importer.torch_api import expression
 
 
 class Symbols:
@@ -61,7 +62,7 @@ class Symbols:
         """
         if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             return value
-        expr = value.node._expr
+        expr = expression(value)
         # what a second trace of torch's (strict mode) reads is what the first one read, under another name
         renamed = getattr(value.node.shape_env, "unbacked_renamings", {})
         expr = expr.xreplace(renamed) if renamed else expr
@@ -71,7 +72,7 @@ class Symbols:
 
     def range_of(self, number: Any) -> Range:
         """The range of an argument that is a number, as torch.export found it."""
-        return self.ranges[self.names[number.node._expr]]
+        return self.ranges[self.names[expression(number)]]
 
     @property
     def ranges(self) -> dict[str, Range]:

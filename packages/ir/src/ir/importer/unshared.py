@@ -18,6 +18,7 @@ from ir.importer.described import Tensors, graphs_of
 from ir.importer.ops import is_writer, may_alias
 from ir.importer.pt2.expressions import Size
 from ir.importer.schema import Twin, op_schema
+from ir.importer.torch_api import OpOverload, schema_of
 
 _META = torch.device("meta")
 
@@ -50,7 +51,7 @@ def _is_unshared(node: FxNode, place: Mapping[FxNode, int], writers: set[FxNode]
 
 
 def _is_operator(node: FxNode) -> bool:
-    return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+    return node.op == "call_function" and isinstance(node.target, OpOverload)
 
 
 # -- types -------------------------------------------------------------------------------------------------------------
@@ -126,7 +127,7 @@ def _run(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]
 
 
 def _made(twin: Twin, given: tuple[tuple[str, Any], ...]) -> _Like | None:
-    keyword = {a.name for a in twin.target._schema.arguments if a.kwarg_only}
+    keyword = {a.name for a in schema_of(twin.target).arguments if a.kwarg_only}
     args = tuple(v for k, v in given if k not in keyword)
     kwargs = tuple((k, v) for k, v in given if k in keyword and v != (type(None), None))
     return _run(twin.target, args, kwargs)

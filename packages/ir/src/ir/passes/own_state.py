@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ir.graph import Graph, Weight
+from ir.importer.torch_api import storage_key
 
 
 def with_own_state(graph: Graph) -> Graph:
@@ -24,6 +25,6 @@ def with_own_state(graph: Graph) -> Graph:
 def _memory(weight: Weight) -> int | None:
     """What names the memory that the tensor lies in; None where it shows none (sparse, a subclass, computed)."""
     try:
-        return weight.tensor.untyped_storage()._cdata  # type: ignore[no-any-return]
+        return storage_key(weight.tensor)  # type: ignore[no-any-return]
     except (AttributeError, NotImplementedError, RuntimeError):
         return None

@@ -12,15 +12,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-import torch.utils._pytree as pytree
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.fx import Node as FxNode
 
 from ir.errors import CaptureError
 from ir.importer import fake_rules
 from ir.importer.described import Described, graphs_of
 from ir.importer.pt2.expressions import Size
+from ir.importer.torch_api import DataDependentOutputException, OpOverload, pytree, schema_of
 
 _META = torch.device("meta")
 _UNKNOWN = 3  # what a size is taken for that data decides
@@ -100,10 +98,10 @@ class _Run:
         leaves = pytree.tree_leaves((args, kwargs), is_leaf=lambda a: isinstance(a, _Tensor))
         if any(isinstance(a, Described) for a in leaves) or torch.Tag.data_dependent_output in target.tags:
             return None
-        lists = any("List" in str(r.real_type) for r in target._schema.returns)
+        lists = any("List" in str(r.real_type) for r in schema_of(target).returns)
         if lists and any(s > _LONGEST_LIST for t in leaves if isinstance(t, _Tensor) for s in t.shape):
             return None
-        names = [a.name for a in target._schema.arguments]
+        names = [a.name for a in schema_of(target).arguments]
         if "device" in names and "device" not in kwargs and names.index("device") >= len(args):
             kwargs = kwargs | {"device": _META}
         try:

@@ -8,17 +8,12 @@ from typing import Any
 
 import sympy
 import torch
-import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy import functions
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from ir.errors import CaptureError
 from ir.importer.described import Described, graphs_of
 from ir.importer.pt2.expressions import Size, Tree
 from ir.importer.size_rules import known
+from ir.importer.torch_api import FakeTensorMode, ShapeEnv, ValueRanges, int_oo, pytree, size_functions
 
 
 def install(module: torch.nn.Module, ranges: Mapping[str, Any], hints: Mapping[str, int]) -> Mapping[Any, Any]:
@@ -98,7 +93,7 @@ def _function(name: str) -> Any:
     if not known(name):
         raise CaptureError(f"a size of the file uses {name}, which has no form in the IR")
     return (
-        getattr(functions, name, None)
+        getattr(size_functions, name, None)
         or getattr(sympy, name, None)
         or sympy.functions.elementary.piecewise.ExprCondPair
     )

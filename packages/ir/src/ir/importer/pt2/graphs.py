@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph as FxGraph
 from torch.fx import Node as FxNode
 
@@ -16,6 +15,7 @@ from ir.errors import CaptureError
 from ir.importer.described import Tensors
 from ir.importer.pt2 import operators
 from ir.importer.pt2.values import PLAIN, described, identifier, number, text, union
+from ir.importer.torch_api import HigherOrderOperator, OpOverload, schema_of
 
 _DEEPEST = 32  # sub-graphs inside of sub-graphs
 _LONGEST_POWER = 64
@@ -219,7 +219,7 @@ def _fit(target: OpOverload, outputs: list[tuple[str, Any]]) -> None:
     Raises:
         CaptureError: they are not.
     """
-    returns = target._schema.returns
+    returns = schema_of(target).returns
     kinds = [str(r.real_type) for r in returns]
     tags = [tag for tag, _ in outputs]
     takes = [

@@ -6,7 +6,6 @@ A name is looked up in torch's registries and never followed attribute by attrib
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 import operator
@@ -17,10 +16,18 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._functorch import predispatch
-from torch._ops import HigherOrderOperator, OpOverload
 
 from ir.errors import CaptureError
+from ir.importer.torch_api import (
+    HigherOrderOperator,
+    OpOverload,
+    has_kernel,
+    higher_order,
+    predispatch,
+    register_quantized_decomposed,
+    schema_of,
+    sym_functions,
+)
 
 _OP = re.compile(r"torch\.ops\.(\w+)\.(\w+)\.(\w+)", re.ASCII)
 _HIGHER = re.compile(r"torch\.ops\.higher_order\.(\w+)", re.ASCII)
@@ -30,7 +37,7 @@ _SIZES: dict[str, Any] = {f"_operator.{f.__name__}": f for f in (
     operator.le, operator.gt, operator.ge, operator.lshift, operator.rshift, operator.abs,
 )}  # fmt: skip
 _SIZES |= {f"math.{f.__name__}": f for f in (math.trunc, math.ceil, math.floor, math.sqrt)}
-_SIZES |= {f"torch.{n}": getattr(torch, n) for n in dir(torch) if re.fullmatch("_?sym_[a-z0-9]+", n)}
+_SIZES |= {f"torch.{n}": fn for n, fn in sym_functions.items() if re.fullmatch("_?sym_[a-z0-9]+", n)}
 _TRANSFORM = re.compile(r"torch\._functorch\.predispatch\.([a-z_]+)")  # what vmap and grad leave in a graph
 # what operators of torch's own take that act on files, on other processes or on a profiler
 _OUTSIDE = {"filename", "group_name", "process_group", "op_list"}
@@ -52,7 +59,7 @@ def resolve(target: str) -> Any:
         return _SIZES[target]
     higher = _HIGHER.fullmatch(target)
     if higher is not None:
-        found = torch._ops._higher_order_ops.get(higher[1])
+        found = higher_order(higher[1])
         if isinstance(found, HigherOrderOperator):
             return found
     transform = _TRANSFORM.fullmatch(target)
@@ -60,11 +67,11 @@ def resolve(target: str) -> Any:
         return found
     match = _OP.fullmatch(target)
     if match is not None and (overload := _overload(*match.groups())) is not None:
-        outside = any(a.name in _OUTSIDE for a in overload._schema.arguments)
+        outside = any(a.name in _OUTSIDE for a in schema_of(overload).arguments)
         if not outside and match[1] not in _OUTSIDE_NAMESPACES:
             return overload
     if match is not None and match[1] == "quantized_decomposed" and match[1] not in _registered:
-        importlib.import_module("torch.ao.quantization.fx._decomposed")  # it registers them
+        register_quantized_decomposed()
         _registered.add(match[1])
         return resolve(target)
     if match is not None and match[1] not in ("aten", "prims", "prim") and "__" not in match[3]:
@@ -77,7 +84,7 @@ def resolve(target: str) -> Any:
 def _overload(namespace: str, op: str, overload: str) -> OpOverload | None:
     name = f"{namespace}::{op}" + ("" if overload == "default" else f".{overload}")
     try:
-        if not torch._C._dispatch_has_kernel(name):
+        if not has_kernel(name):
             return None
     except RuntimeError:
         return None
@@ -126,7 +133,7 @@ _EMPTY = {"as_tensors", "as_ints", "as_floats", "as_bools", "as_strings"}  # wha
 def parameters(overload: OpOverload) -> dict[str, Parameter]:
     """The arguments of an operator by name, in order."""
     found = {}
-    for a in overload._schema.arguments:
+    for a in schema_of(overload).arguments:
         type = str(a.real_type)
         optional = type.startswith("Optional[")
         base = type[len("Optional[") : -1] if optional else type
@@ -174,7 +181,7 @@ _LEAST = {"stride": 1, "dilation": 1, "groups": 1, "kernel_size": 1, "upscale_fa
 
 
 def _positive(overload: OpOverload, name: str, value: Any) -> None:
-    least = 0 if name == "stride" and "as_strided" in overload._schema.name else _LEAST.get(name)
+    least = 0 if name == "stride" and "as_strided" in schema_of(overload).name else _LEAST.get(name)
     numbers = value if isinstance(value, list) else [value]
     for number in numbers:
         if not isinstance(number, int) or isinstance(number, bool):

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch.export.graph_signature import (
     ConstantArgument,
     InputKind,
@@ -37,10 +36,9 @@ from ir.importer.pt2.trees import read_tree
 from ir.importer.pt2.values import PLAIN, identifier, integer, text, union
 from ir.importer.pt2.weights import Payloads, check_byte_order
 from ir.importer.pt2.write import write_with
+from ir.importer.torch_api import PT2_COMPILED, PT2_CONSTANTS, PT2_FORMAT, PT2_MODELS, PT2_SCHEMA, PT2_WEIGHTS, pytree
 
-MAJOR = 8  # of the format's version: another is another format, a new minor one adds to it
 _LARGEST_JSON = 2**28
-_MODELS, _COMPILED = "models/", ("data/aotinductor/", "data/executorch/", "data/mtia")
 _WAY_OUT = "load a file that you trust with torch.export.load and pass the ExportedProgram"
 _NUMBERS: dict[str, Any] = {"as_sym_int": SymIntArgument, "as_sym_float": SymFloatArgument,
                             "as_sym_bool": SymBoolArgument}  # fmt: skip
@@ -70,10 +68,10 @@ class SavedProgram:
         archive = Archive(path)
         document = _document(archive)
         inner = document["graph_module"]
-        model = next(n for n in archive.names if n.startswith(_MODELS))[len(_MODELS) : -len(".json")]
+        model = next(n for n in archive.names if n.startswith(PT2_MODELS))[len(PT2_MODELS) : -len(".json")]
         check_byte_order(archive)
-        self.state_dict = Payloads(archive, "data/weights/", model).tensors
-        self.constants = Payloads(archive, "data/constants/", model).tensors
+        self.state_dict = Payloads(archive, PT2_WEIGHTS, model).tensors
+        self.constants = Payloads(archive, PT2_CONSTANTS, model).tensors
         self.graph_signature = _Signature(inner["signature"])
         constants = [getattr(s.arg, "name", None) for s in self.graph_signature.input_specs]
         self.graph_module: FileGraph = read_graph(inner["graph"], constants)
@@ -232,21 +230,23 @@ def _argument(document: Any) -> Any:
 
 def _document(archive: Archive) -> Any:
     """The program's JSON."""
-    if "archive_format" not in archive.names:
+    if PT2_FORMAT not in archive.names:
         raise CaptureError(f"an archive of an older format, which can hold any pickle: {_WAY_OUT}")
     for name in archive.names:
-        if name.startswith(_COMPILED):
+        if name.startswith(PT2_COMPILED):
             raise CaptureError(f"the archive holds compiled code ({name}): {_WAY_OUT}")
-    models = [n for n in archive.names if n.startswith(_MODELS) and n.endswith(".json")]
+    models = [n for n in archive.names if n.startswith(PT2_MODELS) and n.endswith(".json")]
     if len(models) != 1:
         raise CaptureError(f"it holds {len(models)} programs, and one is read")
     if archive.size(models[0]) > _LARGEST_JSON:
         raise CaptureError(f"its program is larger than {_LARGEST_JSON} bytes")
     document = json.loads(bytes(archive.view(models[0])))
     version = document["schema_version"]
-    if version["major"] != MAJOR:
+    if version["major"] != PT2_SCHEMA:
         shown = f"{version['major']!r:.20}.{version.get('minor')!r:.20}"
-        raise CaptureError(f"its program is of schema version {shown}, {MAJOR} is read: save it anew with this torch")
+        raise CaptureError(
+            f"its program is of schema version {shown}, {PT2_SCHEMA} is read: save it anew with this torch"
+        )
     return document
 
 

@@ -13,12 +13,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from ir.errors import CaptureError
 from ir.importer.pt2.expressions import Size, parse, torch_value
 from ir.importer.pt2.values import text
 from ir.importer.size_rules import known
+from ir.importer.torch_api import deserialized
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)*", re.ASCII)
@@ -36,8 +35,6 @@ def rebuilt(document: Any, tensors: Mapping[str, Any], constants: Mapping[str, A
     Raises:
         CaptureError: a name or a text of the file is more than a name or a word.
     """
-    from torch._export.serde import schema, serialize
-
     module = document["graph_module"]
     lines: dict[str, str] = {}
     signature = {k: module["signature"][k] for k in ("input_specs", "output_specs")}
@@ -50,15 +47,8 @@ def rebuilt(document: Any, tensors: Mapping[str, Any], constants: Mapping[str, A
     results = sum("user_output" in s for s in signature["output_specs"])
     flat = {"inputs": [], "outputs": [], "in_spec": _call(arguments), "out_spec": json.dumps([1, _tuple(results)])}
     clean["graph_module"] |= {"module_call_graph": [{"fqn": "", "signature": flat}], "metadata": {}}
-    clean |= {
-        "opset_version": {"aten": torch._C._get_max_operator_version()},
-        "schema_version": {"major": schema.SCHEMA_VERSION[0], "minor": schema.SCHEMA_VERSION[1]},
-        "verifiers": ["TRAINING"], "guards_code": [],
-    }  # fmt: skip
-    program = serialize.ExportedProgramDeserializer().deserialize(
-        serialize._dict_to_dataclass(schema.ExportedProgram, clean), dict(tensors), dict(constants), None
-    )
-    return program, lines
+    clean |= {"verifiers": ["TRAINING"], "guards_code": []}
+    return deserialized(clean, dict(tensors), dict(constants)), lines
 
 
 def _graph(graph: Any, lines: dict[str, str]) -> Any:

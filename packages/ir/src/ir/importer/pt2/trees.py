@@ -13,11 +13,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch.utils._pytree as pytree
-
 from ir.errors import CaptureError
 from ir.importer.pt2.values import text
 from ir.importer.structure import field_names
+from ir.importer.torch_api import pytree
 
 _DEEPEST = 64
 _LEAF = pytree.tree_structure(0)

@@ -16,6 +16,7 @@ from ir.importer.described import Described
 from ir.importer.pt2.archive import Archive
 from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.values import boolean, described, text
+from ir.importer.torch_api import PT2_BYTE_ORDER, PT2_TABLE
 
 _REPEATED = 64  # an expanded weight may be as many times as large as its record
 _FILE_NAME = re.compile(r"[\w.-]+")
@@ -32,7 +33,7 @@ class Payloads:
         self.tensors: dict[str, torch.Tensor] = {}
         if f"{folder}{model}.pt" in archive.names:
             raise CaptureError(f"weights in an older format, which can hold any pickle ({model}.pt): {_WAY_OUT}")
-        table = json.loads(bytes(archive.view(f"{folder}{model}_{folder.split('/')[1]}_config.json")))["config"]
+        table = json.loads(bytes(archive.view(f"{folder}{model}_{folder.split('/')[1]}{PT2_TABLE}")))["config"]
         for name, payload in table.items():
             self.tensors[name] = self._tensor(name, payload)
 
@@ -91,6 +92,8 @@ class Payloads:
 
 def check_byte_order(archive: Archive) -> None:
     """Raises CaptureError: the tensors were written by a machine of the other byte order."""
-    order = bytes(archive.view("byteorder")).decode("ascii", "replace") if "byteorder" in archive.names else "little"
+    order = (
+        bytes(archive.view(PT2_BYTE_ORDER)).decode("ascii", "replace") if PT2_BYTE_ORDER in archive.names else "little"
+    )
     if order != sys.byteorder:
         raise CaptureError(f"its tensors are in byte order {order!r:.20}, this machine's is {sys.byteorder}")

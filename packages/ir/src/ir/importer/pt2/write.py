@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ir.importer.pt2.archive import Archive
+from ir.importer.torch_api import PT2_TABLE
 from ir.importer.weights import TorchWeight
 
 _ALIGNED = 64  # where torch's own writer places every record
@@ -19,7 +20,7 @@ _ALIGNED = 64  # where torch's own writer places every record
 
 def write_with(archive: Archive, path: Path, changed: Mapping[str, torch.Tensor]) -> None:
     """Write the archive to `path`, with these tensors in the place of those of their names."""
-    tables = {n: json.loads(bytes(archive.view(n))) for n in archive.names if n.endswith("_config.json")}
+    tables = {n: json.loads(bytes(archive.view(n))) for n in archive.names if n.endswith(PT2_TABLE)}
     with zipfile.ZipFile(path, "w") as target:
         for table_name, table in tables.items():
             folder = table_name.rpartition("/")[0]

@@ -1,0 +1,236 @@
+"""Everything private to torch that the packages use: each name, what it is for, and in which versions it exists.
+
+torch promises nothing for a name with a leading underscore, nor for `torch.fx.experimental`. All other files take such
+names from here (tests/ir/test_torch_api.py finds one that does not), so this is the one file to read when a new torch
+breaks something. A name exists in all versions that `ir.importer.versions` admits, unless its comment says otherwise.
+Functions stand for attributes of torch's objects, and import what takes long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.fx.experimental._config
+from torch._C import DispatchKey as DispatchKey  # names the kinds of kernel of an operator
+from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher  # runs composite ops on fakes
+from torch._functorch import predispatch as predispatch  # the functions that vmap and grad leave in a graph
+from torch._guards import detect_fake_mode as detect_fake_mode  # the mode of fake tensors in arguments
+from torch._higher_order_ops.associative_scan import generic_associative_scan as generic_associative_scan  # for eager
+from torch._higher_order_ops.scan import scan_op as scan_op  # for vision_ops: a loop that stays one node
+from torch._library.custom_ops import OPDEFS as OPDEFS  # what torch.library.custom_op defined, by name
+from torch._library.fake_impl import FakeImplCtx as FakeImplCtx  # what get_ctx() gives: makes sizes that data decides
+from torch._ops import HigherOrderOperator as HigherOrderOperator  # cond, scan and the like
+from torch._ops import OpOverload as OpOverload  # an operator with one schema
+from torch._ops import OpOverloadPacket as OpOverloadPacket  # all operators of one name
+from torch._prims_common import is_contiguous_or_false as is_contiguous_or_false  # for eager: guards on no size
+from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException  # a fake's data
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor  # a tensor without data
+from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # makes them, and runs operators on them
+from torch.fx.experimental.proxy_tensor import make_fx as make_fx  # a function as a graph of operators
+from torch.fx.experimental.symbolic_shapes import DimDynamic as DimDynamic  # how `ShapeEnv` treats a new size
+from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv  # the symbols, and what was asked of them
+from torch.utils import _python_dispatch, _pytree
+from torch.utils._sympy import functions
+from torch.utils._sympy.functions import TruncToInt as TruncToInt  # int() of a float that sizes decide
+from torch.utils._sympy.numbers import int_oo as int_oo  # the end of an open range
+from torch.utils._sympy.value_ranges import ValueRanges as ValueRanges  # the range of a size
+
+pytree = _pytree  # nested arguments as flat leaves and a spec; its public twin makes specs of another class
+disable_current_modes: Any = _python_dispatch._disable_current_modes  # a block out of a tracer's sight
+size_functions = functions  # FloorDiv, Mod and others, as functions of sympy
+check_size: Any = torch._check  # `assert` that a tracer notes
+
+# -- torch's Python bindings, which the eager programs call ------------------------------------------------------------
+# The functions of torch, torch.nn.functional, torch.linalg and torch.special without the Python code around them.
+VF: Any = torch._C._VariableFunctions
+NN: Any = torch._C._nn
+LINALG: Any = torch._C._linalg  # type: ignore[attr-defined]
+SPECIAL: Any = torch._C._special  # type: ignore[attr-defined]
+addmm_activation: Any = torch._addmm_activation  # type: ignore[attr-defined]  # a product, a bias and relu or gelu
+native_batch_norm_no_training: Any = VF._native_batch_norm_legit_no_training
+set_grad_enabled: Any = torch._C._set_grad_enabled  # the public one makes an object
+BelowAutograd: Any = torch._C._AutoDispatchBelowAutograd  # a block that skips the autograd kernels
+
+disable_torch_function: Any = torch._C.DisableTorchFunction  # a block without `__torch_function__` and its modes
+parse_schema: Any = torch._C.parse_schema
+
+
+# -- attributes of operators -------------------------------------------------------------------------------------------
+
+
+def schema_of(overload: Any) -> Any:
+    """`_schema`: arguments and results with types, defaults and aliases."""
+    return overload._schema
+
+
+def overload_name(overload: Any) -> str:
+    """`_overloadname`: "default" where `schema_of(overload).overload_name` is empty."""
+    return overload._overloadname  # type: ignore[no-any-return]
+
+
+def packet_name(packet: Any) -> str:
+    """`_qualified_op_name`: "aten::add"."""
+    return packet._qualified_op_name  # type: ignore[no-any-return]
+
+
+def plain_call(overload: Any) -> Any:
+    """`_op`: what `overload(...)` forwards to, a Python frame cheaper; None for what is no operator."""
+    return getattr(overload, "_op", None)
+
+
+def has_kernel(name: str, key: str = "") -> bool:
+    """True if an operator of this name has a kernel, or one under this dispatch key.
+
+    Raises:
+        RuntimeError: it is no name of an operator.
+    """
+    if key:
+        return torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+    return torch._C._dispatch_has_kernel(name)
+
+
+def run_kernel(overload: Any, key: DispatchKey, *args: Any, **kwargs: Any) -> Any:
+    """Run the kernel under one dispatch key (`_op_dk`), past those that Python put in its place (`py_kernels`)."""
+    return overload._op_dk(key, *args, **kwargs)
+
+
+def forget_kernels(overload: Any) -> None:
+    """After a change of `py_kernels`: clear what the overload has looked up (`_dispatch_cache`)."""
+    overload._dispatch_cache.clear()
+
+
+def higher_order(name: str) -> Any:
+    """The higher-order operator of this name, or None."""
+    return torch._ops._higher_order_ops.get(name)
+
+
+def defined_by(definition: Any) -> Callable[..., Any]:
+    """`_init_fn`: the function that was given to torch.library.custom_op."""
+    return definition._init_fn  # type: ignore[no-any-return]
+
+
+def decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """torch's decompositions by overload; core_aten_decompositions() is a part of them."""
+    from torch._decomp import global_decomposition_table
+
+    return global_decomposition_table["post_autograd"]
+
+
+def register_quantized_decomposed() -> None:
+    """Define the operators `quantized_decomposed::*`, which torch does when this module is imported."""
+
+
+# -- attributes of tensors, numbers and programs -----------------------------------------------------------------------
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """`_cdata` of its storage: one number for each piece of memory, of a fake tensor too.
+
+    Raises:
+        NotImplementedError, RuntimeError: the tensor shows no memory (sparse, a subclass, traced under vmap).
+    """
+    return tensor.untyped_storage()._cdata
+
+
+def writes_so_far(tensor: torch.Tensor) -> int:
+    """`_version`: how often something was written to the tensor."""
+    return tensor._version
+
+
+def expression(number: Any) -> Any:
+    """`node._expr` of a symbolic number: as it was made, where `node.expr` is what guards simplified it to."""
+    return number.node._expr
+
+
+def guards_code(program: Any) -> Any:
+    """`_guards_code` of a program out of a file: the conditions that it holds under, as texts of Python."""
+    return getattr(program, "_guards_code", None)
+
+
+def set_guards_code(program: Any, code: Any) -> None:
+    """See `guards_code`."""
+    program._guards_code = code
+
+
+def set_state_dict(program: Any, state: Mapping[str, Any]) -> None:
+    """`_state_dict` of an ExportedProgram, which has no public way to replace tensors."""
+    program._state_dict = state
+
+
+# -- torch.export ------------------------------------------------------------------------------------------------------
+
+
+def size_source() -> Any:
+    """The class of a source of sizes that stand nowhere in a tensor; torch._dynamo takes seconds to import."""
+    from torch._dynamo.source import ConstantSource
+
+    return ConstantSource
+
+
+# Python functions over symbolic numbers: `_sym_sqrt` and others.
+sym_functions: dict[str, Any] = {name: fn for name, fn in vars(torch).items() if name.startswith(("sym_", "_sym_"))}
+
+
+@contextlib.contextmanager
+def conv_backend_unnoted(unnoted: Callable[[], contextlib.AbstractContextManager[Any]]) -> Iterator[None]:
+    """Inside of the block fake convolutions ask for their memory format (`_select_conv_backend`) in such a block."""
+    select = torch._C._select_conv_backend
+
+    def quiet(*args: Any, **kwargs: Any) -> Any:
+        with unnoted():
+            return select(*args, **kwargs)
+
+    torch._C._select_conv_backend = quiet
+    try:
+        yield
+    finally:
+        torch._C._select_conv_backend = select
+
+
+@contextlib.contextmanager
+def quiet_export() -> Iterator[None]:
+    """Inside of the block torch.export neither logs nor prints the graph that it has when it fails."""
+    from torch.export import _trace  # takes seconds to import
+
+    logger, names = logging.getLogger("torch._guards"), vars(_trace)
+    before = logger.disabled
+    logger.disabled, names["print"] = True, lambda *_, **__: None
+    try:
+        yield
+    finally:
+        logger.disabled = before
+        del names["print"]
+
+
+def size_oblivious() -> Any:
+    """A block in which torch's kernels ask for no sizes that they can do without."""
+    return torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+
+
+# -- the .pt2 layout ---------------------------------------------------------------------------------------------------
+# torch.export.save's archive (since 2.8; 2.9 and 2.10 differ in the spec of trees): records by folder.
+
+PT2_FORMAT = "archive_format"  # a record of torch's own archives; older files are pickles
+PT2_BYTE_ORDER = "byteorder"
+PT2_MODELS = "models/"  # one JSON text for each program
+PT2_WEIGHTS, PT2_CONSTANTS = "data/weights/", "data/constants/"
+PT2_TABLE = "_config.json"  # the table of the tensors in one of these two folders
+PT2_COMPILED = ("data/aotinductor/", "data/executorch/", "data/mtia")  # code that is run
+PT2_SCHEMA = 8  # the programs' major version: another is another format, a new minor one adds to it
+
+
+def deserialized(program: Mapping[str, Any], tensors: dict[str, Any], constants: dict[str, Any]) -> Any:
+    """The ExportedProgram in a JSON document of torch's serializer; the versions are put in here."""
+    from torch._export.serde import schema, serialize
+
+    document = {
+        **program,
+        "opset_version": {"aten": torch._C._get_max_operator_version()},
+        "schema_version": {"major": schema.SCHEMA_VERSION[0], "minor": schema.SCHEMA_VERSION[1]},
+    }
+    made = serialize._dict_to_dataclass(schema.ExportedProgram, document)
+    return serialize.ExportedProgramDeserializer().deserialize(made, tensors, constants, None)
