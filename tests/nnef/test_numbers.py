@@ -287,3 +287,12 @@ def test_the_only_input_has_no_elements(name: str) -> None:
 def test_a_product_that_nothing_keeps_from_being_zero_is_refused() -> None:
     with pytest.raises(ir.RefusedError, match="no input has a number"):
         ir.export(lambda x: F.pad(x, (0, 2), value=nan) * 0.0, (torch.zeros(2, 0),), target="nnef")
+
+
+@pytest.mark.parametrize("dim", (0, 1, (0, 1), None), ids=str)
+def test_means_beside_variances_are_nan_after_infinity(dim):
+    x = torch.tensor([[1, 2, inf], [inf, 1, 2], [1, -inf, 2], [1, 2, 3], [nan, 1, inf]])
+    for args in ((x, x[:1], x[3:4], x[:0]), (x[:, :2], x[:2, :2])):
+        sets = [(a,) for a in args]
+        same(lambda x: torch.var_mean(x, dim, correction=0), *sets, dynamic=({0: "B"},))
+        same(lambda x: torch.std_mean(x, dim, keepdim=True, correction=0)[1], *sets, dynamic=({0: "B"},))

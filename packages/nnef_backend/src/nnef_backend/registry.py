@@ -17,6 +17,7 @@ FAMILIES = (
     "logic",
     "activation",
     "reduce",
+    "order",
     "matmul",
     "conv",
     "pool",

@@ -11,7 +11,7 @@ from ir.geometry import broadcast, invert
 from ir.types import DType
 from nnef_backend.exact import quotient
 from nnef_backend.handlers.elementwise import convert_element_type
-from nnef_backend.handlers.reduce import sort
+from nnef_backend.handlers.order import sort
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
 from nnef_backend.scattering import along, scatter_rows, written

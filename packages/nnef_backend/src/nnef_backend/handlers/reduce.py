@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ir.dims import Expr, floordiv, maximum, product
+from ir.dims import Expr, maximum, product
 from ir.geometry import invert
 from ir.types import DType
 from nnef_backend.exact import quotient
@@ -147,13 +147,29 @@ def std(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
 
 @op("aten::var_mean")
 def var_mean(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
-    return _moments(h, self, dim, unbiased, correction, keepdim)
+    variance, middle = _moments(h, self, dim, unbiased, correction, keepdim)
+    return variance, _updated_mean(h, self, middle, dim, keepdim)
 
 
 @op("aten::std_mean")
 def std_mean(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
-    variance, middle = _moments(h, self, dim, unbiased, correction, keepdim)
+    variance, middle = var_mean(h, self, dim, unbiased, correction, keepdim)
     return h.emit("sqrt", variance), middle
+
+
+def _updated_mean(h, x, middle, dim, keepdim):
+    """The mean as Welford's updates leave it: NaN after infinity, unless that is the last element."""
+    if not x.type.rank:
+        return middle
+    before = None
+    for axis in h.axes(dim, x):
+        size = x.type.shape[axis]
+        place = h.unsqueeze(h.positions(size), list(range(1, x.type.rank - axis)))
+        place = h.emit("lt", place, h.tensor(size - 1, DType.int64))
+        before = place if before is None else h.emit("or", before, place)
+    endless = h.emit("eq", h.emit("abs", x), math.inf)
+    earlier = h.reduce("any_reduce", h.emit("and", endless, before), dim, keepdim)
+    return h.emit("select", earlier, h.const(math.nan, middle), middle)
 
 
 def _moments(h, x, dim, unbiased, correction, keepdim):
@@ -284,114 +300,6 @@ def _running_extreme(h, x, dim, beats):
 
     zero = h.const(0, DType.int64)
     return _running(h, x, axis, [h.const(0, x), zero, zero], step)[:2]
-
-
-# -- order -----------------------------------------------------------------------------------------------------------
-
-
-@op("aten::topk")
-def topk(h, self, k, dim=-1, largest=True, sorted=True):
-    return _ordered(h, self, k, dim, largest)
-
-
-@op("aten::sort")
-def sort(h, self, dim=-1, descending=False, stable=False):
-    size = self.type.shape[h.axis(dim, self)] if self.type.rank else 1
-    return _ordered(h, self, size, dim, descending)  # both ways of ordering keep the order of equals
-
-
-@op("aten::argsort")
-def argsort(h, self, dim=-1, descending=False, stable=False):
-    return sort(h, self, dim, descending)[1]
-
-
-@op("aten::kthvalue")
-def kthvalue(h, self, k, dim=-1, keepdim=False):
-    ordered = _ordered(h, self, k, dim, False)
-    if not self.type.rank:
-        return ordered
-    axis = h.axis(dim, self)
-    picked = [h.slice(v, axis, k - 1, k) for v in ordered]
-    return picked if keepdim else [h.squeeze(v, [axis]) for v in picked]
-
-
-@op("aten::median")
-def median(h, self):
-    flat = h.reshape(self, [product(self.type.shape)])
-    (size,) = flat.type.shape
-    if size == 0:
-        return h.const(_nothing(self.type.dtype), self.type.dtype)
-    if not isinstance(size, Expr) or not self.type.dtype.is_float or not h.may_be_nothing(size):
-        return _middle(h, flat, 0, False)[0]
-    # NaN is last of all: as one more it is the median of nothing, and of no other number
-    key = _ordered(h, h.concat([flat, h.const([math.nan], flat)], 0), size + 1, 0, False)[0]
-    middle = maximum(floordiv(size + 1, 2) - 1, 0)
-    odd = h.reduce("any_reduce", h.is_nan(flat), 0)
-    return h.emit("select", odd, h.const(math.nan, flat), h.squeeze(h.slice(key, 0, middle, middle + 1), [0]))
-
-
-def _nothing(dtype):
-    """torch's NaN as a number of this type: the least integer by x86's rule, of which 8 and 16 bits keep zeros."""
-    if dtype.is_float:
-        return math.nan
-    return -(2 ** (dtype.bits - 1)) if dtype.kind == "int" and dtype.bits >= 32 else 0
-
-
-@op("aten::median.dim")
-def median_dim(h, self, dim, keepdim=False):
-    return _middle(h, self, dim, keepdim)
-
-
-def _middle(h, x, dim, keepdim):
-    if x.type.rank == 0:
-        return x, h.const(0, DType.int64)
-    axis = h.axis(dim, x)
-    middle, place = kthvalue(h, x, floordiv(x.type.shape[axis] + 1, 2), axis, keepdim)
-    if not x.type.dtype.is_float:
-        return middle, place
-    odd = h.reduce("any_reduce", h.is_nan(x), axis, keepdim)
-    first = h.reduce("argmax_reduce", h.is_nan(x), axis, keepdim)
-    return h.emit("select", odd, h.const(math.nan, x), middle), h.emit("select", odd, first, place)
-
-
-def _ordered(h, x, k, dim, largest):
-    """The `k` largest or smallest, and where they were; NaN counts as larger than infinity."""
-    if x.type.rank == 0:
-        return x, h.const(0, DType.int64)
-    axis = h.axis(dim, x)
-    key, size = _key(h, x), x.type.shape[axis]
-    if isinstance(size, Expr) or isinstance(k, Expr):
-        places = _ranked(h, key, axis, largest)
-        places = h.slice(places, axis, 0, k)
-    else:
-        shape = [k if i == axis else s for i, s in enumerate(x.type.shape)]
-        values, places = h.emit("tract_core_topk", key, k, axis=axis, largest=largest, outputs=2, shape=[shape, shape])
-        if key is x:
-            return values, places
-    return h.emit("tract_core_gather_elements", x, places, axis=axis), places
-
-
-def _ranked(h, key, axis, largest):
-    """The order along an axis of dynamic size, which tract's topk does not take: how many come before each one."""
-    size = key.type.shape[axis]
-    others, each = h.unsqueeze(key, [axis]), h.unsqueeze(key, [axis + 1])  # [.., each, others, ..]
-    place = h.positions(size)
-    tail = list(range(2, 2 + key.type.rank - axis - 1))
-    earlier = h.unsqueeze(h.emit("lt", h.unsqueeze(place, [0]), h.unsqueeze(place, [1])), tail)
-    before = h.emit("gt" if largest else "lt", others, each)
-    before = h.emit("or", before, h.emit("and", h.emit("eq", others, each), earlier))
-    rank = h.reduce("sum_reduce", h.cast(before, DType.int64), axis + 1)
-    places = h.expand(h.unsqueeze(place, list(range(1, key.type.rank - axis))), key.type.shape)
-    return h.emit("tract_core_scatter_elements", places, rank, places, axis=axis, reduction="none")
-
-
-def _key(h, x):
-    """Numbers in the same order that tract can compare: in f64 there is room above the largest f32."""
-    if not x.type.dtype.is_float:
-        return x
-    key, odd = h.cast(x, DType.float64), h.is_nan(x)
-    top = 1.7976931348623157e308 if x.type.dtype is DType.float64 else 1e300
-    return h.emit("select", odd, math.inf, h.emit("min", h.emit("select", odd, 0.0, key), top))
 
 
 rows({
