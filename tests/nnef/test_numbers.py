@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 import ir
+from ir.types import DType
 
 pytest.importorskip("tract")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -33,6 +34,20 @@ def same(function: Callable[..., Any], *argument_sets: tuple[Any, ...], dynamic:
         for a, e in zip(_flat(found), _flat(wanted), strict=True):
             tolerance = TOLERANCE.get(e.dtype, 0.0)
             torch.testing.assert_close(a, e, rtol=tolerance, atol=tolerance * 0.01, equal_nan=True)
+
+
+@ir.custom_op("nnef_numbers::narrowed")
+def narrowed(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.uint8)
+
+
+@narrowed.handler("nnef")
+def _(h, x):
+    return h.cast(x, DType.uint8)
+
+
+def test_a_handlers_cast_of_floats_keeps_the_low_bits():
+    same(lambda x: narrowed(x), (torch.tensor([0.5, 255.9, 300.0, -1.0, 70000.0]),))
 
 
 def _flat(x: Any) -> list[torch.Tensor]:

@@ -36,7 +36,9 @@ def test_against_torch(name):
 
 
 def test_lgamma_around_its_zeros():
-    x = torch.cat([1 + torch.logspace(-7, -0.4, 40), 1 - torch.logspace(-7, -0.4, 40), torch.tensor([1.0, 2, 2.5, 0.5])])
+    x = torch.cat(
+        [1 + torch.logspace(-7, -0.4, 40), 1 - torch.logspace(-7, -0.4, 40), torch.tensor([1.0, 2, 2.5, 0.5])]
+    )
     x = torch.cat([x, x + 1])
     program = ir.export(torch.lgamma, (x,), target="nnef")
     torch.testing.assert_close(program(x), torch.lgamma(x), rtol=2e-6, atol=0)
