@@ -157,6 +157,13 @@ def test_sizes_as_outputs_and_items():
     assert ops(graph) == ["ir::item", "aten::add"] and graph.sources["u0"].axis is None
 
 
+@pytest.mark.parametrize("name", ["float8_e4m3fnuz", "bcomplex32"])
+def test_an_element_type_that_the_ir_lacks_is_refused(name):
+    if hasattr(torch, name):  # bcomplex32 since 2.14
+        with pytest.raises(ir.CaptureError, match=f"dtype torch.{name} has no form in the IR"):
+            ir.capture(lambda x: x.to(getattr(torch, name)).float(), (torch.ones(2),))
+
+
 def test_a_size_cut_off_at_the_example_is_refused():
     """torch.export puts int() of a float into the graph as a number, a wrong length at every other size, where the
     model cannot be captured in strict mode."""

@@ -11,7 +11,7 @@ import ir
 from ir.graph import Value
 from ir.importer.schema import DTYPES
 from ir.passes.promote import mixes, promote, promote_types, result_type
-from ir.types import TensorType
+from ir.types import DType, TensorType
 
 TYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
          torch.float32, torch.float64, torch.complex64, torch.complex128]  # fmt: skip
@@ -29,7 +29,10 @@ def test_result_type():
             continue
         real = [torch.ones((1,) * r, dtype=t) if r is not None else t for t, r in ((a, ra), (b, rb))]
         ours = [Value("x", TensorType(DTYPES[t], (1,) * r)) if r is not None else t for t, r in ((a, ra), (b, rb))]
-        assert result_type(ours) is DTYPES[torch.result_type(*real)], (a, ra, b, rb)
+        expected = torch.result_type(
+            *real
+        )  # bcomplex32 since 2.14, which capture refuses: torch computes nothing in it
+        assert result_type(ours) is DTYPES.get(expected, DType.complex64), (a, ra, b, rb)
 
 
 def test_operands_are_cast_once():

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ir.errors import CaptureError
 from ir.graph import Node
 from ir.importer.torch_api import OpOverload, schema_of
 from ir.types import DType
@@ -62,6 +63,8 @@ class OpSchema:
 def plain(value: Any) -> Any:
     """A static argument in the IR's terms: dtypes as DType, devices, layouts and memory formats as text."""
     if isinstance(value, torch.dtype):
+        if value not in DTYPES:
+            raise CaptureError(f"dtype {value} has no form in the IR")
         return DTYPES[value]
     if isinstance(value, _PLAIN):
         return str(value).removeprefix("torch.")
