@@ -65,6 +65,7 @@ CASES = family(
         lambda c, x, y: torch.baddbmm(c, x, y, beta=0.5, alpha=2),
         *(f32("B", "S", 4), f32("B", "S", 3), f32("B", 3, 4)),
     ),
+    row("linear_vectors", lambda x, w: (F.linear(x[0], w), F.linear(x, w)), f32("B", 3), f32(3)),
     row("linear", lambda x, w, b: F.linear(x, w, b), f32("B", 3), f32(4, 3), f32(4)),
     row("linear_no_bias", lambda x, w: F.linear(x, w), f32("B", 3), f32(4, 3)),
     row("linear_1d", lambda x, w, b: F.linear(x, w, b), f32(3), f32(4, 3), f32(4)),

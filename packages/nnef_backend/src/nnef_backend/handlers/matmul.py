@@ -34,6 +34,9 @@ def _product(h, x, y):
 
 @op("aten::linear")
 def linear(h, input, weight, bias=None):
+    if weight.type.rank == 1:
+        made = matmul(h, input, weight)
+        return made if bias is None else h.emit("add", made, bias)
     x = h.unsqueeze(input, [0]) if input.type.rank == 1 else input
     if through(OPERATORS["matmul"], x.type.dtype) is None:
         made = _product(h, x, h.transpose(weight, [1, 0]))
