@@ -25,7 +25,7 @@ TO_RESULT: Mapping[str, tuple[str, ...]] = {
         ("add", "sub", "mul", "div", "rsub", "maximum", "minimum", "fmax", "fmin", "remainder", "fmod", "floor_divide",
          "true_divide", "divide", "multiply", "subtract", "atan2", "arctan2", "hypot", "copysign", "bitwise_and",
          "bitwise_or", "bitwise_xor", "gcd", "lcm", "xlogy", "where", "nextafter", "heaviside", "logaddexp",
-         "logaddexp2", "special_xlog1py", "special_xlogy", "float_power", "special_zeta"),
+         "logaddexp2", "special_xlog1py", "float_power", "special_zeta"),
         _BOTH,
     ),
     "pow": ("self", "exponent"),
@@ -43,10 +43,10 @@ TO_RESULT: Mapping[str, tuple[str, ...]] = {
         ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "exp", "exp2",
          "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "sigmoid", "erf", "erfc", "erfinv",
          "logit", "lgamma", "digamma", "sinc", "deg2rad", "rad2deg", "special_expit", "special_erfcx",
-         "special_log_ndtr", "special_ndtr", "special_ndtri", "special_entr", "special_i0", "special_i0e",
-         "special_i1", "special_i1e", "i0", "polygamma", "mvlgamma", "special_bessel_j0", "special_bessel_j1",
-         "sum", "prod", "cumsum", "cumprod", "mean", "nansum", "softmax", "_softmax", "log_softmax", "_log_softmax",
-         "std", "logsumexp", "nanmean", "special_log_softmax", "special_softmax"),
+         "special_log_ndtr", "special_ndtr", "special_ndtri", "special_entr", "special_i0e", "special_i1",
+         "special_i1e", "i0", "polygamma", "mvlgamma", "special_bessel_j0", "special_bessel_j1", "sum", "prod",
+         "cumsum", "cumprod", "mean", "nansum", "softmax", "_softmax", "log_softmax", "_log_softmax", "std",
+         "logsumexp", "nanmean"),
         _SELF,
     ),
 }  # fmt: skip
@@ -108,6 +108,7 @@ def _rule(node: Node) -> tuple[tuple[str, ...], DType | None]:
     if not node.op.startswith("aten::") or not node.outputs:
         return (), None
     name = node.op.removeprefix("aten::")
+    name = name if name in TO_RESULT else name.removeprefix("special_")  # most of torch.special is there twice
     if name in TO_RESULT:
         return TO_RESULT[name], node.outputs[0].type.dtype
     if name in TOGETHER:
