@@ -131,3 +131,33 @@ def test_the_factor_of_addcdiv_comes_first_and_one_number_is_its_own_norm() -> N
 def test_exponentials_of_integers_are_floats() -> None:
     x = torch.tensor([-2, 0, 3])
     assert torch.equal(ir.export(torch.special.exp2, (x,), target="onnx")(x), torch.special.exp2(x))
+
+
+def test_what_tends_to_infinity_and_what_is_exactly_zero() -> None:
+    def odd(x):
+        halves = torch.atan2(x.half(), torch.full_like(x, inf).half())
+        gammas = torch.lgamma(x).bool(), torch.polygamma(1, x), torch.special.gammainc(x, x)
+        return *gammas, torch.logcumsumexp(x, 0), halves.bool(), torch.log_softmax(x.double(), 0)
+
+    x = torch.tensor([1.0, 2.0, -1.0, -3.0, 0.5, inf, inf])
+    torch.testing.assert_close(ir.export(odd, (x,), target="onnx")(x), odd(x), equal_nan=True, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
+@pytest.mark.filterwarnings("ignore")
+def test_special_functions_of_integers(dtype) -> None:
+    def functions(x):
+        special = torch.special
+        logs = special.log1p(x), special.logit(x, eps=0.25), special.expm1(x), special.gammaln(x)
+        return *logs, special.erfc(x), special.digamma(x), special.i0(x), special.xlogy(x, x), special.sinc(x)
+
+    x = torch.tensor([0, 1, 2, 5]).to(dtype)
+    torch.testing.assert_close(ir.export(functions, (x,), target="onnx")(x), functions(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_product_of_what_is_divided_by_zero() -> None:
+    def product(x):
+        return (x / 0) @ x, x @ (x * inf)
+
+    x = torch.tensor([[-3.0, 0.5, 0.0], [3.0, 3.0, 1.0], [0.5, 3.0, 4.0]])
+    torch.testing.assert_close(ir.export(product, (x,), target="onnx")(x), product(x), equal_nan=True)

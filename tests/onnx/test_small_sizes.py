@@ -121,6 +121,9 @@ ROWS = [
     row("group_norm_computed", lambda x: F.group_norm(x + 1, 1), f32(3, "B", 4, 3)),
     row("group_norm_each", lambda x: F.group_norm(x + 1, 4), f32(3, 4, "B", "S")),
     row("index_fill", lambda x: x.index_fill(1, torch.tensor([0, -1]), 2.5), TABLE),
+    row(
+        "pools_of_no_channels", lambda x: (F.adaptive_max_pool1d(x, 3, True), F.adaptive_avg_pool1d(x, 3)), f32("B", 6)
+    ),
     row("nothing_summed_bf16", lambda x: (x + 1).bfloat16() @ (x + 1).bfloat16().mT, f32(3, 6, "S")),
 ]
 

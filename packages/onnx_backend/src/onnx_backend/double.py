@@ -178,6 +178,13 @@ def _softsign(h: Any, x: Any) -> Any:
     return h.emit("Div", x, h.emit("Add", h.emit("Abs", x), 1.0))
 
 
+def _log_softmax(h: Any, x: Any, axis: int = -1) -> Any:
+    """onnxruntime's own gives numbers beside nan and infinity, where all of a row is nan."""
+    axes = [axis % x.type.rank]
+    gap = h.emit("Sub", x, h.reduce("ReduceMax", x, axes, True))
+    return h.emit("Sub", gap, h.emit("Log", h.reduce("ReduceSum", h.emit("Exp", gap), axes, True)))
+
+
 def _instance_norm(h: Any, x: Any, scale: Any, bias: Any, epsilon: float = 1e-5) -> Any:
     axes = list(range(2, x.type.rank))
     gap = h.emit("Sub", x, h.reduce("ReduceMean", x, axes, True))
@@ -211,5 +218,5 @@ FORMS: Mapping[str, Callable[..., Any]] = {
     "Asin": _asin, "Acos": _acos, "Erf": _erf, "Gelu": _gelu, "Softplus": _softplus, "Elu": _elu, "Selu": _selu,
     "LeakyRelu": _leaky_relu, "PRelu": _prelu, "HardSigmoid": _hard_sigmoid, "HardSwish": _hard_swish, "Mish": _mish,
     "Softsign": _softsign, "InstanceNormalization": _instance_norm, "Conv": conv, "ConvTranspose": conv_transpose,
-    "AveragePool": average_pool,
+    "AveragePool": average_pool, "LogSoftmax": _log_softmax,
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,9 @@ def scaled_once(h: Any, x: Any) -> Any:
     value, factor, count = x.value, 1.0, 0
     while (inner := _factor(value)) is not None:
         value, factor, count = inner[0], factor * inner[1], count + 1
-    if count < 2 or not float(np.finfo(np.float32).tiny) <= abs(factor) <= float(np.finfo(np.float32).max):
+    if count and not float(np.finfo(np.float32).tiny) <= abs(factor) <= float(np.finfo(np.float32).max):
+        return h.emit("Sum", x)  # the factor is not to be taken in: 0 and infinity after the sum tell nothing of it
+    if count < 2:
         return x
     return h.emit("Mul", h.value_class(value, x.type), factor)
 
@@ -40,7 +43,7 @@ def _factor(value: onnx_ir.Value) -> tuple[onnx_ir.Value, float] | None:
     assert second is not None
     number = _number(second)
     if node.op_type == "Div":
-        return (first, 1 / number) if number else None
+        return None if number is None else (first, 1 / number if number else math.inf)
     if number is not None:
         return first, number
     number = _number(first)

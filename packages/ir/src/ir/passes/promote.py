@@ -33,6 +33,7 @@ TO_RESULT: Mapping[str, tuple[str, ...]] = {
     "addcmul": ("self", "tensor1", "tensor2"),
     "addcdiv": ("self", "tensor1", "tensor2"),
     "clamp": ("self", "min", "max"),
+    "huber_loss": ("self", "target"),
     "clamp_min": ("self", "min"),
     "clamp_max": ("self", "max"),
     "cat": ("tensors",),

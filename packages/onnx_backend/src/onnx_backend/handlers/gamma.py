@@ -39,7 +39,9 @@ def lgamma(h, x):
     mirrored = h.emit("Sub", h.emit("Sub", h.const(math.log(math.pi), x), h.emit("Log", sine)), right)
     pole = h.emit("And", h.emit("LessOrEqual", x, 0), whole(h, x))
     pole = h.emit("Or", pole, h.emit("IsInf", x))
-    return choose(h, pole, math.inf, h.emit("Where", left, mirrored, right))
+    found = choose(h, pole, math.inf, h.emit("Where", left, mirrored, right))
+    roots = h.emit("Equal", h.emit("Mul", h.emit("Sub", x, 1), h.emit("Sub", x, 2)), 0)  # which rounding would lose
+    return choose(h, roots, 0, found)
 
 
 @double("aten::digamma", "aten::special_digamma", "aten::special_psi")
@@ -100,7 +102,8 @@ def polygamma(h, n, self):
     z = h.emit("Min", z, 1e300) if n == 1 else z  # 0 at infinity, where torch has nan for the others
     value = h.emit("Mul", hurwitz(h, h.const(float(n + 1), x), z), (-1.0) ** (n + 1) * math.factorial(n))
     if n == 1:
-        sine = h.emit("Sin", h.emit("Mul", x, math.pi))
+        angle = h.cast(x, x.type.dtype if h.out.dtype is DType.float64 else DType.float32)  # as torch: poles are finite
+        sine = h.cast(h.emit("Sin", h.emit("Mul", angle, math.pi)), x.type.dtype)
         mirrored = h.emit("Sub", h.emit("Div", h.const(math.pi**2, x), h.emit("Mul", sine, sine)), value)
         value = h.emit("Where", left, mirrored, value)
     return h.cast(value, h.out.dtype)
@@ -112,6 +115,7 @@ TERMS = 200  # of the incomplete gamma functions: enough for arguments up to som
 def incomplete_gamma(h, a, x):
     """P(a, x) and Q(a, x): the series left of a + 1, the continued fraction right of it (Numerical Recipes, 6.2)."""
     a, x = (h.expand(h.cast(h.tensor(t, h.out.dtype), DType.float64), h.out.shape) for t in (a, x))
+    endless = h.emit("And", h.emit("IsInf", a), h.emit("IsInf", x))
     a, tiny = h.emit("Min", a, 1e300), 1e-300
     left = h.emit("Less", x, h.emit("Add", a, 1))
     near, far = h.emit("Where", left, x, h.const(0, x)), h.emit("Where", left, h.emit("Add", a, 2), x)
@@ -147,6 +151,7 @@ def incomplete_gamma(h, a, x):
     zero = h.emit("Equal", a, 0)
     p, q = choose(h, zero, 1, p), choose(h, zero, 0, q)
     wrong = h.emit("Or", h.emit("Less", a, 0), h.emit("Less", x, 0))
+    wrong = h.emit("Or", wrong, endless)
     wrong = h.emit("Or", wrong, h.emit("And", zero, h.emit("Equal", x, 0)))
     return [h.cast(choose(h, wrong, math.nan, t), h.out.dtype) for t in (p, q)]
 

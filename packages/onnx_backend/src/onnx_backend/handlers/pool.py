@@ -45,10 +45,14 @@ class Windows:
         return [maximum(p, (c - 1) * s + d * (k - 1) + 1 - (size + p)) for c, size, k, s, p, d in rows]
 
     def batched(self, x, fn):
-        """`fn` of a batch, giving several results; a single sample becomes a batch of one for it."""
+        """`fn` of a batch, giving several results; a single sample becomes a batch of one for it.
+
+        Channels that may be none become the batch: onnxruntime takes no other axis that is empty.
+        """
         if x.type.rank == self.n + 2:
             return fn(x)
-        return [self.h.squeeze(y, [0]) if y is not None else None for y in fn(self.h.unsqueeze(x, [0]))]
+        axes = [int(self.h.may_be_empty(x.type.shape[0]))]
+        return [self.h.squeeze(y, axes) if y is not None else None for y in fn(self.h.unsqueeze(x, axes))]
 
     def pad(self, x, before, after, value=None):
         """`x` padded by a node of its own."""

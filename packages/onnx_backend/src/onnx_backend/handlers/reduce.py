@@ -308,7 +308,8 @@ def logcumsumexp(h, self, dim):
         high = h.emit("Max", total, x)
         gap = h.emit("Abs", h.emit("Sub", total, x))
         both = h.emit("Add", high, h.emit("Softplus", h.emit("Neg", gap)))
-        return h.emit("Where", h.emit("Equal", total, -math.inf), x, both)  # where the gap may be inf - inf
+        endless = h.emit("And", h.emit("Equal", total, x), h.emit("IsInf", x))  # inf - inf is nan
+        return h.emit("Where", endless, x, both)
 
     return running(h, self, dim, -math.inf, step)
 

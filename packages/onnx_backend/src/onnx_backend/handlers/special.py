@@ -122,12 +122,13 @@ def hypot(h, self, other):
 @op("aten::atan2", "aten::arctan2")
 def atan2(h, self, other):
     """atan(y / x), plus or minus pi on the left; clipping makes infinity over infinity 1, as in C."""
-    far = {DType.float16: 6e4, DType.float64: 1e307}.get(h.out.dtype, 1e37)
-    y, x = h.emit("Clip", self, -far, far), h.emit("Clip", other, -far, far)
+    dtype = h.out.dtype if h.out.dtype.bits >= 32 else DType.float32
+    far = 1e307 if dtype is DType.float64 else 1e37
+    y, x = (h.emit("Clip", h.cast(t, dtype), -far, far) for t in (self, other))
     origin = h.emit("And", h.emit("Equal", y, 0), h.emit("Equal", x, 0))
     angle = h.emit("Atan", h.emit("Where", origin, y, h.emit("Div", y, x)))
     turn = h.emit("Where", signbit(h, y), h.const(-math.pi, x), h.const(math.pi, x))
-    return h.emit("Where", signbit(h, x), h.emit("Add", angle, turn), angle)
+    return h.cast(h.emit("Where", signbit(h, x), h.emit("Add", angle, turn), angle), h.out.dtype)
 
 
 @op("aten::gcd")
