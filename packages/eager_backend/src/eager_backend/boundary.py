@@ -10,8 +10,8 @@ from torch import Tensor
 
 from eager_backend.registry import named
 from eager_backend.steps import Entry, Slot, Step
+from ir.conditions import misfit
 from ir.dims import Expr
-from ir.errors import ExportError
 from ir.graph import Graph, SymbolSource, Value
 from ir.importer.described import Described
 from ir.importer.pt2.values import lies_contiguous
@@ -56,17 +56,9 @@ def _entry(
         known = h.graph.symbols.get(dim.as_symbol or "") if isinstance(dim, Expr) else None
         if known is not None and (known.min or known.max is not None):
             limits[axis] = known.min or 0, known.max
-    bounds = [f"{a} <= {value.type.shape[i]}" + ("" if b is None else f" <= {b}") for i, (a, b) in limits.items()]
-    wanted = f"{value.type}" + (f" with {' and '.join(bounds)}" if bounds else "")
 
     def refuse(given: Any) -> None:
-        what = f"a {type(given).__name__}"
-        if isinstance(given, Tensor):
-            what = f"{str(given.dtype).removeprefix('torch.')}{list(given.shape)}"
-        raise ExportError(
-            f"the input {value.name} is {what}, the program was made for {wanted}; other sizes need dynamic_shapes "
-            "when the model is captured, another element type a cast"
-        )
+        raise misfit(value, h.graph.symbols, given)
 
     return Entry(slot, local, tuple(dtypes), value.type.shape, sizes, limits, refuse)
 

@@ -94,6 +94,9 @@ class Context(Protocol):
     def result_types(self, node: Node, dtypes: Mapping[DType, DType]) -> tuple[DType, ...] | None:
         """What torch makes of the node with its operands cast; None where it refuses."""
 
+    def result_shapes(self, node: Node, sizes: Mapping[str, int]) -> list[tuple[int, ...]] | None:
+        """The shapes of the node's results where the symbols have these values; None where torch refuses."""
+
     def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments that the model was captured with."""
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ir.dims import Expr
+from ir.conditions import untraced
 from ir.errors import RefusedError, RuntimeFailure
 from ir.files import stem
 from ir.graph import Graph, Value, Weight
@@ -245,7 +245,6 @@ class NnefProgram:
 
     def __init__(self, artifact: Document, graph: Graph, path: Path | None, limits: Limits) -> None:
         self.narrow = [v.type.dtype is DType.bfloat16 for v in graph.results.values()]
-        self.least = _least_sizes(graph)
         self.dims = [v.type.shape for v in graph.inputs]
         self._open = functools.partial(self._opened, artifact, path, limits)
         self._open()
@@ -267,37 +266,18 @@ class NnefProgram:
 
         if self._folder is not None and self._folder.is_inherited:  # by a fork; it goes when its own process ends
             self._open()
-        for k, axis, symbol, least in self.least:
-            if inputs[k].shape[axis : axis + 1] < (least,):
-                size = f"{symbol} is {inputs[k].shape[axis]}"
-                raise RuntimeFailure(f"{size}, and the model holds from {least} on: so torch.export found it")
         try:
             results = self.program.run([_array(t) for t in inputs])
         except RuntimeError as error:
-            small = "" if isinstance(error, TractTimeout) else self._small(inputs)
-            if small:
-                reason = f"a step does not hold at {small}, since torch.export traces a model for sizes from 2 on"
-                raise RefusedError(f"target 'nnef' refuses to run: {reason}\n{error}") from error
+            if not isinstance(error, TractTimeout) and (refused := untraced("nnef", self.dims, inputs, error)):
+                raise refused from error
             raise RuntimeFailure(f"tract failed while it ran the document: {error}") from error
         made = [torch.from_numpy(np.array(r)) for r in results]
         return [t.bfloat16() if narrow else t for t, narrow in zip(made, self.narrow, strict=True)]
 
-    def _small(self, inputs: Sequence[Any]) -> str:
-        """The dynamic sizes of these inputs that are 0 or 1."""
-        sizes = {d.as_symbol: n for dims, x in zip(self.dims, inputs, strict=True)
-                 for d, n in zip(dims, x.shape, strict=False) if isinstance(d, Expr) and d.as_symbol}  # fmt: skip
-        return ", ".join(f"{name}={n}" for name, n in sizes.items() if n < 2)
-
     def close(self) -> None:
         """Let the child process forget the document."""
         self.program.close()
-
-
-def _least_sizes(graph: Graph) -> list[tuple[int, int, str, int]]:
-    """(input, axis, symbol, least size) where a model that was exported does not hold for every size."""
-    dims = ((k, a, d) for k, v in enumerate(graph.inputs) for a, d in enumerate(v.type.shape) if isinstance(d, Expr))
-    symbols = [(k, a, d.as_symbol) for k, a, d in dims if d.as_symbol in graph.symbols]
-    return [(k, a, s, least) for k, a, s in symbols if (least := graph.symbols[s].min or 0) > 1]
 
 
 def _array(tensor: Any) -> np.ndarray:

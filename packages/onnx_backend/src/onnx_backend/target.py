@@ -16,11 +16,14 @@ import onnx
 import onnx.defs
 import onnx_ir
 
+from ir.conditions import untraced
+from ir.dims import Dim
 from ir.errors import RuntimeFailure
 from ir.graph import Graph
 from ir.passes.collapse_casts import collapse_casts
 from ir.passes.collapse_views import collapse_views
 from ir.passes.drop_neutral import drop_neutral
+from ir.passes.exact_sizes import exact_sizes
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants, fold_small_constants
 from ir.passes.free_creations import free_creations
@@ -113,10 +116,10 @@ class Onnx(Target):
         # below the opset that has RotaryEmbedding the written-out form stays as the model has it
         fused = (fuse_rms_norm, fuse_rotary) if op_schema("RotaryEmbedding", self.opset) else (fuse_rms_norm,)
         if self.keeps_weights:
-            return (drop_neutral, *fused, promote, free_creations, fold_small_constants, *rest)
+            return (exact_sizes, drop_neutral, *fused, promote, free_creations, fold_small_constants, *rest)
         # before weights are computed too, lest equal ones be stored twice
         folded = (fold_constants,) if self.functions else (merge_common, fold_constants)
-        return (drop_neutral, fold_batch_norm, *fused, promote, free_creations, *folded, *rest)
+        return (exact_sizes, drop_neutral, fold_batch_norm, *fused, promote, free_creations, *folded, *rest)
 
     @property
     def keeps_weights(self) -> bool:
@@ -158,16 +161,20 @@ class Onnx(Target):
     def runner(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None = None) -> OnnxProgram:
         refers = path is not None and self.external_data == "reference"
         staged = refers and path is not None and not any(path.parent.glob("*.safetensors"))
-        return OnnxProgram(artifact, path, path.parent.parent if staged and path is not None else None)
+        shapes = [v.type.shape for v in graph.inputs]
+        return OnnxProgram(artifact, shapes, path, path.parent.parent if staged and path is not None else None)
 
 
 class OnnxProgram:
     """A model in onnxruntime on the CPU: torch tensors in and out.
 
-    `folder` is where files that it refers to lie, if not beside it.
+    `shapes` are those of the graph's inputs, `folder` is where files that it refers to lie, if not beside it.
     """
 
-    def __init__(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None = None) -> None:
+    def __init__(
+        self, artifact: onnx_ir.Model, shapes: Sequence[Sequence[Dim]], path: Path | None, folder: Path | None = None
+    ) -> None:
+        self.shapes = shapes
         self._open = functools.partial(self._opened, artifact, path, folder)
         self._open()
         _RUNNING.add(self)
@@ -214,6 +221,8 @@ class OnnxProgram:
         try:
             results = self.session._sess.run_with_ort_values(feeds, self.outputs, None)
         except Exception as error:
+            if refused := untraced("onnx", self.shapes, inputs, error):
+                raise refused from error
             raise RuntimeFailure(f"onnxruntime failed while it ran the model: {error}") from error
         return [_tensor(r) for r in results]
 

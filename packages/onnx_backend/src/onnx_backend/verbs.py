@@ -54,8 +54,8 @@ class Verbs(Sizes):
                 return self.emit("Flatten", x, axis=axis, shape=shape)
             # at opset 13 a 0 takes what stands in its place, which is a 0 where the axis was there before
             zero = {"allowzero": 1} if self.opset >= 14 else {}
-            return self.emit("Reshape", x, self.sizes(shape), **zero, shape=shape)
-        made = self.emit("Reshape", x, self.sizes(dims), shape=shape)
+            return self.emit("Reshape", x, self.lengths(shape), **zero, shape=shape)
+        made = self.emit("Reshape", x, self.lengths(dims), shape=shape)
         made.before = x
         return made
 
@@ -103,7 +103,7 @@ class Verbs(Sizes):
             return x
         own = (None,) * (len(shape) - x.type.rank) + x.type.shape
         dims = [1 if s == t else t for s, t in zip(own, shape, strict=True)]  # what has its size needs none
-        return self.emit("Expand", x, self.sizes(dims), shape=shape)
+        return self.emit("Expand", x, self.lengths(dims), shape=shape)
 
     def slice(self, x: OnnxValue, axis: int, start: Any, end: Any, step: int = 1, size: Dim | None = None) -> OnnxValue:
         """`x[start:end:step]` along one axis; bounds are ints, dimensions or int64 tensors of shape [1]."""
@@ -169,7 +169,7 @@ class Verbs(Sizes):
             return self.constant(np.full(shape, self.const(value, dtype).array))
         filled = work_type("ConstantOfShape", self.opset, "T2", dtype)
         content = np.reshape(self.const(value, filled).array, (1,))
-        made = self.emit("ConstantOfShape", self.sizes(shape), value=content, dtype=filled, shape=shape)
+        made = self.emit("ConstantOfShape", self.lengths(shape), value=content, dtype=filled, shape=shape)
         return self.cast(made, dtype)
 
     def cut_number(self, value: Any, dtype: DType) -> Any:
@@ -188,7 +188,7 @@ class Verbs(Sizes):
         """Pieces of these sizes along an axis."""
         if len(sizes) == 1:
             return [x]
-        pieces = self.emit("Split", x, self.sizes(sizes), axis=axis, outputs=len(sizes))
+        pieces = self.emit("Split", x, self.lengths(sizes), axis=axis, outputs=len(sizes))
         for piece, size in zip(pieces, sizes, strict=True):
             piece.type = piece.type.with_shape([*x.type.shape[:axis], size, *x.type.shape[axis + 1 :]])
         return pieces

@@ -14,7 +14,7 @@ from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, Weight
 from ir.importer import structure as st
 from ir.importer.bodies import Bodies
-from ir.importer.evaluate import evaluate, result_types
+from ir.importer.evaluate import evaluate, result_shapes, result_types
 from ir.importer.ladder import Rung
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.torch_api import pytree
@@ -57,6 +57,9 @@ class Capture:
 
     def result_types(self, node: Node, dtypes: Mapping[DType, DType]) -> tuple[DType, ...] | None:
         return result_types(node, dtypes)
+
+    def result_shapes(self, node: Node, sizes: Mapping[str, int]) -> list[tuple[int, ...]] | None:
+        return result_shapes(node, sizes)
 
     def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments that the model was captured with.

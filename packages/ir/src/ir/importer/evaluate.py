@@ -14,7 +14,7 @@ from ir.graph import Node, Value, Weight, map_arg
 from ir.importer.schema import DTYPES, TORCH_DTYPES, op_schema, overload_of
 from ir.importer.torch_api import pytree, schema_of
 from ir.importer.weights import TorchWeight
-from ir.types import DType, TensorType
+from ir.types import DType
 
 
 def evaluate(nodes: Iterable[Node], weights: Mapping[Value, Weight], value: Value) -> Any:
@@ -79,28 +79,39 @@ def result_types(node: Node, dtypes: Mapping[DType, DType]) -> tuple[DType, ...]
     if overload is None or any(str(a.type) == "List[Optional[Tensor]]" for a in schema_of(overload).arguments):
         return None  # such a list is indices, whose types the meta kernels do not check
     sizes = _Sizes()
+    made = _on_meta(node, sizes, dtypes)
+    if made is None or [list(r.shape) for r in made] != [
+        [number(d, sizes) for d in v.type.shape] for v in node.outputs
+    ]:
+        return None
+    return tuple(DTYPES[r.dtype] for r in made)
 
-    def shape_of(kind: TensorType) -> list[int]:
-        return [number(d, sizes) for d in kind.shape]
+
+def result_shapes(node: Node, sizes: Mapping[str, int]) -> list[tuple[int, ...]] | None:
+    """The shapes that torch gives the results where the symbols have these values; None where it refuses."""
+    made = _on_meta(node, sizes, {})
+    return None if made is None else [tuple(r.shape) for r in made]
+
+
+def _on_meta(node: Node, sizes: Mapping[str, int], dtypes: Mapping[DType, DType]) -> list[Tensor] | None:
+    """The results on tensors without data, of these sizes; None where torch refuses."""
 
     def resolve(arg: Any) -> Any:
         if isinstance(arg, Value):
             dtype = dtypes.get(arg.type.dtype, arg.type.dtype)
-            return torch.empty(shape_of(arg.type), dtype=TORCH_DTYPES[dtype], device="meta")
+            shape = [number(d, sizes) for d in arg.type.shape]
+            return torch.empty(shape, dtype=TORCH_DTYPES[dtype], device="meta")
         if isinstance(arg, Expr):
             return number(arg, sizes)
         return TORCH_DTYPES[arg] if isinstance(arg, DType) else arg
 
     try:
-        results = _call(node, {k: map_arg(a, resolve) for k, a in node.args.items()})
+        args = {k: map_arg(a, resolve) for k, a in node.args.items()}
+        results = args["self"].to(args["dtype"]) if node.op == "ir::cast" else _call(node, args)
     except Exception:
         return None
-    flat = results if isinstance(results, (tuple, list)) else (results,)
-    if len(flat) != len(node.outputs) or any(
-        list(r.shape) != shape_of(v.type) for r, v in zip(flat, node.outputs, strict=True)
-    ):
-        return None
-    return tuple(DTYPES[r.dtype] for r in flat)
+    flat = list(results) if isinstance(results, (tuple, list)) else [results]
+    return flat if len(flat) == len(node.outputs) else None
 
 
 def tensor_of(weight: Weight) -> torch.Tensor:

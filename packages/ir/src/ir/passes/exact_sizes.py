@@ -1,0 +1,154 @@
+"""Sizes below those that torch.export traces for: at size 1, `x[:2]` is shorter than its trace says.
+
+torch.export takes a dynamic size to be 2 at least, and gives `x[:2]` the size 2. Here it becomes `min(2, n)`, and what
+is computed from it follows: torch's meta kernels tell the shapes at 0, 1 and larger sizes, and an expression is taken
+that agrees with all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from ir.bounds import bounds
+from ir.dims import Dim, Expr, call, evaluate, maximum, minimum, quotient
+from ir.graph import Context, Graph, Node, Range, Value, leaves
+from ir.passes.rewire import reading
+
+_CUTS = frozenset({"aten::slice", "aten::tensor_split"})  # what makes a fixed size of a dynamic one
+_LARGE = ((290, 2), (410, 3))  # a size that the slices of an example hardly reach, and the gap to the next symbol's
+
+Sizes = Mapping[str, int]
+
+
+def exact_sizes(graph: Graph) -> Graph:
+    """The graph with sizes that hold for all values of the symbols, where a slice has a fixed size in the trace.
+
+    Where no such size is found, the graph requires the sizes that it was traced for.
+    """
+    cuts = {n for n in graph.nodes if n.op in _CUTS and _may_be_shorter(n, graph.symbols)}
+    if not cuts or graph.context is None:
+        return graph
+    return _Exact(graph, graph.context, cuts).graph()
+
+
+def _may_be_shorter(node: Node, ranges: Mapping[str, Range]) -> bool:
+    """True if a result has a fixed size above 1, cut from a dynamic size that may be less."""
+    whole = node.args["self"].type.shape
+    return any(
+        isinstance(n, Expr) and isinstance(d, int) and bounds(n, ranges)[0] < d > 1
+        for v in node.outputs
+        for n, d in zip(whole, v.type.shape, strict=True)
+    )
+
+
+def _samples(ranges: Mapping[str, Range]) -> list[Sizes]:
+    """Values of the symbols: large ones, and 0 and 1 for all of them and for each alone."""
+
+    def within(size: int, r: Range) -> int:
+        size = max(size, r.min or 0)
+        return size if r.max is None else min(size, r.max)
+
+    large, others = (
+        {n: within(size + step * i, r) for i, (n, r) in enumerate(ranges.items())} for size, step in _LARGE
+    )
+    small = [{name: within(size, r) for name, r in ranges.items()} for size in (0, 1)]
+    alone = [large | {name: s[name]} for s in small for name in ranges]
+    return [large, others, *small, *alone]
+
+
+@dataclass
+class _Exact:
+    """One walk over a graph."""
+
+    source: Graph
+    context: Context
+    cuts: set[Node]
+
+    def graph(self) -> Graph:
+        samples = _samples(self.source.symbols)
+        same: dict[Value, Value] = {}
+        nodes = []
+        for node in self.source.nodes:
+            made = reading(node, same)
+            if made is not node or node in self.cuts:
+                outputs = self._outputs(made, samples)
+                if outputs is None:
+                    return self._required(samples)
+                same.update((v, o) for v, o in zip(node.outputs, outputs, strict=True) if v is not o)
+                made = replace(made, outputs=outputs)
+            nodes.append(made)
+        results = [same.get(v, v) for v in self.source.outputs]
+        updates = {k: same.get(v, v) for k, v in self.source.updates.items()}
+        return self.source.replace(nodes=tuple(nodes), outputs=tuple(results), updates=updates) if same else self.source
+
+    def _outputs(self, node: Node, samples: Sequence[Sizes]) -> tuple[Value, ...] | None:
+        """The results with sizes that agree with torch's at all samples; None where none are found."""
+        shapes = [self.context.result_shapes(node, s) for s in samples]
+        taken = [(s, m) for s, m in zip(samples, shapes, strict=True) if m is not None]
+        if node.graphs or shapes[0] is None or shapes[1] is None:
+            return None
+        found = []
+        for i, value in enumerate(node.outputs):
+            if any(len(m[i]) != value.type.rank for _, m in taken):
+                return None
+            dims = [
+                next((c for c in _candidates(d, node) if all(evaluate(c, s) == m[i][axis] for s, m in taken)), None)
+                for axis, d in enumerate(value.type.shape)
+            ]
+            if any(c is None or (d == 1 and c != 1) for c, d in zip(dims, value.type.shape, strict=True)):
+                return None  # what the trace broadcasts may be empty
+            exact = tuple(dims) == value.type.shape
+            found.append(value if exact else Value(value.name, replace(value.type, shape=tuple(dims))))
+        return tuple(found)
+
+    def _required(self, samples: Sequence[Sizes]) -> Graph:
+        """The graph that requires of each slice the length that it was traced with."""
+        nodes: list[Node] = []
+        for node in self.source.nodes:
+            condition = self._condition(node, samples) if node in self.cuts else None
+            if condition is not None:
+                x = node.args["self"]
+                message = f"{node.op[6:]} gives the sizes of the trace only where {condition}; capture the model anew"
+                given = {"self": x, "condition": condition, "message": f"{message} for other sizes"}
+                handed = Value(f"{node.name}_of", x.type)
+                nodes.append(Node("ir::require", given, (handed,), replace(node.origin, overload="")))
+                node = reading(node, {x: handed})
+            nodes.append(node)
+        return self.source.replace(nodes=tuple(nodes))
+
+    def _condition(self, node: Node, samples: Sequence[Sizes]) -> Expr | None:
+        """Where the results of a slice have the sizes of the trace."""
+        exact = self._outputs(node, samples) or ()
+        pairs = [
+            (a, b)
+            for v, o in zip(node.outputs, exact, strict=False)
+            for a, b in zip(v.type.shape, o.type.shape, strict=True)
+        ]
+        parts = [call("eq", b, a) for a, b in dict.fromkeys(pairs) if a != b]
+        return reduce(lambda a, b: call("and", a, b), parts) if parts else None
+
+
+def _numbers(node: Node) -> list[int]:
+    return [a for a in leaves(node.args.values()) if type(a) is int and abs(a) < 2**31]
+
+
+def _candidates(size: Dim, node: Node) -> Iterator[Dim]:
+    """What a size of the trace may be in truth."""
+    yield size
+    yield maximum(size, 0)
+    operands = [d for v in node.inputs for d in v.type.shape if isinstance(d, Expr)]
+    yield from dict.fromkeys(operands)
+    for n in dict.fromkeys(operands):
+        yield minimum(size, n)
+        for start in _numbers(node):
+            yield minimum(size, maximum(n - start, 0))
+    for n in dict.fromkeys(operands):
+        traced = evaluate(n, dict.fromkeys(n.symbols, _LARGE[0][0]))  # of min(2, n), say: 2
+        if isinstance(traced, int) and traced > 0:
+            yield size - traced + n
+            if isinstance(size, int) and size % traced == 0:
+                yield size // traced * n
+            elif isinstance(size, Expr) and (share := quotient(size, traced)) is not None:
+                yield share * n

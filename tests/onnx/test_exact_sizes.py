@@ -1,0 +1,50 @@
+"""Slices of a dynamic axis at sizes below those that torch.export traces for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import ir
+from ir.passes.exact_sizes import exact_sizes
+
+CASES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "filled": lambda x: torch.ones_like(x[:2]),
+    "filled_from_the_end": lambda x: torch.full_like(x[-2:], 3.0),
+    "filled_behind_the_first": lambda x: torch.zeros_like(x[1:]),
+    "finite": lambda x: torch.isfinite(x[:2].int()),
+    "scattered": lambda x: torch.scatter_add(x[:2], 0, torch.zeros_like(x[:2], dtype=torch.int64), x[:2]),
+    "running": lambda x: x[-2:].cummax(0).values,
+    "flattened": lambda x: torch.ones_like(x[:2].flatten()),
+    "joined": lambda x: torch.ones_like(torch.cat([x[:2], x])),
+    "joined_with_constants": lambda x: torch.ones_like(torch.cat([x[:2], torch.zeros(3, 3)])),
+    "mean": lambda x: x[:2].mean(0),
+    "variance": lambda x: x[:2].var(0),
+    "expanded": lambda x: x[:2].unsqueeze(0).expand(4, -1, -1) + 1,
+    "doubled": lambda x: torch.ones_like(x[:2:1] * 2),
+    "pieces": lambda x: torch.ones_like(x.tensor_split((0, 2))[1]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_slice_is_as_long_as_torch_makes_it(name: str) -> None:
+    program = ir.export(CASES[name], (torch.randn(5, 3),), target="onnx", dynamic_shapes=({0: "B"},))
+    for size in (0, 1, 2, 3, 5, 7):
+        x = torch.randn(size, 3)
+        torch.testing.assert_close(program(x), CASES[name](x), equal_nan=True)
+
+
+def test_what_has_no_size_of_its_own_is_refused_where_the_trace_does_not_hold() -> None:
+    program = ir.export(lambda x: x[:2].reshape(3, 2) + 1, (torch.randn(5, 3),), dynamic_shapes=({0: "B"},))
+    x = torch.randn(2, 3)
+    assert torch.equal(program(x), x.reshape(3, 2) + 1)
+    with pytest.raises(ir.RefusedError, match="does not hold at B=1"):
+        program(x[:1])
+
+
+def test_slices_of_sizes_that_are_in_range_stay_as_traced() -> None:
+    least = torch.export.Dim("B", min=3)
+    graph = ir.capture(lambda x: torch.ones_like(x[:2]), (torch.randn(5, 3),), dynamic_shapes=({0: least},))
+    assert exact_sizes(graph) is graph
