@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).parents[2] / "docs" / "fuzz.md"
-KINDS = ("equal", "refused", "wrong", "foreign")
+KINDS = ("equal", "decomposed", "refused", "wrong", "foreign")
 
 
 def counts(results: dict[int, list[dict[str, Any]]], target: str) -> collections.Counter[str]:
@@ -21,12 +21,13 @@ def counts(results: dict[int, list[dict[str, Any]]], target: str) -> collections
 
 def write(seed: str, results: dict[int, list[dict[str, Any]]], targets: list[str]) -> None:
     """The table of a run of programs in place of the last one."""
-    rows = ["| target | programs | equal | refused | wrong | foreign errors |", "|---|---|---|---|---|---|"]
+    rows = ["| target | programs | equal | as decomposed | refused | wrong | foreign errors |", "|---|" + "---|" * 6]
     for target in targets:
         found = counts(results, target)
         total = sum(found[kind] for kind in KINDS)
         share = f"{found['refused']} ({100 * found['refused'] / max(total, 1):.1f} %)"
-        rows.append(f"| {target} | {total} | {found['equal']} | {share} | {found['wrong']} | {found['foreign']} |")
+        cells = [target, total, found["equal"], found["decomposed"], share, found["wrong"], found["foreign"]]
+        rows.append(f"| {' | '.join(map(str, cells))} |")
     invalid = sum(1 for o in results.values() if o and o[0]["kind"] == "invalid")
     banned = sum(1 for o in results.values() if o and o[0]["kind"] == "banned")
     note = (

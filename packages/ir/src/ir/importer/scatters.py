@@ -9,6 +9,7 @@ import torch
 
 from ir import geometry
 from ir.dims import Dim
+from ir.errors import CaptureError
 from ir.graph import Value
 from ir.importer.places import Place, Step, between, dense_order, same_order
 from ir.types import DType, TensorType
@@ -169,6 +170,11 @@ class Scatters:
     def _indices(self, whole: Place, part: Place) -> Value:
         """The places of `part` counted from the beginning of `whole`, an int64 tensor of its shape."""
         rank, integers = len(part.shape), Value("places", TensorType(DType.int64, ()))
+        last = part.offset - whole.offset + sum((n - 1) * s for n, s in zip(part.shape, part.strides, strict=True))
+        over = last - whole.numel
+        if isinstance(over, int) and over >= 0 and 0 not in part.shape:
+            what = f"reaches to element {last} of a memory of {whole.numel}, which torch leaves undefined"
+            raise CaptureError(f"a view by as_strided {what}")
 
         def number(n: Dim, rank: int) -> Value:
             return self._make(
