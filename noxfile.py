@@ -74,7 +74,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """The README's code runs."""
+    """The README's code runs, and the pages name only what exists."""
     install(session, *PACKAGES, extra=("pytest", "onnxscript"))
     session.run("python", "-m", "pytest", "tests/docs", *session.posargs)
 
@@ -97,6 +97,13 @@ def vision(session: nox.Session) -> None:
     session.install("-c", "constraints.txt", "torch===2.13.0", "torchvision===0.28.0", "numpy")
     install(session, *PACKAGES, *EXTRAS, extra=TESTS)
     run_tests(session, "tests/vision")
+
+
+@nox.session
+def slow(session: nox.Session) -> None:
+    """The tests that take minutes, which the sessions of the packages leave out: whole models, every opset, opcheck."""
+    install(session, *PACKAGES, extra=(*TESTS, *MODELS, "expecttest", "hypothesis", "ninja", "onnxscript", "torchao"))
+    session.run("python", "-m", "pytest", "-m", "slow", "tests", "--ignore=tests/vision", *session.posargs)
 
 
 @nox.session

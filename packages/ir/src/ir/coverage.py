@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ir.graph import Graph, Node
-from ir.lower import Driver
+from ir.lower import Driver, prepared
 from ir.target import Target
 
 
@@ -21,9 +21,14 @@ class OpRow:
 
 
 def coverage(graph: Graph, target: Target) -> list[OpRow]:
-    """A row for each op of the graph and its sub-graphs, the most frequent first."""
-    for rewrite in target.passes:
-        graph = rewrite(graph)
+    """A row for each op of the graph and its sub-graphs, the most frequent first.
+
+    The graph is first rewritten as for an export: complex tensors and checks are gone where the target has none.
+
+    Raises:
+        RefusedError: it has sparse tensors and the target has none.
+    """
+    graph = prepared(graph, target, target.registry, graph.context)
     driver = Driver(graph, target, target.registry)
     nodes: dict[str, Node] = {}
     counts: Counter[str] = Counter()

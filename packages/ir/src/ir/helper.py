@@ -1,4 +1,4 @@
-"""OpHelper: what a handler holds. A backend gives it seven verbs; what is shared stands over them."""
+"""OpHelper: the lowering context that a handler gets. A backend implements its abstract verbs; the rest is common."""
 
 from __future__ import annotations
 
