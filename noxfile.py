@@ -62,6 +62,12 @@ def integration(session: nox.Session) -> None:
     run_tests(session, "tests/integration")
 
 
+@nox.session(venv_backend="none")
+def versions(session: nox.Session) -> None:
+    """The core, custom ops and 21 models on other versions of torch and Python, into docs/versions.md (an hour)."""
+    session.run("python", "-m", "tests.versions", *session.posargs)
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """ruff and mypy."""

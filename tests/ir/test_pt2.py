@@ -68,7 +68,8 @@ def test_what_is_not_read_does_nothing(parts, tmp_path, name):
     assert not sentinel.exists()
 
 
-REAL = ["size", "weight pickle", "opaque", "placeholder name", "samples"]
+REAL = ["size", "weight pickle", "placeholder name", "samples"]
+REAL += ["opaque"] if torch.__version__ >= "2.12" else []  # 2.11 knows no such constants
 
 
 @pytest.mark.parametrize("name", REAL)

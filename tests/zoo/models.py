@@ -28,8 +28,9 @@ FIRST: tuple[str, ...] = (
     "encoder_layer",
 )
 
-# Beside FIRST in the fast tests: what none of FIRST has (caches, a scan, two towers, windows, a feature pyramid).
-ALSO: tuple[str, ...] = ("llama_step", "mamba", "clip", "swin_v2_t", "resnet50_fpn")
+# Beside FIRST in the fast tests: what none of FIRST has (caches, a scan, two towers, windows, a feature pyramid, attention to
+# another sequence).
+ALSO: tuple[str, ...] = ("llama_step", "mamba", "clip", "swin_v2_t", "resnet50_fpn", "t5_decoder")
 
 
 def get(name: str, small: bool = False) -> Model:

@@ -51,6 +51,12 @@ def _tensor_split(self: Any, sections: Any, dim: int = 0) -> Any:
     return parts
 
 
+def _quantile(self: Any, q: Any, dim: Any = None, keepdim: bool = False, interpolation: str = "linear") -> Any:
+    kept = [1] * self.dim() if dim is None else [1 if i == dim % self.dim() else s for i, s in enumerate(self.shape)]
+    left = kept if keepdim else [] if dim is None else [s for i, s in enumerate(kept) if i != dim % self.dim()]
+    return self.new_empty([*(q.shape if isinstance(q, torch.Tensor) else ()), *left])
+
+
 def _fake_quantize(input: Any, *args: Any, **kwargs: Any) -> Any:
     return torch.empty_like(input)
 
@@ -60,10 +66,13 @@ def rules() -> dict[Any, Any]:
     aten = torch.ops.aten
     fake = (aten.fake_quantize_per_tensor_affine, aten.fake_quantize_per_channel_affine)
     overloads = [getattr(packet, name) for packet in fake for name in packet.overloads()]
+    late = (aten.quantile, aten.nanquantile) if torch.__version__ < "2.12" else ()
+    quantiles = [getattr(packet, name) for packet in late for name in packet.overloads() if "out" not in name]
     recurrent = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
     return {
         **dict.fromkeys(recurrent, _recurrent),
         **dict.fromkeys(overloads, _fake_quantize),
+        **dict.fromkeys(quantiles, _quantile),
         aten.max_pool1d.default: _max_pool1d,
         aten.tensor_split.sections: _tensor_split,
     }
