@@ -83,7 +83,7 @@ def _install(command: str, python: str, torch: str) -> None:
 
 def _suite(command: str, paths: Sequence[str]) -> str:
     """How many tests passed, and what failed, of some files."""
-    options = ("-q", "-rfE", "-m", "not slow", "-p", "no:cacheprovider")
+    options = ("-rfE", "-m", "not slow", "-p", "no:cacheprovider")
     out = _output(command, "-m", "pytest", *options, *paths)
     failed = re.findall(r"^(?:FAILED|ERROR) \S+/(\S+)", out, flags=re.M)
     counted = out.strip().splitlines()[-1]
@@ -129,7 +129,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pythons", nargs="*", choices=[*PAIRS, []], help="versions of Python; all by default")
     for python in parser.parse_args().pythons or PAIRS:
-        found = rows() | {python: run(python, PAIRS[python])}
+        row = run(python, PAIRS[python])
+        found = rows() | {python: row}  # another process may have written meanwhile
         print(" | ".join(found[python]), flush=True)
         PAGE.write_text(page(found))
 

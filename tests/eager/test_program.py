@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import eager_backend
 import ir
 from eager_backend import Eager
+from eager_backend.handlers.control import fold
 
 from .test_cases import assert_same
 
@@ -366,3 +367,11 @@ def test_saving_keeps_the_captured_program(tmp_path: Path) -> None:
     program = ir.export(model, (MATRIX,), target="eager", path=tmp_path / "model.pt2", verify=True)
     again = ir.export(tmp_path / "model.pt2", target="eager")
     assert_same(again(MATRIX), program(MATRIX))
+
+
+def test_a_scan_over_no_rows_gives_the_carry_and_no_rows():
+    """torch takes it since 2.14; the program serves such a size whichever torch traced it."""
+    start = torch.ones(3)
+    carry, rows = fold(lambda c, x, k: (c + x, (c * x)[:2] + k), (start,), (torch.empty(0, 3),), (2,))
+    assert torch.equal(carry, start) and carry is not start
+    assert rows.shape == (0, 2)

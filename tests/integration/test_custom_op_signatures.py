@@ -181,6 +181,10 @@ def on_the_way(x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
 def test_sizes_that_data_decides_inside_of_a_body(target):
     """torch wants each such size to be one of a result's; a body may need more of them."""
     fn = lambda x: [y * 2 for y in on_the_way(x, 2)]  # noqa: E731
+    if target == "nnef" and torch.__version__ < "2.12":  # which has a symbol of its own for what a slice leaves
+        with pytest.raises(ir.RefusedError, match=r"the size u\d+ depends on data"):
+            ir.export(fn, X, target=target, dynamic_shapes=ROWS)
+        return
     program = ir.export(fn, X, target=target, dynamic_shapes=ROWS, verify=True)
     for n in (2, 9):
         program.verify((torch.rand(n, 3),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 
 import onnx
+import onnxruntime
 import pytest
 import torch
 
@@ -89,5 +90,9 @@ def test_the_standards_op_from_opset_19(torchvision):
     assert [n.op_type for n in program.artifact.graph] == ["Conv", "DeformConv"]
     shifted = torch.nn.functional.pad(input, (0, right, 0, down))[..., down:, right:]
     expected = torch.nn.functional.conv2d(shifted, model.conv2.weight, model.conv2.bias)
-    assert torch.allclose(program(input), expected, atol=1e-5)
+    if onnxruntime.__version__ < "1.24":  # the oldest that is admitted has no kernel for it
+        with pytest.raises(ir.RuntimeFailure, match="Could not find an implementation for DeformConv"):
+            program(input)
+    else:
+        assert torch.allclose(program(input), expected, atol=1e-5)
     assert [n.domain for n in ir.export(model, input, opset=18).artifact.graph] == ["", "custom"]

@@ -28,8 +28,8 @@ FIRST: tuple[str, ...] = (
     "encoder_layer",
 )
 
-# Beside FIRST in the fast tests: what none of FIRST has (caches, a scan, two towers, windows, a feature pyramid, attention to
-# another sequence).
+# Beside FIRST in the fast tests: what none of FIRST has (caches, a scan, two towers, windows, a feature pyramid,
+# attention to another sequence).
 ALSO: tuple[str, ...] = ("llama_step", "mamba", "clip", "swin_v2_t", "resnet50_fpn", "t5_decoder")
 
 

@@ -217,7 +217,7 @@ class OnnxProgram:
             elif not direct:
                 feeds[name] = OrtValue.ortvalue_from_numpy(t.numpy())._ortvalue
             else:
-                feeds[name] = COrtValue.from_dlpack(t.__dlpack__(), False)
+                feeds[name] = COrtValue.from_dlpack(t.__dlpack__(), *_is_bool())
         try:
             results = self.session._sess.run_with_ort_values(feeds, self.outputs, None)
         except Exception as error:
@@ -251,6 +251,14 @@ def _lend(options: Any, held: contextlib.ExitStack, files: Mapping[str, Path]) -
         with place.open("rb") as file:
             maps.append(held.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
     options.add_external_initializers_from_files_in_memory(list(files), maps, [len(m) for m in maps])
+
+
+@functools.cache
+def _is_bool() -> tuple[bool, ...]:
+    """What onnxruntime's dlpack import takes beside the memory: until 1.31, whether it holds bools."""
+    import onnxruntime
+
+    return (False,) if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 32) else ()
 
 
 def _tensor(value: Any) -> Any:

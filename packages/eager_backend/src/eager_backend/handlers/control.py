@@ -69,6 +69,9 @@ def fold(combine, init, xs, additional):
         results = combine(*carry, *(x.select(0, i) for x in xs), *additional)
         carry, row = results[: len(init)], results[len(init) :]
         rows.append(row)
+    if not rows:  # torch takes that since 2.14; the shapes of a row are those that the function gives
+        row = combine(*init, *(x.new_zeros(x.shape[1:]) for x in xs), *additional)[len(init) :]
+        return (*(c.clone() for c in init), *(r.new_empty((0, *r.shape)) for r in row))
     return (*carry, *map(torch.stack, zip(*rows, strict=True)))
 
 
