@@ -178,6 +178,17 @@ CASES = family(
         f32(value=[-1.0, -1, 0, 0, 1]),
     ),
     row("hypot", lambda x, y: torch.hypot(x, y), f32("B", 3), f32("B", 3)),
+    row(
+        "ldexp_of_extremes",
+        lambda x, y: torch.ldexp(x, y),
+        f32(value=[inf, 1e-30, 1e30, 0.0, 3.0]),
+        i16(value=[-32768, 200, -150, 300, -3]),
+    ),
+    row(
+        "polynomial_beyond_float",
+        lambda x: torch.special.shifted_chebyshev_polynomial_w(x, x),
+        i64(value=[8, 20, 64, -3]),
+    ),
     row("copysign", lambda x, y: torch.copysign(x, y), f32("B", 3), f32("B", 3)),
     row("maximum", lambda x, y: torch.maximum(x, y), f32("B", 3), f32(3)),
     row("minimum_int", lambda x, y: torch.minimum(x, y), i64("B", 3), i64(3)),

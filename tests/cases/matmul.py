@@ -105,6 +105,7 @@ CASES = family(
     ),
     row("matrix_power", lambda x: torch.linalg.matrix_power(x, 3), f32("B", 3, 3)),
     row("trace", lambda x: torch.trace(x), f32(3, 4)),
+    row("trace_beside_nan", lambda x: torch.trace(x), f32(value=[[1.0, nan], [inf, 2.0], [-inf, nan]])),
     # what there is little hope for outside torch
     row("det", lambda x: torch.linalg.det(x), f32("B", 3, 3)),
     row("inv", lambda x: torch.linalg.inv(x + 4 * torch.eye(3)), f32("B", 3, 3, low=-1, high=1)),

@@ -68,6 +68,8 @@ class Shaken(torch.fx.Interpreter):
                     self._move(t, t.abs() * torch.finfo(t.dtype).eps * keys)
                 else:
                     self.shake(t, w, _ulps(target, t.dtype))
+                    if noise := _of_equals(target, args, t):
+                        t.add_(torch.rand(t.shape, generator=self.generator).to(t.dtype) * noise)
                 if tied and not _overlaps(t):  # of 0.0 and -0.0, which are equal, either is the extreme
                     signs = torch.randint(0, 2, t.shape, generator=self.generator).to(torch.bool)
                     t.copy_(torch.where((t == 0) & signs, -t, t))
@@ -239,6 +241,15 @@ def _ulps(target: Any, dtype: torch.dtype) -> int:
     asks for 16 units at the most (erf, pow), and no runtime here promises more.
     """
     return 1 if dtype is not torch.float32 or _name(target).rstrip("_") in BASIC else 16
+
+
+def _of_equals(target: Any, args: Any, result: Tensor) -> float:
+    """What a variance or deviation of equal numbers may be: their mean is rounded, by a few units."""
+    name = _name(target)
+    if not name.startswith(("var", "std")) or not isinstance(args[0], Tensor) or not args[0].numel():
+        return 0.0
+    largest = args[0].abs().max().nan_to_num(0.0, 0.0, 0.0).item() * 4 * torch.finfo(result.dtype).eps
+    return largest if name.startswith("std") else largest**2
 
 
 def _blended(target: Any, args: Any, kwargs: Any) -> int:

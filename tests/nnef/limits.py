@@ -34,7 +34,7 @@ LIMITS: dict[str, str] = {
     ),
     **_all(
         SPECIAL,
-        "elementwise/odd_gamma elementwise/odd_bessel "
+        "elementwise/odd_gamma elementwise/odd_bessel elementwise/polynomial_beyond_float "
         "elementwise/gcd reduce/mode reduce/histc reduce/odd_median reduce/odd_order_nan_and_inf",
     ),
     **_all(

@@ -14,6 +14,7 @@ from ir.graph import Body, Graph, Node, Value, leaves, map_arg
 from ir.importer.complex import spectral as spectral  # its rules register themselves
 from ir.importer.complex.pairs import Pair
 from ir.importer.complex.rules import RULES
+from ir.importer.decompositions import DECOMPOSITIONS
 from ir.importer.normalise import Importer
 from ir.importer.schema import TORCH_DTYPES, is_random, op_schema, overload_of
 from ir.importer.scratch import Scratch, SizeSpecific
@@ -116,7 +117,7 @@ class Bodies:
     def _make(self, node: Node) -> Body | None:
         given = given_body(node.op, node.overload)
         own = given or KERNELS.get(node.op) or _python_kernel(node)
-        fn = own or CORE.get(node.op) or _decomposition(node)
+        fn = own or CORE.get(node.op) or DECOMPOSITIONS.get(node.overload) or _decomposition(node)
         if fn is None:
             return None
         if own is None and _rounds_otherwise(node):

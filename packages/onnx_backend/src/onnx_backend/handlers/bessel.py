@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ir.types import DType
 from onnx_backend.handlers.index import flat
 from onnx_backend.handlers.special import choose, double, polynomial
@@ -173,6 +175,9 @@ def orthogonal(name, shifted):
             factor = h.emit("Add", line(k, a, b), h.emit("Mul", x, line(k, c, e)))
             new = h.emit("Sub", h.emit("Mul", factor, high), h.emit("Mul", low, line(k, f, g)))
             new = h.emit("Div", new, line(k, i, j))
+            if h.out.dtype is DType.float32:  # what overflows there makes NaN two steps later
+                over = h.emit("Greater", h.emit("Abs", new), float(np.finfo(np.float32).max))
+                new = h.emit("Where", over, h.emit("Mul", new, math.inf), new)
             here = h.emit("Equal", n, h.emit("Add", h.cast(k, DType.int64), 1))
             return [high, new, h.emit("Where", here, new, found)]
 

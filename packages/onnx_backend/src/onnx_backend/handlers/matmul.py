@@ -141,5 +141,6 @@ def cross(h, self, other, dim=-1):
 
 @op("aten::trace")
 def trace(h, self):
-    eye = h.emit("EyeLike", h.cast(self, h.out.dtype))
-    return total(h, h.emit("Mul", h.cast(self, h.out.dtype), eye), [0, 1])
+    x = h.cast(self, h.out.dtype)
+    diagonal = h.cast(h.emit("EyeLike", x), DType.bool)  # as a choice: a product would make NaN of infinity beside it
+    return total(h, h.emit("Where", diagonal, x, h.const(0, x.type.dtype)), [0, 1])
