@@ -9,6 +9,10 @@ import torch
 from torch import nn
 
 import ir
+from ir.dims import symbol
+from ir.graph import Graph, Node, Range, Value
+from ir.lower import lower
+from ir.types import DType, TensorType
 from tests.ir.toy import Line, Toy
 
 
@@ -102,6 +106,17 @@ def test_a_handler_with_the_wrong_shape_is_a_defect_that_is_found():
     # what may be the same at run time is no mistake: another expression, a size that the target does not know
     for make in (lambda s: (s[0] * s[0], 3), lambda s: (-1, 3)):
         lowered(lambda x: torch.sin(x), (X,), {"aten::sin": shaped(make)}, **dynamic)
+
+
+def test_operands_that_meet_at_the_sizes_of_the_example_alone_are_refused():
+    n = symbol("n")
+    x, y, made = (Value(name, TensorType(DType.float32, (s,))) for name, s in (("x", n - 1), ("y", n), ("z", n)))
+    node = Node("aten::ne", {"self": x, "other": y}, (made,))
+    graph = Graph((x, y), (node,), (made,), ("z",), symbols={"n": Range(2, 2)})
+    target = Toy()
+    target.registry.add("aten::ne", lambda h, self, other: self)
+    with pytest.raises(ir.RefusedError, match=r"takes \[n - 1\] and \[n\] together"):
+        lower(graph, target)
 
 
 def test_a_decomposition_with_another_shape_than_the_op_is_refused_where_it_is_read():

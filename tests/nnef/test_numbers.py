@@ -274,6 +274,21 @@ def test_roots_as_powers(dtype):
     same(lambda x: (x**0.5, x**-0.5, 1 / x**0.5, x**-1), (ODD.to(dtype),))
 
 
+ROOTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "squares": lambda x: (torch.sqrt(x) ** 2, torch.sqrt(x).square(), torch.sqrt(x) * torch.sqrt(x)),
+    "powers": lambda x: (torch.sqrt(x) ** 3, torch.sqrt(x) ** 4, (x**0.5) ** 2),
+    "arranged": lambda x: (torch.sqrt(x)[:, None] ** 2, torch.sqrt(x).expand(2, -1).square()),
+    "summed": lambda x: (torch.sqrt(x) ** 2).sum(),
+    "by tensors": lambda x: (x ** torch.full_like(x, 0.5), torch.sqrt(x) ** torch.tensor(2.0, dtype=x.dtype)),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", ROOTS)
+def test_squares_of_roots_keep_nan(name: str, dtype: torch.dtype) -> None:
+    same(ROOTS[name], (ODD.to(dtype),))
+
+
 NO_AXES: dict[str, Callable[[torch.Tensor], Any]] = {
     "flip": lambda x: x.flip(-1),
     "kthvalue": lambda x: x.kthvalue(1, 0),

@@ -53,6 +53,17 @@ def differ(left: Sequence[Dim], right: Sequence[Dim]) -> bool:
     return any(isinstance(gap, int) and gap != 0 for gap in gaps)
 
 
+def stretches(operands: Sequence[Sequence[Dim]], result: Sequence[Dim]) -> bool:
+    """True if the result repeats an operand along a size that is not 1 in itself, though it was in an example.
+
+    >>> from ir.dims import symbol; n = symbol("n")
+    >>> stretches([[n - 1], [n]], [n]), stretches([[1], [n]], [n])
+    (True, False)
+    """
+    ends = [(d, r) for shape in operands for d, r in zip(shape[::-1], result[::-1], strict=False) if d != 1]
+    return len(operands) > 1 and any(differ([d], [r]) for d, r in ends)
+
+
 def spread(values: T | Sequence[T], n: int) -> list[T]:
     """A scalar or one-element list repeated to `n`; a list of n as it is.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ir.dims import Dim
 from ir.errors import ExportError, HandlerError, MissingOp, RefusedError, UnsupportedOpsError
-from ir.geometry import differ
+from ir.geometry import broadcast, differ, stretches
 from ir.graph import Body, Context, Graph, Node, SymbolSource, Value
 from ir.helper import OpHelper, Refusal, refusal_text
 from ir.locks import one_at_a_time
@@ -309,6 +309,11 @@ class Driver:
             if shape is not None and shape != value.type.shape and differ(shape, value.type.shape):
                 if not self._is_read(value):
                     continue  # torch's decomposition of attention gives its log-sums another shape than its kernel
+                operands = [v.type.shape for v in node.inputs]
+                if shape == broadcast(*operands) and stretches(operands, value.type.shape):
+                    why = f"it takes {' and '.join(map(_shape, operands))} together, as at the sizes of the example"
+                    why += " alone; capture the model with these sizes fixed, or cut the operands to one size"
+                    raise RefusedError(refusal_text(self.target.name, node, why))
                 what = f"has the shape {_shape(value.type.shape)} in torch"
                 raise self._defect(node, handler, f"returned the shape {_shape(shape)} for %{value.name}, which {what}")
             if result.type.dtype is not value.type.dtype:

@@ -32,6 +32,8 @@ def instead(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any
         return None
     if op in _ABSORBING and (made := _absorbed(h, op, *inputs)) is not None:
         return made
+    if op in ("mul", "pow") and (made := _rooted(h, op, *inputs)) is not None:
+        return made
     if op in ("mul", "div"):
         operands = _unfolded(h, op, *inputs)
         return None if operands is None else h.emit(op, *operands)
@@ -80,6 +82,27 @@ def _absorbed(h: Any, op: str, x: Any, y: Any) -> Any:
             shape = broadcast(moving.type.shape, fixed.type.shape if h.is_value(fixed) else ())
             return h.expand(h.const(_ABSORBING[op], moving.type.dtype), shape)
     return None
+
+
+def _rooted(h: Any, op: str, x: Any, y: Any) -> Any:
+    """A square of a root, which to tract is what the root was taken of, or a power of 0.5, to it a root; else None.
+
+    The one loses NaN of what is below zero, the other has NaN where torch has the infinite power of -inf.
+    """
+    if op == "mul":
+        if h.is_value(x) and h.is_value(y) and x.origin is y.origin and _is_root(h, x):
+            x = h.emit("abs", x)
+            return h.emit("mul", x, x)
+        return None
+    exponent = h.content(y.origin) if h.is_value(y) and h.is_value(x) else None
+    if exponent is None or not (_all(exponent, 0.5) or (_all(exponent, 2.0) and _is_root(h, x))):
+        return None
+    return h.emit("pow", x, _hidden(h, y)) if h.inputs else None
+
+
+def _is_root(h: Any, x: Any) -> bool:
+    """True of what `sqrt` made, in any arrangement."""
+    return any(s.op == "sqrt" and s.results[0] is x.origin for scope in h.scopes for s in scope.steps)
 
 
 _SUMS = frozenset({"aten::add", "aten::sub", "aten::rsub", "aten::neg"})  # of the model's own
