@@ -1,7 +1,7 @@
 """A program replayed as a CUDA graph: one launch a call, for the shapes that it was captured with.
 
 Follows the rules of torch.cuda.graph and what torch.cuda.make_graphed_callables does: warm-up on the stream of the
-capture, inputs copied into fixed tensors, results copied out of them. Not run on a GPU so far: see DESIGN.md.
+capture, inputs copied into fixed tensors, results copied out of them. Not run on a GPU so far.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Blocks -> Python source: one line a step, locals as slots, dead values deleted behind their last use.
 
-Straight-line source beat closures and a step loop when measured; DESIGN.md has the numbers.
+Straight-line source beat closures and a step loop when measured: benchmarks/choices.md has the numbers.
 """
 
 from __future__ import annotations
