@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -102,25 +103,30 @@ def rows() -> dict[str, list[str]]:
     """The rows of the page by version of Python."""
     lines = PAGE.read_text().splitlines() if PAGE.exists() else []
     cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines if re.match(r"\| \d", line)]
-    return {row[0]: row for row in cells if PAIRS.get(row[0]) == row[1]}
+    return {row[0]: row for row in cells if PAIRS.get(row[0]) == row[1] and row[2] != "not run yet"}
 
 
 def page(found: dict[str, list[str]]) -> str:
     """The page's text."""
     admitted = ", ".join(f"{name} {version}" for name, version in sorted(bounds().items()))
-    table = [f"| {' | '.join(found[python])} |" for python in PAIRS if python in found]
+    unknown = {p: [p, torch, "not run yet", *[""] * (len(COLUMNS) - 3)] for p, torch in PAIRS.items()}
+    table = [f"| {' | '.join((unknown | found)[python])} |" for python in PAIRS]
     lines = [
         "# Versions",
         "",
         "The core's tests, the custom-op tests and 21 small models on every target, in an environment of its own for",
-        "each pair. Written by `nox -s versions`; every version of torch and of Python that is admitted is in a row.",
+        "each pair. Written by `nox -s versions`, or a row of it: `python -m tests.versions 3.12`.",
         "",
         f"| {' | '.join(COLUMNS)} |",
         f"|{'---|' * len(COLUMNS)}",
         *table,
         "",
-        f"The packages ask for at least {admitted}: the oldest version of each in a row above. `import ir` refuses an",
-        "older torch in a sentence, and warns once of one that is newer than those above.",
+        *textwrap.wrap(
+            f"The packages ask for at least {admitted}: the oldest version of each in a row above. `import ir` refuses "
+            "an older torch in a sentence, and warns once of one that is newer than those above. Every version of "
+            "Python that is not installed where this is run has a row that says so.",
+            width=118,
+        ),
     ]
     return "\n".join(lines) + "\n"
 
