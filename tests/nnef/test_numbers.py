@@ -171,6 +171,14 @@ def test_a_step_that_fails_at_one_is_refused():
         program(rows(1, 3))
 
 
+def test_a_slice_whose_size_alone_is_read_is_refused_where_it_is_shorter():
+    for f in (lambda x: torch.cat([x[:, :0], x[:1, :0]]), lambda x: torch.ones_like(x[:1])):
+        program = ir.export(f, (rows(4, 3),), target="nnef", dynamic_shapes=({0: "n"},))
+        assert program(rows(1, 3)).shape == f(rows(1, 3)).shape
+        with pytest.raises(ir.RefusedError, match="slice does not hold at n=0"):
+            program(rows(0, 3))
+
+
 DOUBLE: dict[str, Callable[[Any], Any]] = {
     "erf": lambda x: (torch.erf(x), torch.erfc(x), torch.special.ndtr(x), F.gelu(x), F.gelu(x, approximate="tanh")),
     "logs": lambda x: (x.abs().log2(), x.abs().log10(), torch.exp2(x), x.abs() ** 0.3, torch.sinc(x)),

@@ -9,6 +9,8 @@ from ir.dims import Dim, Expr, evaluate
 from ir.errors import RefusedError
 from ir.graph import Graph, Node, Range, Value
 
+CUTS = frozenset({"aten::slice", "aten::tensor_split"})  # what makes a fixed size of a dynamic one
+
 
 class Conditions:
     """The types of the inputs, and those conditions that follow from their shapes; the rest is the runtime's."""
@@ -66,6 +68,31 @@ def misfit(value: Value, ranges: Mapping[str, Range], given: Any) -> RefusedErro
         f"the input {value.name} is {what}, the program was made for {wanted}; capture the model anew with "
         "dynamic_shapes for other sizes, cast it for another element type"
     )
+
+
+def shorter(target: str, graph: Graph, inputs: Sequence[Any]) -> RefusedError | None:
+    """What to raise at 0 and 1 where a slice is shorter than torch.export traced it; None where all are as traced.
+
+    Of a runtime whose own slice fails there: it may have none to run, where only the size of the slice is read.
+    """
+    given = {
+        d.as_symbol: n
+        for v, x in zip(graph.inputs, inputs, strict=True)
+        for d, n in zip(v.type.shape, x.shape, strict=False)
+        if isinstance(d, Expr) and d.as_symbol
+    }
+    if graph.context is None or all(n > 1 for n in given.values()):
+        return None
+    for node in graph.nodes:
+        dims = [d for v in (*node.inputs, *node.outputs) for d in v.type.shape if isinstance(d, Expr)]
+        if node.op not in CUTS or not dims or any(not d.symbols <= given.keys() for d in dims):
+            continue
+        traced = [tuple(evaluate(d, given) for d in v.type.shape) for v in node.outputs]
+        if (true := graph.context.result_shapes(node, given)) is not None and true != traced:
+            at = ", ".join(f"{name}={n}" for name, n in given.items() if n < 2)
+            why = f"{node.op[6:]} does not hold at {at}, since torch.export traces a model for sizes from 2 on"
+            return RefusedError(f"target {target!r} refuses to run: {why}\n  at {node.origin}")
+    return None
 
 
 def untraced(

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ir.conditions import untraced
+from ir.conditions import shorter, untraced
 from ir.errors import RefusedError, RuntimeFailure
 from ir.files import stem
 from ir.graph import Graph, Value, Weight
@@ -246,6 +246,7 @@ class NnefProgram:
     def __init__(self, artifact: Document, graph: Graph, path: Path | None, limits: Limits) -> None:
         self.narrow = [v.type.dtype is DType.bfloat16 for v in graph.results.values()]
         self.dims = [v.type.shape for v in graph.inputs]
+        self.graph = graph
         self._open = functools.partial(self._opened, artifact, path, limits)
         self._open()
 
@@ -264,6 +265,8 @@ class NnefProgram:
         """The results in the order of the graph's outputs and updates."""
         import torch
 
+        if refused := shorter("nnef", self.graph, inputs):
+            raise refused
         if self._folder is not None and self._folder.is_inherited:  # by a fork; it goes when its own process ends
             self._open()
         try:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from ir.bounds import bounds
+from ir.conditions import CUTS
 from ir.dims import Dim, Expr, call, evaluate, maximum, minimum, quotient
 from ir.graph import Context, Graph, Node, Range, Value, leaves
 from ir.passes.rewire import reading
 
-_CUTS = frozenset({"aten::slice", "aten::tensor_split"})  # what makes a fixed size of a dynamic one
 _LARGE = ((290, 2), (410, 3))  # a size that the slices of an example hardly reach, and the gap to the next symbol's
 
 Sizes = Mapping[str, int]
@@ -27,7 +27,7 @@ def exact_sizes(graph: Graph) -> Graph:
 
     Where no such size is found, the graph requires the sizes that it was traced for.
     """
-    cuts = {n for n in graph.nodes if n.op in _CUTS and _may_be_shorter(n, graph.symbols)}
+    cuts = {n for n in graph.nodes if n.op in CUTS and _may_be_shorter(n, graph.symbols)}
     if not cuts or graph.context is None:
         return graph
     return _Exact(graph, graph.context, cuts).graph()
