@@ -55,7 +55,7 @@ class Exported:
             raise TypeError(f"{what}: define it at the top of a module ({error})") from error
         path = None if self.path is None else self.path.absolute()
         packed = self.target.packed(self.artifact)
-        # at once, lest multiprocessing moves tensors to shared memory while arrays still point to where they were
+        # at once: multiprocessing may move tensors to shared memory, and arrays would point to their old place
         return _reopened, (pickle.dumps((self.target, self.graph, packed, path, self._handlers, self.report)),)
 
     @cached_property

@@ -117,7 +117,7 @@ class Onnx(Target):
         fused = (fuse_rms_norm, fuse_rotary) if op_schema("RotaryEmbedding", self.opset) else (fuse_rms_norm,)
         if self.keeps_weights:
             return (exact_sizes, drop_neutral, *fused, promote, free_creations, fold_small_constants, *rest)
-        # before weights are computed too, lest equal ones be stored twice
+        # before weights are computed too, so that equal weights are stored once
         folded = (fold_constants,) if self.functions else (merge_common, fold_constants)
         return (exact_sizes, drop_neutral, fold_batch_norm, *fused, promote, free_creations, *folded, *rest)
 

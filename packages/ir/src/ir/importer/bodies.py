@@ -173,7 +173,7 @@ class Bodies:
             written = [name for name in writes_of(node) if kwargs[name] is not None]
             kwargs |= {n: pytree.tree_map_only(torch.Tensor, torch.clone, kwargs[n]) for n in written}
             result = [_invoke(fn, node, dict(kwargs))]
-            if written:  # what it returns beside them, `state.add_(x)` say, is nobody's if the op returns nothing
+            if written:  # other returned values, such as `state.add_(x)`, are dropped if the op returns nothing
                 result = [*_own_results(node, result), *(kwargs[n] for n in written)]
             return [r for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor)]
 

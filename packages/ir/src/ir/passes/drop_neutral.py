@@ -1,8 +1,8 @@
-"""Arithmetic with a neutral number: `x - 0`, `x * 1` and `x / 1` are x; `x + 0` is, where that loses no sign of a zero.
+"""Drops arithmetic with a neutral number: `x - 0`, `x * 1`, `x / 1`, and `x + 0` where no sign of a zero is lost.
 
--0.0 + 0 is +0.0, so `x + 0` does something to a float that may be -0.0. Where x is a sum of products, that sign is
-nobody's: it depends on whether the kernel starts its sum at +0.0 or at the first product, and torch chooses kernels by
-size and thread. There, too, the addition goes. Integers have no such zero.
+-0.0 + 0 is +0.0, so `x + 0` changes a float that may be -0.0. If x is a sum of products, the sign of its zero is
+the kernel's: a sum may start at +0.0 or at the first product, and torch chooses kernels by size and thread. There the
+addition is dropped as well. Integers have no negative zero.
 """
 
 from __future__ import annotations

@@ -282,7 +282,7 @@ def doubled(h, x):
 
 
 def running(h, x, dim, start, step):
-    """A scan whose one state, `start` at first, goes with what is stacked."""
+    """A scan with one state that begins as `start`; each step stacks its state."""
     axis = h.axis(dim, x)
     size = x.type.shape[axis]
     if 0 in x.type.shape:
