@@ -93,14 +93,15 @@ class _Exact:
         for i, value in enumerate(node.outputs):
             if any(len(m[i]) != value.type.rank for _, m in taken):
                 return None
-            dims = [
-                next((c for c in _candidates(d, node) if all(evaluate(c, s) == m[i][axis] for s, m in taken)), None)
-                for axis, d in enumerate(value.type.shape)
-            ]
-            if any(c is None or (d == 1 and c != 1) for c, d in zip(dims, value.type.shape, strict=True)):
-                return None  # what the trace broadcasts may be empty
-            exact = tuple(dims) == value.type.shape
-            found.append(value if exact else Value(value.name, replace(value.type, shape=tuple(dims))))
+            dims: list[Dim] = []
+            for axis, d in enumerate(value.type.shape):
+                exact = (c for c in _candidates(d, node) if all(evaluate(c, s) == m[i][axis] for s, m in taken))
+                size = next(exact, None)
+                if size is None or (d == 1 and size != 1):  # what the trace broadcasts may be empty
+                    return None
+                dims.append(size)
+            same = tuple(dims) == value.type.shape
+            found.append(value if same else Value(value.name, replace(value.type, shape=tuple(dims))))
         return tuple(found)
 
     def _required(self, samples: Sequence[Sizes]) -> Graph:
