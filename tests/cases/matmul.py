@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .base import bf16, c64, f16, f32, f64, family, i32, i64, inf, mod, nan, row
+from .base import bf16, c64, f16, f32, f64, family, i32, i64, inf, mod, nan, row, u8
 
 ODD_ROWS = [[1.0, nan, 0.0], [-0.0, 2.0, inf], [-inf, 0.0, 1.0]]
 
@@ -105,6 +105,7 @@ CASES = family(
     ),
     row("matrix_power", lambda x: torch.linalg.matrix_power(x, 3), f32("B", 3, 3)),
     row("trace", lambda x: torch.trace(x), f32(3, 4)),
+    row("outer_of_two_types", lambda x, y: torch.outer(x, y), f32(3), u8(4)),
     row("trace_beside_nan", lambda x: torch.trace(x), f32(value=[[1.0, nan], [inf, 2.0], [-inf, nan]])),
     # what there is little hope for outside torch
     row("det", lambda x: torch.linalg.det(x), f32("B", 3, 3)),

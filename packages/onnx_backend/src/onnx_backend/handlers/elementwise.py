@@ -242,7 +242,7 @@ def trunc(h, self):
 
 @op("aten::frac")
 def frac(h, self):
-    return h.emit("Mod", self, 1, fmod=1)
+    return h.emit("Sub", self, trunc(h, self))  # a remainder would be -0.0 for -3.0
 
 
 @op("aten::round")

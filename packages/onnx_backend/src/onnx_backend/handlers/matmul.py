@@ -36,7 +36,8 @@ def dot(h, self, tensor=None, other=None):
 
 @op("aten::outer", "aten::ger")
 def outer(h, self, vec2):
-    return h.emit("Mul", h.unsqueeze(self, [1]), vec2)
+    column, row = (h.cast(x, h.out.dtype) for x in (h.unsqueeze(self, [1]), vec2))
+    return h.emit("Mul", column, row)
 
 
 @op("aten::inner")

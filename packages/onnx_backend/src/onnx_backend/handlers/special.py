@@ -61,9 +61,10 @@ def whole(h, x):
 
 @op("aten::expm1", "aten::special_expm1")
 def expm1(h, self):
-    """e^x - 1 = tanh(x / 2) (e^x + 1), which loses nothing near 0."""
+    """e^x - 1 = tanh(x / 2) (e^x + 1), which loses nothing near 0, and is x itself there."""
     half = h.emit("Tanh", h.emit("Mul", self, 0.5))
-    return h.emit("Mul", half, h.emit("Add", h.emit("Exp", self), 1))
+    made = h.emit("Mul", half, h.emit("Add", h.emit("Exp", self), 1))
+    return h.emit("Where", h.emit("Less", h.emit("Abs", self), 2.0**-24), self, made)
 
 
 @op("aten::log1p", "aten::special_log1p")
