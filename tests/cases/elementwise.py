@@ -178,6 +178,15 @@ CASES = family(
         f32(value=[-1.0, -1, 0, 0, 1]),
     ),
     row("hypot", lambda x, y: torch.hypot(x, y), f32("B", 3), f32("B", 3)),
+    row("sign_of_trunc", lambda x: 1 / torch.trunc(x), f32(value=[-0.5, 0.5, -0.0, -3.5, inf])),
+    row(
+        "sign_of_nothing",
+        lambda x, y: 1 / torch.copysign(x, y),
+        f32(value=[0.0, -0.0, 0.0]),
+        f32(value=[-1.0, 1.0, -0.0]),
+    ),
+    row("sign_of_frac", lambda x: 1 / torch.frac(x), f32(value=[-3.0, 3.0, -0.0, 0.0, -2.5, 2.5])),
+    row("expm1_of_little", lambda x: torch.expm1(x) == x, f32(value=[1e-9, -1e-9, 3e-8, 1e-38, 0.0])),
     row(
         "ldexp_of_extremes",
         lambda x, y: torch.ldexp(x, y),

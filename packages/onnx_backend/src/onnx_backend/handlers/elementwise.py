@@ -237,7 +237,7 @@ def ceil(h, self):
 def trunc(h, self):
     if not self.type.dtype.is_float:
         return self
-    return h.emit("Where", h.emit("Less", self, 0), h.emit("Ceil", self), h.emit("Floor", self))
+    return signed(h, h.emit("Floor", h.emit("Abs", self)), self)
 
 
 @op("aten::frac")
@@ -288,11 +288,16 @@ def signbit(h, self):
     return h.emit("Or", h.emit("Less", self, 0), h.emit("Less", h.emit("Reciprocal", self), 0))  # 1 / -0.0 is -inf
 
 
+def signed(h, size, like):
+    """`size` with the sign of `like`, by a factor: onnxruntime's Where makes 0.0 of -0.0."""
+    minus, plus = (h.const(n, size.type.dtype) for n in (-1.0, 1.0))
+    return h.emit("Mul", size, h.emit("Where", signbit(h, like), minus, plus))
+
+
 @op("aten::copysign")
 def copysign(h, self, other):
     self, other = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
-    size = h.emit("Abs", self)
-    return h.emit("Where", signbit(h, other), h.emit("Neg", size), size)
+    return signed(h, h.emit("Abs", self), other)
 
 
 @op("aten::fmax")
