@@ -57,8 +57,10 @@ def _entry(
         if known is not None and (known.min or known.max is not None):
             limits[axis] = known.min or 0, known.max
 
+    ranges = h.graph.symbols  # the helper holds on to weights, which a program may let go
+
     def refuse(given: Any) -> None:
-        raise misfit(value, h.graph.symbols, given)
+        raise misfit(value, ranges, given)
 
     return Entry(slot, local, tuple(dtypes), value.type.shape, sizes, limits, refuse)
 
