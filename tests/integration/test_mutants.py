@@ -24,7 +24,7 @@ def test_the_page_keeps_its_other_section(tmp_path, monkeypatch):
     programs = {0: [{"target": "onnx", "kind": "equal"}], 1: [{"target": "onnx", "kind": "refused"}]}
     page.write("a", programs, ["onnx"])
     text = page.FILE.read_text()
-    assert "| onnx | 2 | 1 | 1 (50.0 %) | 0 | 0 |" in page.section(text, "counts")
+    assert "| onnx | 2 | 1 | 0 | 1 (50.0 %) | 0 | 0 |" in page.section(text, "counts")
     assert page.section(text, "mutants") == page.section(whole, "mutants")
     found = Summary(Counter({("bytes", "refused"): 3, ("bytes", "the same"): 1}), [], False, (300, 40))
     for seed in ("b", "c"):
