@@ -10,7 +10,7 @@ nox.options.sessions = ["lint", "ir", "onnx", "nnef", "eager", "integration", "d
 nox.options.reuse_existing_virtualenvs = True
 
 PACKAGES = ("ir", "onnx_backend", "nnef_backend", "eager_backend")
-EXTRAS = ("vision_ops",)  # installed only when wanted
+EXTRAS = ("vision_ops", "stablehlo_backend")  # installed only when wanted
 TESTS = ("pytest", "pytest-xdist")
 MODELS = ("torchvision", "timm", "transformers")
 
@@ -53,6 +53,14 @@ def eager(session: nox.Session) -> None:
     """The eager backend alone with the core."""
     install(session, "ir", "eager_backend", extra=TESTS)
     run_tests(session, "tests/eager")
+
+
+@nox.session
+def stablehlo(session: nox.Session) -> None:
+    """The StableHLO backend alone with the core, and IREE: a slice of the cases; -- -m "slow or not slow" is all."""
+    install(session, "ir", "stablehlo_backend", extra=(*TESTS, *MODELS))
+    run_tests(session, "tests/stablehlo")
+    session.run("python", "-m", "pytest", "tests/integration/test_structure.py", "-k", "stablehlo")
 
 
 @nox.session
@@ -101,7 +109,7 @@ def wheels(session: nox.Session) -> None:
 def vision(session: nox.Session) -> None:
     """vision_ops against torchvision's compiled kernels: 5 GB of wheels, for the CPU's do not load them."""
     session.install("-c", "constraints.txt", "torch===2.13.0", "torchvision===0.28.0", "numpy")
-    install(session, *PACKAGES, *EXTRAS, extra=TESTS)
+    install(session, *PACKAGES, "vision_ops", extra=TESTS)
     run_tests(session, "tests/vision")
 
 
@@ -109,7 +117,8 @@ def vision(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """The tests that take minutes, which the sessions of the packages leave out: whole models, every opset, opcheck."""
     install(session, *PACKAGES, extra=(*TESTS, *MODELS, "expecttest", "hypothesis", "ninja", "onnxscript", "torchao"))
-    session.run("python", "-m", "pytest", "-m", "slow", "tests", "--ignore=tests/vision", *session.posargs)
+    others = ("--ignore=tests/vision", "--ignore=tests/stablehlo")  # which have sessions of their own
+    session.run("python", "-m", "pytest", "-m", "slow", "tests", *others, *session.posargs)
 
 
 @nox.session
@@ -121,9 +130,9 @@ def models(session: nox.Session) -> None:
 
 @nox.session
 def opinfo(session: nox.Session) -> None:
-    """torch's operator database: every sweep on ONNX, the first on NNEF, bits on eager; into docs/ (minutes)."""
-    install(session, *PACKAGES, extra=("expecttest", "pytest"))
-    for arguments in (["--target", "onnx", "--all"], ["--target", "nnef"]):
+    """torch's operator database: all sweeps on ONNX, one on NNEF and StableHLO, bits on eager; into docs/ (minutes)."""
+    install(session, *PACKAGES, "stablehlo_backend", extra=("expecttest", "pytest"))
+    for arguments in (["--target", "onnx", "--all"], ["--target", "nnef"], ["--target", "stablehlo"]):
         session.run("python", "-m", "tests.opinfo", *arguments, "--write", *session.posargs, success_codes=[0, 1])
     session.run("python", "-m", "tests.eager.opinfo_page", success_codes=[0, 1])
 

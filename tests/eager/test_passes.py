@@ -236,6 +236,15 @@ def test_the_second_operand_is_written_over_where_both_are_rows() -> None:
     assert_close(compiled(model, x, y), model, x, y)
 
 
+def test_what_lies_in_columns_or_in_rows_is_not_written_over_as_rows() -> None:
+    def model(x: Tensor, y: Tensor) -> Tensor:
+        columns, rows = y.t() * torch.mm(x, x), torch.mm(x, y)
+        return (rows + columns) * rows
+
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+    assert_close(compiled(model, x, y), model, x, y)
+
+
 OVERWRITTEN = {
     "a view of it is read later": lambda y: (y * 2, y.view(-1)),
     "it is a result itself": lambda y: (y * 2, y),

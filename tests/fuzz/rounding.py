@@ -288,18 +288,29 @@ def _wide(target: Any, args: Any, kwargs: Any) -> Any:
     """The result in float64; None of an operation that has no wider type than its own."""
     if target in EXACT:
         return EXACT[target](args[0].double())
-    if any(isinstance(x, Tensor) and x.dtype is torch.float64 for x in pytree.tree_leaves((args, kwargs))):
+    tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+    if any(x.dtype is torch.float64 for x in tensors):
         return None
+    whole = bool(tensors) and not any(x.is_floating_point() for x in tensors)  # torch then computes in its default type
 
     def widen(x: Any) -> Any:
         if isinstance(x, Tensor):
-            return x.double() if x.dtype in (torch.float32, torch.float16, torch.bfloat16) else x.clone()
+            given = x.to(torch.get_default_dtype()) if whole and x.dtype is not torch.bool else x
+            return given.double() if given.dtype in (torch.float32, torch.float16, torch.bfloat16) else x.clone()
         return x
 
     try:
+        if whole and _of(target, args, kwargs).dtype is not torch.get_default_dtype():
+            return None
         return target(*pytree.tree_map(widen, args), **pytree.tree_map(widen, kwargs))
     except Exception:
         return None
+
+
+def _of(target: Any, args: Any, kwargs: Any) -> Tensor:
+    """The result of a call that writes to none of its arguments."""
+    args, kwargs = pytree.tree_map_only(Tensor, torch.clone, (args, kwargs))
+    return target(*args, **kwargs)
 
 
 def after(module: torch.nn.Module, names: Sequence[str], args: Sequence[Any]) -> dict[str, Tensor]:

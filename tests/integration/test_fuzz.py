@@ -114,6 +114,18 @@ def test_exact_arithmetic_is_held_to_exact_results():
     assert not explained(module, ["x"], [x], 0, torch.tensor([2.0]))
 
 
+def test_an_op_of_integers_rounds_in_the_type_of_its_result():
+    class Wave(torch.nn.Module):
+        def forward(self, x):
+            return torch.special.bessel_j1(x)
+
+    x = torch.tensor([2**31 - 1, 3], dtype=torch.int32)  # where torch's kernel has lost the phase
+    module = torch.export.export(Wave(), (x,)).module()
+    exact = torch.special.bessel_j1(x.float().double()).float()
+    assert explained(module, ["x"], [x], 0, exact)
+    assert not explained(module, ["x"], [x], 0, exact + 1e-3)
+
+
 def test_weights_of_several_keys_are_rounded_also_where_they_sum_to_one():
     def attention(x):
         return torch.nn.functional.scaled_dot_product_attention(x, x, torch.full_like(x, -2.0)).to(torch.int32)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import ir
+from ir.decompositions.complex.rules import RULES
 from ir.graph import Graph
-from ir.importer.complex.rules import RULES
 from ir.importer.schema import packet_of
 from ir.passes.split_complex import ONLY, PARTWISE, PRODUCTS, split_complex
 from tests.ir.interpret import run

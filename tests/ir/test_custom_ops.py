@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import ir
-from ir.passes.merge_common import merge_common
+from ir.passes.cse import cse
 
 
 @ir.custom_op("tests::swish")
@@ -175,4 +175,4 @@ def test_a_body_that_draws_makes_the_graph_random(model):
 def test_two_draws_of_a_body_stay_two():
     graph = ir.capture(noisy, (torch.randn(3),))
     body = graph.context.body(graph.nodes[0]).graph
-    assert merge_common(body) is body
+    assert cse(body) is body

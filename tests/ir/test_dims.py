@@ -74,6 +74,8 @@ def test_quotient_solve_substitute():
     assert solve(3 * s - 2, "s") == (3, -2) and solve(s * s, "s") is None and solve(s // 2, "s") is None
     assert substitute(s // 2 + b, {"s": 2 * b}) == 2 * b
     assert evaluate(ceildiv(s, 4), {"s": 9}) == 3
+    real = dims.symbol("f", "float")
+    assert substitute(real * s, {"s": 2}) == real * 2 and substitute(real * s, {"s": 2}).kind == "float"
 
 
 def test_floats_and_truth_values_are_calls():

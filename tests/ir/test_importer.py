@@ -157,6 +157,14 @@ def test_sizes_as_outputs_and_items():
     assert ops(graph) == ["ir::item", "aten::add"] and graph.sources["u0"].axis is None
 
 
+def test_a_number_and_an_axis_of_one_name_are_two():
+    shapes = ({0: "n"}, torch.export.Dim.DYNAMIC)
+    graph = ir.capture(lambda x, n: x.repeat(n), (torch.ones(4), 3), dynamic_shapes=shapes)
+    (size,) = graph.inputs[0].type.shape
+    (made,) = graph.outputs[0].type.shape
+    assert str(size) == "n" and len(made.symbols) == 2 and "n" in made.symbols
+
+
 @pytest.mark.parametrize("name", ["float8_e4m3fnuz", "bcomplex32"])
 def test_an_element_type_that_the_ir_lacks_is_refused(name):
     if hasattr(torch, name):  # bcomplex32 since 2.14

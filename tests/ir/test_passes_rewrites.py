@@ -8,13 +8,13 @@ from torch import nn
 
 import ir
 from ir.dims import symbol
+from ir.passes.canonicalize_factories import canonicalize_factories
 from ir.passes.checks import drop_checks
 from ir.passes.collapse_casts import collapse_casts, lossless
 from ir.passes.collapse_views import collapse_views
-from ir.passes.drop_neutral import drop_neutral
+from ir.passes.cse import cse
 from ir.passes.fold_constants import fold_constants
-from ir.passes.free_creations import free_creations
-from ir.passes.merge_common import merge_common
+from ir.passes.simplify_arithmetic import simplify_arithmetic
 from ir.types import DType, TensorType
 from tests.ir.interpret import run
 
@@ -56,10 +56,10 @@ def test_a_tensor_made_like_another_does_not_need_it():
         mask[1:, 2:] = 7
         return mask + x, torch.full_like(x, 2.5, dtype=torch.float64), torch.ones_like(x).long(), x.new_full((2,), 3)
 
-    ops, made = rewritten(lambda g: fold_constants(free_creations(g)), fn, X)
+    ops, made = rewritten(lambda g: fold_constants(canonicalize_factories(g)), fn, X)
     assert ops == ["add"] and len(made.weights) == 4
     graph = ir.capture(lambda x: torch.ones_like(x) + 1, (X,), dynamic_shapes=({0: "n"},))
-    assert [n.op for n in free_creations(graph).nodes] == ["aten::ones_like", "aten::add"]
+    assert [n.op for n in canonicalize_factories(graph).nodes] == ["aten::ones_like", "aten::add"]
 
 
 def test_a_constant_larger_than_what_it_is_made_of_is_not_folded():
@@ -131,28 +131,28 @@ def test_bfloat16_weights():
 
 
 def test_equal_nodes_are_merged():
-    ops, _ = rewritten(merge_common, lambda x: (x.exp() + 1) * (x.exp() + 1) + (x.exp() + 1.0), X)
+    ops, _ = rewritten(cse, lambda x: (x.exp() + 1) * (x.exp() + 1) + (x.exp() + 1.0), X)
     assert ops == ["exp", "add", "mul", "add", "add"]
 
 
 def test_arguments_that_are_equal_but_not_the_same_are_told_apart():
-    ops, _ = rewritten(merge_common, lambda x: torch.stack([x * 0.0, x * -0.0]), X)
+    ops, _ = rewritten(cse, lambda x: torch.stack([x * 0.0, x * -0.0]), X)
     assert ops.count("mul") == 2
 
 
 def test_results_keep_their_names_and_random_nodes_stay():
-    assert rewritten(merge_common, lambda x: (x.exp(), x.exp()), X)[0] == ["exp", "exp"]
+    assert rewritten(cse, lambda x: (x.exp(), x.exp()), X)[0] == ["exp", "exp"]
     graph = ir.capture(lambda x: torch.rand_like(x) + torch.rand_like(x), (X,))
-    assert merge_common(graph) is graph
+    assert cse(graph) is graph
 
 
 def test_sizes_found_at_run_time_are_merged_only_where_they_are_provably_equal():
     graph = drop_checks(ir.capture(lambda x: torch.nonzero(x).sum() + torch.nonzero(x).sum(), (X,)))
     first, _, second, *_ = graph.nodes
-    assert len(ir.check(merge_common(graph)).nodes) == 3
+    assert len(ir.check(cse(graph)).nodes) == 3
     other = TensorType(DType.int64, (symbol("u9"), 3))
     object.__setattr__(second.outputs[0], "type", other)  # torch names both u0, since it has seen the same search
-    assert first.outputs[0].type != other and merge_common(graph) is graph
+    assert first.outputs[0].type != other and cse(graph) is graph
 
 
 # -- neutral numbers ---------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ ODD = torch.tensor([-0.0, 0.0, torch.inf, -torch.inf, 1e-42, 1.5])
     ],
 )
 def test_neutral_numbers(fn, x, left):
-    ops, made = rewritten(drop_neutral, fn, x)
+    ops, made = rewritten(simplify_arithmetic, fn, x)
     assert ops == left
     (result,) = run(made, x)
     assert torch.equal(result.signbit(), fn(x).signbit())  # equal takes -0.0 for 0.0
@@ -197,7 +197,7 @@ class Branches(nn.Module):
 
 
 def test_a_sum_of_products_has_no_sign_of_zero_to_keep():
-    ops, _ = rewritten(drop_neutral, Branches().eval(), X)
+    ops, _ = rewritten(simplify_arithmetic, Branches().eval(), X)
     assert ops == ["batch_norm", "conv1d", "add", "conv1d", "add", "linear", "add"]
 
 
@@ -261,7 +261,7 @@ def test_lossless_is_what_torch_does():
 def test_views(fn, left):
     graph = ir.capture(fn, (X,))
     views = {"view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten", "permute", "transpose", "t", "mT"}
-    ops, _ = rewritten(lambda g: collapse_views(merge_common(g)), fn, X)
+    ops, _ = rewritten(lambda g: collapse_views(cse(g)), fn, X)
     assert sum(op in views for op in ops) == left, graph
 
 

@@ -52,6 +52,16 @@ def test_a_weight_that_is_longer_than_its_record_is_named(parts, tmp_path):
         ir.capture(pt2_files.write(tmp_path / "attack.pt2", attack))
 
 
+def test_a_weight_that_reaches_one_element_over_its_record_is_named(parts, tmp_path):
+    def shift(document):
+        for payload in document["config"].values():
+            payload["tensor_meta"]["storage_offset"] = {"as_int": 1}
+
+    path = pt2_files.write(tmp_path / "shifted.pt2", pt2_files.edited(parts, pt2_files.WEIGHTS, shift))
+    with pytest.raises(CaptureError, match=r"the tensor .* reaches over the end of its (256|32) bytes"):
+        ir.capture(path)
+
+
 def test_what_is_no_plain_file(tmp_path):
     (tmp_path / "link.pt2").symlink_to(tmp_path / "nothing")
     for path, message in ((tmp_path, "no plain file"), (tmp_path / "link.pt2", "no such file")):
@@ -93,6 +103,17 @@ def test_compressed_and_doubled(parts, tmp_path):
     with pytest.warns(UserWarning), zipfile.ZipFile(path, "a") as archive:
         archive.writestr(f"m/{pt2_files.MODEL}", parts[pt2_files.MODEL])
     with pytest.raises(CaptureError, match="have the name"):
+        ir.capture(path)
+
+
+def test_a_directory_that_counts_fewer_records_than_it_holds(parts, tmp_path):
+    """Another reader would find the last one."""
+    path = pt2_files.write(tmp_path / "short.pt2", parts)
+    data = bytearray(path.read_bytes())
+    count = int.from_bytes(data[-12:-10], "little")
+    data[-14:-10] = (count - 1).to_bytes(2, "little") * 2
+    path.write_bytes(data)
+    with pytest.raises(CaptureError, match="the archive's directory is not as long as it says"):
         ir.capture(path)
 
 

@@ -46,6 +46,19 @@ def test_a_file_gives_the_live_graph(case, tmp_path):
         assert ours.numpy().tobytes() == theirs.numpy().tobytes()
 
 
+def test_numbers_that_json_has_no_word_for(tmp_path):
+    def model(x):
+        return x.masked_fill(x > 1, -torch.inf).masked_fill(x > 2, torch.inf).masked_fill(x > 3, torch.nan)
+
+    class Filled(torch.nn.Module):
+        forward = staticmethod(model)
+
+    path = tmp_path / "numbers.pt2"
+    torch.export.save(torch.export.export(Filled(), (torch.randn(3),)), path)
+    values = [n.args["value"] for n in ir.capture(path).nodes if n.op == "aten::masked_fill"]
+    assert list(map(str, values)) == ["-inf", "inf", "nan"]
+
+
 class Tied(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

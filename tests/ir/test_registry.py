@@ -68,6 +68,15 @@ def test_of_two_plugins_the_first_wins():
         registry.add("a::b", named("again"))
 
 
+def test_a_plugin_that_fails_leaves_nothing_of_what_it_replaced_itself():
+    registry = Registry("t")
+    with pytest.raises(RuntimeError), loading("plugin", "one"):
+        registry.add("a::b", named("first"))
+        registry.add("a::b", named("second"), override=True)
+        raise RuntimeError
+    assert registry.lookup("a::b") is None
+
+
 def test_names_without_a_namespace_are_refused():
     with pytest.raises(ValueError, match="namespace"):
         Registry("t").add("relu", named("x"))

@@ -26,7 +26,7 @@ class Runner:
         self.shapes.append([tuple(t.shape) for t in inputs])
         module = self.graph.context.program.module()
         with torch.no_grad():
-            results = module(*[int(t) if isinstance(i, ir.importer.structure.Integer) else t
+            results = module(*[int(t) if isinstance(i, ir.importer.calling_convention.Integer) else t
                                for t, i in zip(inputs, self.graph.structure.inputs, strict=True)])  # fmt: skip
         return self.spoil(list(torch.utils._pytree.tree_leaves(results)))
 

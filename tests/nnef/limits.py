@@ -1,6 +1,5 @@
 """What tract cannot say, case by case, with the reason; strict: see tests.harness.check_case."""
 
-BFLOAT = "tract has no bf16 tensors"
 CHANCE = "tract draws no random numbers"
 SPECIAL = "tract has no such function, and torch does not decompose it"
 ALGEBRA = "tract has no linear algebra beyond products"
@@ -12,12 +11,6 @@ def _all(reason: str, names: str) -> dict[str, str]:
 
 
 LIMITS: dict[str, str] = {
-    **_all(
-        BFLOAT,
-        "elementwise/tanh_bf16 elementwise/half_plus_bfloat elementwise/bf16_arithmetic elementwise/to_bfloat16 "
-        "elementwise/gelu_bf16 matmul/matmul_bf16 conv/conv2d_bf16 norm/layer_norm_bf16 norm/softmax_bf16 "
-        "attention/sdpa_bf16_causal control/autocast_on",
-    ),
     **_all(
         "tract interpolates floats only, and torch rounds bytes after each axis",
         "shape/bilinear_u8 shape/bicubic_u8 shape/bilinear_u8_antialias",
@@ -34,8 +27,7 @@ LIMITS: dict[str, str] = {
     ),
     **_all(
         SPECIAL,
-        "elementwise/odd_gamma elementwise/odd_bessel elementwise/polynomial_beyond_float "
-        "elementwise/gcd reduce/mode reduce/histc reduce/odd_median reduce/odd_order_nan_and_inf",
+        "reduce/mode reduce/histc reduce/odd_median reduce/odd_order_nan_and_inf",
     ),
     **_all(
         ALGEBRA,

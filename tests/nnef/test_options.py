@@ -11,6 +11,7 @@ import tarfile
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import ir
 import nnef_backend
@@ -162,10 +163,61 @@ BF16 = [c for c in ALL if "bf16" in c.name or "bfloat" in c.name]
 
 @pytest.mark.parametrize("case", BF16, ids=lambda c: c.name)
 def test_bfloat16_in_float32(case):
-    """What is refused without the option runs with it, within bfloat16's own rounding."""
+    """It is rounded as torch rounds it, or only held in float32, or refused."""
     with pytest.raises(ir.RefusedError, match="bf16"):
-        run_case(case, "nnef")
+        run_case(case, "nnef", bfloat16=None)
     run_case(case, "nnef", bfloat16="float32")
+
+
+def _every_kind_of_float32() -> torch.Tensor:
+    """Numbers of all sizes, those next to the middle of two of bfloat16, and the odd ones."""
+    bits = torch.randint(-(2**31), 2**31, (40000,), generator=torch.Generator().manual_seed(0)).to(torch.int32)
+    middle = [bits & ~0xFFFF | 0x8000 + k for k in (-1, 0, 1)]
+    odd = torch.tensor(
+        [0.0, -0.0, torch.inf, -torch.inf, torch.nan, 3.4028234e38, 2**-134, -(2**-134), -1e-45, 2**-126]
+    )
+    return torch.cat([*(b.view(torch.float32) for b in (bits, *middle)), odd])
+
+
+def test_bfloat16_is_rounded_to_the_bit():
+    x = _every_kind_of_float32()
+    found, wanted = ir.export(lambda x: x.bfloat16(), (x,), target="nnef")(x), x.bfloat16()
+    same = found.view(torch.int16) == wanted.view(torch.int16)
+    assert (same | (found.isnan() & wanted.isnan())).all()
+
+
+BFLOATS = {
+    "numbers that kernels round": lambda x: (
+        x == 0.1,
+        x > 0.3,
+        x + 0.1,
+        x.sub(0.1),
+        0.3 - x,
+        x.fmod(0.3),
+        F.hardshrink(x, 0.3),
+    ),
+    "numbers that kernels read in float32": lambda x: (x * 0.1, x / 0.3, F.softshrink(x, 0.1), F.leaky_relu(x, 0.3)),
+    "each step": lambda x: ((x * 1.1 + 0.3) * x).sum(0),
+    "its own limits": lambda x: torch.nan_to_num(x / 0),
+    "to and fro": lambda x: (x.float() * 1.001).bfloat16().double(),
+    "a body": lambda x: torch.cond(x.sum() > 0, lambda x: x * 1.3 + 1, lambda x: x - 1.3, (x,)),
+}
+
+
+@pytest.mark.parametrize("name", BFLOATS)
+def test_bfloat16_gives_torchs_own_numbers(name):
+    x = torch.cat([torch.linspace(-2, 2, 60), torch.tensor([0.1, 0.3, -0.1])]).bfloat16()[:, None]
+    found, wanted = ir.export(BFLOATS[name], (x,), target="nnef")(x), BFLOATS[name](x)
+    for a, b in zip(*((v if isinstance(v, (tuple, list)) else [v]) for v in (found, wanted)), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+
+
+def test_bfloat16_that_has_no_form_is_refused():
+    x = torch.ones(3).bfloat16()
+    with pytest.raises(ir.RefusedError, match="middle of this division"):
+        ir.export(lambda x: torch.floor_divide(x, x), (x,), target="nnef")
+    with pytest.raises(ir.RefusedError, match="reads the bits"):
+        ir.export(lambda x: x.view(torch.int16), (x,), target="nnef")
 
 
 def test_bfloat16_weights_in_four_bits():

@@ -36,6 +36,13 @@ def test_a_slice_is_as_long_as_torch_makes_it(name: str) -> None:
         torch.testing.assert_close(program(x), CASES[name](x), equal_nan=True)
 
 
+def test_a_slice_follows_the_axis_that_it_was_cut_from() -> None:
+    """Where both axes are small at once, the other one would do as well."""
+    x = torch.randn(5, 7)
+    graph = exact_sizes(ir.capture(lambda x: x[:, :2] + 1, (x,), dynamic_shapes=({0: "a", 1: "b"},)))
+    assert str(graph.outputs[0].type) == "f32[a, min(2, b)]"
+
+
 def test_what_has_no_size_of_its_own_is_refused_where_the_trace_does_not_hold() -> None:
     program = ir.export(lambda x: x[:2].reshape(3, 2) + 1, (torch.randn(5, 3),), dynamic_shapes=({0: "B"},))
     x = torch.randn(2, 3)

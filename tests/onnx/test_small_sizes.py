@@ -96,6 +96,20 @@ ROWS = [
     row("matmul_spread", lambda x, y: (x @ y[None], x[:, None] @ y, y.mT @ x.mT), f32("B", 3, 4), f32(4, 5)),
     row("matmul_left", lambda x, y: (y @ x, y[0] @ x, y[None] @ x), f32("B", 4, 3), f32(5, 4)),
     row("matmul_turned", lambda x: x.transpose(0, 1) * 0.5 @ x.permute(1, 2, 0), f32("B", 3, 4)),
+    *(  # what turns the batch stands before, and onnxruntime brings it to the product
+        row(f"matmul_turned_{name}", lambda x, f=fn: (lambda v: (v @ v.mT, v))(f(x.transpose(0, 1))), f32("B", 3, 4))
+        for name, fn in {
+            "softshrink": F.softshrink,
+            "swish": F.silu,
+            "summed": lambda x: x + x.exp(),
+            "chosen": lambda x: torch.where(x > 0, x, x.exp()),
+            "joined": lambda x: torch.cat([x, x], 2),
+            "softmax": lambda x: (x * x.sigmoid()).softmax(-1).relu(),
+            "twice": lambda x: (x.transpose(0, 2) * x.transpose(0, 2).cos()).transpose(0, 2).sin(),
+            "spread": lambda x: (x * x.sigmoid())[None].squeeze(0),
+            "double": lambda x: (x * x.sigmoid()).double(),
+        }.items()
+    ),
     row("matmul_turned_f64", lambda x: x.permute(1, 2, 0).double() @ x.transpose(0, 1).double(), f32("B", 3, 4)),
     row("matmul_turned_i64", lambda x: (x.transpose(0, 1) @ x.permute(1, 2, 0), x.sum(0)), i64("B", 3, 4)),
     row("einsum", lambda x: torch.einsum("bij,bkj->bik", x, x), f32("B", 3, "S")),

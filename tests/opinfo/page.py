@@ -11,7 +11,11 @@ from pathlib import Path
 from tests.opinfo.sweep import BY_WIDER, Sweep
 
 DOCS = Path(__file__).parents[2] / "docs"
-RUNTIMES = {"onnx": ("onnxruntime", "onnx"), "nnef": ("tract",)}
+RUNTIMES = {
+    "onnx": ("onnxruntime", "onnx"),
+    "nnef": ("tract",),
+    "stablehlo": ("iree-base-compiler", "iree-base-runtime"),
+}
 OUTSIDE = ("excluded", "fixed")  # what is not counted as tested
 
 Results = dict[str, tuple[str, str]]

@@ -13,7 +13,7 @@ import torch
 
 import ir
 from ir.dims import Expr
-from ir.importer import structure as st
+from ir.importer import calling_convention as st
 from tests.opinfo import samples as s
 from tests.opinfo.compare import difference, in_wider_type, results_of
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
 from eager_backend import devices
+from eager_backend.contracts import CompiledProgram
 from ir.errors import ExportError
 from ir.graph import Graph
 
-if TYPE_CHECKING:
-    from eager_backend.program import Program
-
-Build = Callable[[Sequence[str]], "Program"]
+Build = Callable[[Sequence[str]], Any]
 _GAIN = 0.02  # a pass goes if the program gains more than this share without it: less is noise
 _ROUNDS, _SECONDS = 7, 0.5  # at least so many turns of each; no more once they took so long
 
@@ -54,10 +52,10 @@ def example(graph: Graph) -> list[torch.Tensor] | None:
     return tensors
 
 
-def _ratio(first: Program, second: Program, inputs: Sequence[torch.Tensor]) -> float:
+def _ratio(first: CompiledProgram, second: CompiledProgram, inputs: Sequence[torch.Tensor]) -> float:
     """How many times as long a call of the first takes: the median over neighbouring runs."""
 
-    def seconds(program: Program) -> float:
+    def seconds(program: CompiledProgram) -> float:
         given = [t.clone() for t in inputs]  # a program may write to its inputs
         devices.settled(program.device)
         start = time.perf_counter()

@@ -7,21 +7,31 @@ captured; torch's own program takes the other as well, so it runs in the program
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from eager_backend.contracts import CompiledProgram
 from ir.errors import RefusedError
-from ir.importer.structure import TENSOR, Fixed, Integer
+from ir.graph import Graph
+from ir.importer.calling_convention import TENSOR, Fixed, Integer
+from ir.importer.conditions import PIECES
 from ir.importer.torch_api import storage_key
-
-if TYPE_CHECKING:
-    from eager_backend.program import Program
 
 
 class OtherRank(RefusedError):
     """The sizes of this call are not those that the graph holds for."""
+
+
+class OtherSide(RefusedError, RuntimeError):
+    """torch's own module refuses these inputs too, with a RuntimeError: the code took another way in the capture."""
+
+
+def hold(condition: Any, message: str) -> None:
+    """A step of the program that looks at a condition of the capture."""
+    if not condition:
+        raise OtherSide(message)
 
 
 def require(condition: Any, message: str) -> None:
@@ -30,7 +40,7 @@ def require(condition: Any, message: str) -> None:
         raise OtherRank(message)
 
 
-def run(program: Program, inputs: Sequence[Tensor], reason: OtherRank) -> tuple[Tensor, ...]:
+def run(program: CompiledProgram, inputs: Sequence[Tensor], reason: OtherRank) -> tuple[Tensor, ...]:
     """The results of `graph.results`, with all writes done.
 
     Raises:
@@ -38,7 +48,7 @@ def run(program: Program, inputs: Sequence[Tensor], reason: OtherRank) -> tuple[
             sizes either.
     """
     graph, ep = program.graph, getattr(program.graph.context, "program", None)
-    if ep is None or not program.plan.as_captured:
+    if ep is None or not program.plan.as_captured or _counts_pieces(graph):
         raise reason
     given = arguments(program, inputs)
     with torch.no_grad():
@@ -63,11 +73,17 @@ def run(program: Program, inputs: Sequence[Tensor], reason: OtherRank) -> tuple[
     return (*own, *(names[name].clone() for name in graph.updates))
 
 
+def _counts_pieces(graph: Graph) -> bool:
+    """True if the number of pieces depends on a size: torch's own program has those of the example, too."""
+    required = {v for n in graph.nodes if n.op == "ir::require" for v in n.outputs}
+    return any(n.op in PIECES and not required.isdisjoint(n.inputs) for n in graph.nodes)
+
+
 def _wide(number: Any) -> torch.dtype | None:
     return torch.float64 if isinstance(number, float) else None
 
 
-def arguments(program: Program, inputs: Sequence[Tensor]) -> list[Any]:
+def arguments(program: CompiledProgram, inputs: Sequence[Tensor]) -> list[Any]:
     """What the placeholders of the captured graph take: the program's own weights, and the inputs."""
     ep = program.graph.context.program
     given, leaves = iter(inputs), iter(program.graph.structure.inputs)

@@ -9,18 +9,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from eager_backend import devices
+from eager_backend.contracts import CompiledProgram
 from ir.dims import Expr
 from ir.errors import ExportError
 from ir.graph import Node
-
-if TYPE_CHECKING:
-    from eager_backend.program import Program
 
 _WARM_UP = 3  # calls before a capture: libraries choose their kernels and allocate their workspaces
 _CAPTURING = threading.Lock()  # CUDA allows one capture at a time in a process
@@ -47,7 +45,7 @@ class CapturedProgram:
     from: recordings share one memory pool, which is safe only then. Each combination of shapes keeps memory of its own.
     """
 
-    def __init__(self, program: Program, device: torch.device) -> None:
+    def __init__(self, program: CompiledProgram, device: torch.device) -> None:
         written = set(program.graph.updates).intersection(v.name for v in program.graph.inputs)
         if device.type != "cuda":
             raise ExportError(f"CUDA graphs need a program on a GPU, this one is on {device}: Eager(device='cuda')")
@@ -117,7 +115,7 @@ class CapturedProgram:
         return _Recording(graph, static, outputs)
 
 
-def obstacles(program: Program) -> Iterator[str]:
+def obstacles(program: CompiledProgram) -> Iterator[str]:
     """Steps that wait for the GPU: numbers and sizes out of tensors, branches, loops. A failed capture costs more."""
     known = {s for v in program.graph.inputs for d in v.type.shape if isinstance(d, Expr) for s in d.symbols}
     items = {n.args["self"]: n for n in program.graph.nodes if n.op == "ir::item"}

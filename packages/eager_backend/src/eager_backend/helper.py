@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from eager_backend import boundary
+from eager_backend import io_contract
 from eager_backend.autotune import example
 from eager_backend.bind import arguments_of, flat, returns_tensors
 from eager_backend.constants import Constants
@@ -25,17 +25,14 @@ from ir.helper import OpHelper
 from ir.importer.schema import TORCH_DTYPES
 from ir.types import DType, TensorType
 
-if TYPE_CHECKING:
-    from eager_backend.target import Eager
-
 
 class EagerHelper(OpHelper[Slot]):
     """Collects the steps of one graph."""
 
     value_class = Slot
-    target: Eager
+    target: Any  # contracts.Options
 
-    def __init__(self, target: Eager, graph: Graph) -> None:
+    def __init__(self, target: Any, graph: Graph) -> None:
         super().__init__(target, graph)
         self.names = Names()
         self.source = Source(self.names)
@@ -158,7 +155,7 @@ class EagerHelper(OpHelper[Slot]):
     def input(self, value: Value) -> Slot:
         slot = self._slot(value.name, value.type)
         self.block.inputs.append(slot)
-        return boundary.accept(self, value, slot)
+        return io_contract.accept(self, value, slot)
 
     def weight(self, value: Value, weight: Weight) -> Slot:
         """The model's own tensor, moved if it lies elsewhere; a buffer that the model writes to is a copy."""
@@ -218,7 +215,7 @@ class EagerHelper(OpHelper[Slot]):
             self.block.inputs = [self._slot(v.name, v.type) for v in graph.inputs]
             results = self.driver.inline(graph, list(self.block.inputs))
             # the graph drops copies, so it may hand back inputs and constants, which branches and ops must not
-            self.block.results = [boundary.own(self, results, i) for i in range(len(results))]
+            self.block.results = [io_contract.own(self, results, i) for i in range(len(results))]
             inner, self.block = self.block, outer
             name = self._compile(inner)
             self._functions[graph] = Function(name), tuple(inner.outer)
@@ -232,8 +229,8 @@ class EagerHelper(OpHelper[Slot]):
     def finish(self, results: dict[str, Slot]) -> Program:
         if self.target.autotune:
             return self.target.tuned(self.graph, self.driver.registry)
-        self.block.entries = boundary.entries(self, self.block.inputs)
-        self.block.results = boundary.results(self, results)
+        self.block.entries = io_contract.entries(self, self.block.inputs)
+        self.block.results = io_contract.results(self, results)
         entry = self._compile(self.block)
         run = self.source.compile(entry)
         self.constants.keep(self.source.used)

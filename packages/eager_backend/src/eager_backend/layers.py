@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from eager_backend import devices, watch
+from eager_backend.contracts import CompiledProgram
 from eager_backend.steps import Slot
 from ir.errors import ExportError
 from ir.graph import Node, Value
-from ir.importer.described import Tensors
+from ir.importer.tensor_meta import Tensors
 from ir.importer.weights import TorchWeight
 from ir.verify import Row, compare
-
-if TYPE_CHECKING:
-    from eager_backend.program import Program
 
 Found = Callable[[Value, Tensor], None]
 
@@ -66,7 +64,7 @@ class Check:
         return f"{head}: all agree" if self.first is None else f"{head}: {wrong} differ, the first is\n{self.first}"
 
 
-def trace(program: Program, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+def trace(program: CompiledProgram, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
     """See `Program.trace`."""
     found: dict[str, Tensor] = {}
 
@@ -77,7 +75,7 @@ def trace(program: Program, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def check(program: Program, inputs: Sequence[Tensor], rtol: float | None, atol: float | None) -> Check:
+def check(program: CompiledProgram, inputs: Sequence[Tensor], rtol: float | None, atol: float | None) -> Check:
     """See `Program.check`."""
     inputs = watch.private(program, inputs)
     reference = _Reference(program)
@@ -102,7 +100,7 @@ def check(program: Program, inputs: Sequence[Tensor], rtol: float | None, atol: 
     return Check(tuple(rows), len(producer) - len(rows))
 
 
-def _run(program: Program, inputs: Sequence[Tensor], found: Found) -> None:
+def _run(program: CompiledProgram, inputs: Sequence[Tensor], found: Found) -> None:
     steps, values = program.plan.block.steps, program.plan.values
 
     def hook(place: int, made: tuple[Any, ...]) -> None:
@@ -142,7 +140,7 @@ def _place(node: Node, value: Value) -> Place:
 class _Reference(torch.fx.Interpreter):
     """torch's own run of the captured program; notes what each node makes, with the stack that it came from."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: CompiledProgram) -> None:
         self.captured: Any = getattr(program.graph.context, "program", None)
         if self.captured is None:
             raise ExportError("this graph was not captured from a model: there is no run of torch to compare with")

@@ -7,16 +7,14 @@ import statistics
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from eager_backend import watch
+from eager_backend.contracts import CompiledProgram
 from eager_backend.steps import Slot, Step
-
-if TYPE_CHECKING:
-    from eager_backend.program import Program
 
 _SHOWN = 30  # nodes in the table for people; JSON has them all
 
@@ -119,7 +117,7 @@ class _Clock:
         return start.elapsed_time(end) / 1e3 if self.on_gpu else end - start
 
 
-def profile(program: Program, inputs: Sequence[Tensor], runs: int) -> Profile:
+def profile(program: CompiledProgram, inputs: Sequence[Tensor], runs: int) -> Profile:
     """See `Program.profile`."""
     if runs < 1:
         raise ValueError(f"runs={runs}: at least one")
@@ -154,7 +152,7 @@ def profile(program: Program, inputs: Sequence[Tensor], runs: int) -> Profile:
     return Profile(str(program.device), runs, total, statistics.median(calls), tuple(nodes), _kinds(nodes))
 
 
-def _row(program: Program, step: Step, seconds: float, share: float, traffic: int) -> Row:
+def _row(program: CompiledProgram, step: Step, seconds: float, share: float, traffic: int) -> Row:
     plan, node = program.plan, step.node
     names = [plan.values[o].name if o in plan.values else o.name for o in step.outputs]  # type: ignore[index]
     place = f"{node.origin.file}:{node.origin.line} {node.origin.module}" if node and node.origin.line else ""
@@ -174,7 +172,7 @@ def _kinds(nodes: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(sorted(kinds, key=lambda r: -r.seconds))
 
 
-def _traffic(program: Program, inputs: Sequence[Tensor]) -> list[int]:
+def _traffic(program: CompiledProgram, inputs: Sequence[Tensor]) -> list[int]:
     """The bytes that each step reads and makes, from one call."""
     block, source = program.plan.block, program.plan.source
     extents = {s: _extent(t) for s, t in zip(block.inputs, inputs, strict=True)}

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
+from eager_backend.contracts import CompiledProgram
 from ir.errors import ExportError
-
-if TYPE_CHECKING:
-    from eager_backend.program import Program
 
 Hook = Callable[[int, tuple[Any, ...]], None]
 
 
-def watched(program: Program, hook: Hook) -> Program:
+def watched(program: CompiledProgram, hook: Hook) -> CompiledProgram:
     """A clone whose calls tell the hook of each step: its place in `plan.block.steps`, and what it made."""
     clone = program.clone()
     main = FunctionType(program.plan.watched, clone.constants.globals)
@@ -25,7 +23,7 @@ def watched(program: Program, hook: Hook) -> Program:
     return clone
 
 
-def private(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
+def private(program: CompiledProgram, inputs: Sequence[Tensor]) -> list[Tensor]:
     """The inputs, copied where the model writes to them.
 
     Raises:

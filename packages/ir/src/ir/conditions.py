@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ir.dims import Dim, Expr, evaluate
+from ir.dims import Expr, evaluate
 from ir.errors import RefusedError
 from ir.graph import Graph, Node, Range, Value
 
+# the ops that look at sizes, and what their condition and message are called
+_TEXTS = {"ir::require": ("condition", "message"), "aten::_assert_scalar": ("self", "assert_msg")}
 CUTS = frozenset({"aten::slice", "aten::tensor_split"})  # what makes a fixed size of a dynamic one
 
 
@@ -18,8 +20,8 @@ class Conditions:
     def __init__(self, graph: Graph) -> None:
         places = {v: i for i, v in enumerate(graph.inputs)}
         carried = {n: s for n, s in graph.sources.items() if s.value in places and s.axis is not None}
-        nodes = [n for n in graph.nodes if n.op == "ir::require"]
-        self._nodes: list[Node] = [n for n in nodes if n.args["condition"].symbols <= carried.keys()]
+        found = [(n, n.args[_TEXTS[n.op][0]], n.args[_TEXTS[n.op][1]]) for n in graph.nodes if n.op in _TEXTS]
+        self._held = [(n, c, m) for n, c, m in found if isinstance(c, Expr) and c.symbols <= carried.keys()]
         self._sources = [(n, places[s.value], s) for n, s in sorted(carried.items())]
         self._inputs = graph.inputs
         self._accepted: list[Any] = []  # the types of the last inputs that were looked at
@@ -49,11 +51,19 @@ class Conditions:
                     fits = not d.symbols <= sizes.keys() or evaluate(d, sizes) == size
                 if not fits:
                     raise misfit(value, self._ranges, x)
-        for node in self._nodes:
-            if not evaluate(node.args["condition"], sizes):
-                at = ", ".join(f"{n}={sizes[n]}" for n in sorted(node.args["condition"].symbols))
-                raise RefusedError(f"the program was not captured for {at}: {node.args['message']}\n  at {node.origin}")
+        for node, condition, message in self._held:
+            if not _holds(condition, sizes):
+                at = ", ".join(f"{n}={sizes[n]}" for n in sorted(condition.symbols))
+                raise RefusedError(f"the program was not captured for {at}: {message}\n  at {node.origin}")
         self._accepted = given
+
+
+def _holds(condition: Expr, sizes: Mapping[str, int]) -> bool:
+    """Whether a condition holds; the model's own code divides by zero where it does."""
+    try:
+        return bool(evaluate(condition, sizes))
+    except ZeroDivisionError:
+        return False
 
 
 def misfit(value: Value, ranges: Mapping[str, Range], given: Any) -> RefusedError:
@@ -70,44 +80,52 @@ def misfit(value: Value, ranges: Mapping[str, Range], given: Any) -> RefusedErro
     )
 
 
-def shorter(target: str, graph: Graph, inputs: Sequence[Any]) -> RefusedError | None:
-    """What to raise at 0 and 1 where a slice is shorter than torch.export traced it; None where all are as traced.
+class Slices:
+    """The slices of a graph that are shorter at 0 and 1, sizes that torch.export does not trace for."""
 
-    Of a runtime whose own slice fails there: it may have none to run, where only the size of the slice is read.
-    """
-    given = {
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._cuts = [n for n in graph.nodes if n.op in CUTS and symbols_of(n)] if graph.context else []
+        self._found: dict[tuple[tuple[str, int], ...], str] = {}
+
+    def shorter(self, inputs: Sequence[Any]) -> str:
+        """Which slice does not have the size of the trace, and where it was written; "" where all have."""
+        sizes = sizes_of(self._graph, inputs)
+        if not self._cuts or not (at := small(sizes)):
+            return ""
+        key = tuple(sizes.items())
+        if key not in self._found:
+            node = next((n for n in self._cuts if self._differs(n, sizes)), None)
+            self._found[key] = f"{node.op[6:]} does not hold at {at}, {SINCE}\n  at {node.origin}" if node else ""
+        return self._found[key]
+
+    def _differs(self, node: Node, sizes: Mapping[str, int]) -> bool:
+        if self._graph.context is None or not symbols_of(node) <= sizes.keys():
+            return False
+        traced = [tuple(evaluate(d, sizes) for d in v.type.shape) for v in node.outputs]
+        true = self._graph.context.result_shapes(node, sizes)
+        return true is not None and true != traced
+
+
+SINCE = "since torch.export traces a model for sizes from 2 on"
+
+
+def sizes_of(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:
+    """The values of those symbols that are sizes of inputs."""
+    return {
         d.as_symbol: n
         for v, x in zip(graph.inputs, inputs, strict=True)
         for d, n in zip(v.type.shape, x.shape, strict=False)
         if isinstance(d, Expr) and d.as_symbol
     }
-    if graph.context is None or all(n > 1 for n in given.values()):
-        return None
-    for node in graph.nodes:
-        dims = [d for v in (*node.inputs, *node.outputs) for d in v.type.shape if isinstance(d, Expr)]
-        if node.op not in CUTS or not dims or any(not d.symbols <= given.keys() for d in dims):
-            continue
-        traced = [tuple(evaluate(d, given) for d in v.type.shape) for v in node.outputs]
-        if (true := graph.context.result_shapes(node, given)) is not None and true != traced:
-            at = ", ".join(f"{name}={n}" for name, n in given.items() if n < 2)
-            why = f"{node.op[6:]} does not hold at {at}, since torch.export traces a model for sizes from 2 on"
-            return RefusedError(f"target {target!r} refuses to run: {why}\n  at {node.origin}")
-    return None
 
 
-def untraced(
-    target: str, shapes: Sequence[Sequence[Dim]], inputs: Sequence[Any], error: Exception
-) -> RefusedError | None:
-    """What to raise where a runtime fails at sizes that torch.export does not trace for; None at others.
+def small(sizes: Mapping[str, int]) -> str:
+    """Those below 2, as text: "batch=1"."""
+    return ", ".join(f"{name}={n}" for name, n in sizes.items() if n < 2)
 
-    `shapes` are those of the graph's inputs.
-    """
-    sizes = {
-        d.as_symbol: n
-        for dims, x in zip(shapes, inputs, strict=True)
-        for d, n in zip(dims, x.shape, strict=False)
-        if isinstance(d, Expr) and d.as_symbol
-    }
-    small = ", ".join(f"{name}={n}" for name, n in sizes.items() if n < 2)
-    reason = f"a step does not hold at {small}, since torch.export traces a model for sizes from 2 on"
-    return RefusedError(f"target {target!r} refuses to run: {reason}\n{error}") if small else None
+
+def symbols_of(node: Node) -> frozenset[str]:
+    """The symbols in the shapes of what a node takes and gives."""
+    dims = [d for v in (*node.inputs, *node.outputs) for d in v.type.shape if isinstance(d, Expr)]
+    return frozenset().union(*(d.symbols for d in dims))

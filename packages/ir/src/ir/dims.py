@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, TypeVar, Union
+from typing import Any, TypeGuard, TypeVar, Union
 
 T = TypeVar("T")
 Number = Union[int, float]
@@ -371,11 +371,13 @@ def evaluate(x: Number | Expr, env: Mapping[str, Any], functions: Mapping[str, C
 
 _EXACT: dict[str, Callable[..., Any]] = {
     **{fn: FUNCTIONS[fn] for fn in ("add", "sub", "mul")},
-    "floordiv": floordiv,
-    "mod": mod,
-    "max": maximum,
-    "min": minimum,
+    **{"floordiv": floordiv, "mod": mod, "max": maximum, "min": minimum},
 }
+
+
+def is_static(dims: Sequence[Dim | None]) -> TypeGuard[Sequence[int]]:
+    """True if every dimension is a number."""
+    return all(isinstance(d, int) for d in dims)
 
 
 def substitute(x: Any, env: Mapping[str, Number | Expr]) -> Any:
@@ -384,8 +386,7 @@ def substitute(x: Any, env: Mapping[str, Number | Expr]) -> Any:
         return x
 
     def apply(fn: str, args: list[Any]) -> Any:
-        exact = _EXACT.get(fn)
-        return exact(*args) if exact is not None else call(fn, *args)
+        return _EXACT[fn](*args) if fn in _EXACT else call(fn, *args)
 
     return visit(x, lambda n: n, lambda s: env.get(s.name, symbol(s.name, s.kind)), apply)
 

@@ -11,11 +11,12 @@ from typing import Any
 
 from ir import plugins as _plugins
 from ir.conditions import Conditions
-from ir.errors import MismatchError
+from ir.decompositions.complex.border import PackedRunner
+from ir.errors import ExportError, MismatchError
 from ir.files import staged, writable
 from ir.graph import Graph
 from ir.importer.capture import arguments, capture
-from ir.importer.complex.border import PackedRunner
+from ir.importer.plain import refused_layout
 from ir.lower import lower
 from ir.passes.own_state import with_own_state
 from ir.target import Runner, Target
@@ -67,19 +68,29 @@ class Exported:
     def _conditions(self) -> Conditions:
         return Conditions(self.graph)
 
-    def _inputs(self, args: Any, kwargs: Any) -> list[Any]:
+    def _results(self, args: Any, kwargs: Any) -> Any:
         inputs = self.graph.structure.flatten(args, kwargs)
-        if not self.target.has_ranks:
-            self._conditions.check(inputs)
-        return inputs
+        if self.target.has_ranks:  # the runtime is torch, which says itself what it does not read
+            try:
+                return self.runner(*inputs)
+            except ExportError:
+                raise
+            except Exception as error:
+                if refused := refused_layout(self.graph.inputs, inputs):
+                    raise refused from error
+                raise
+        if refused := refused_layout(self.graph.inputs, inputs):
+            raise refused
+        self._conditions.check(inputs)
+        return self.runner(*inputs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the artifact: the model's own arguments in, its own output structure out, as torch tensors."""
-        return self.graph.structure.restore(self.runner(*self._inputs(args, kwargs)))
+        return self.graph.structure.restore(self._results(args, kwargs))
 
     def run(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """As a call, and beside the output the new contents of the buffers and inputs that the model mutates."""
-        results = self.runner(*self._inputs(args, kwargs))
+        results = self._results(args, kwargs)
         return self.graph.structure.restore(results), dict(
             zip(self.graph.updates, results[len(self.graph.outputs) :], strict=True)
         )

@@ -64,7 +64,7 @@ def stretches(operands: Sequence[Sequence[Dim]], result: Sequence[Dim]) -> bool:
     return len(operands) > 1 and any(differ([d], [r]) for d, r in ends)
 
 
-def spread(values: T | Sequence[T], n: int) -> list[T]:
+def ntuple(values: T | Sequence[T], n: int) -> list[T]:
     """A scalar or one-element list repeated to `n`; a list of n as it is.
 
     Raises:

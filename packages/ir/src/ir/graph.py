@@ -251,7 +251,7 @@ class Graph:
     symbols: Mapping[str, Range] = field(default_factory=dict)
     random: bool = False  # draws random numbers: two runs of it differ
     name: str = "graph"
-    structure: Any = None  # ir.importer.structure.Structure: the model's own calling convention
+    structure: Any = None  # ir.importer.calling_convention.Structure: the model's own calling convention
     context: Any = None  # Context
 
     def replace(self, **changes: Any) -> Graph:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
 from ir import geometry
 from ir.dims import Dim, Expr
 from ir.errors import RefusedError
-from ir.graph import Body, Graph, Node, Value, Weight
+from ir.graph import Body, Graph, Node, SymbolSource, Value, Weight
 from ir.types import DType, TensorType
-
-if TYPE_CHECKING:
-    from ir.lower import Driver
-    from ir.target import Target
 
 
 class Typed(Protocol):
@@ -27,6 +24,48 @@ class Typed(Protocol):
 
     @property
     def type(self) -> TensorType: ...
+
+
+class Lowering(Protocol):
+    """What a helper asks of the driver that lowers its graph."""
+
+    scopes: list[Graph]
+    path: tuple[str, ...]
+    env: dict[Value, Any]
+    registry: Any
+
+    @property
+    def root_node(self) -> Node:
+        """The node of the graph that is being lowered, whatever body of it is open."""
+
+    def inline(self, graph: Graph, inputs: Sequence[Any]) -> list[Any]:
+        """Lower a body or sub-graph with these values for its inputs; its results in order."""
+
+    def resolve(self, arg: Any) -> Any:
+        """An argument as a handler sees it."""
+
+    def symbol(self, name: str) -> tuple[Any, SymbolSource]:
+        """The target's value that a symbol can be read from, and how."""
+
+    def body(self, node: Node) -> Body | None:
+        """The node's body with the target's passes applied."""
+
+    def handler(self, node: Node) -> Any:
+        """The handler that serves a node."""
+
+    def isolated(self) -> contextlib.AbstractContextManager[None]:
+        """Lower what sees nothing of the graph around it."""
+
+    def inside(self, path: tuple[str, ...]) -> contextlib.AbstractContextManager[None]:
+        """Lower what belongs to a module whose call is not kept."""
+
+
+class Named(Protocol):
+    """A target, of which the shared part of a helper needs the name alone."""
+
+    @property
+    def name(self) -> str:
+        """As in `ir.export(..., target=)`."""
 
 
 V = TypeVar("V", bound=Typed)
@@ -40,12 +79,12 @@ class OpHelper(abc.ABC, Generic[V]):
     """The target's verbs, bound to the node being lowered (`h.node`) and its results' types (`h.results`)."""
 
     value_class: ClassVar[type]
-    target: Target
+    target: Any  # a Named; a backend's own
     graph: Graph
     node: Node
-    driver: Driver
+    driver: Lowering
 
-    def __init__(self, target: Target, graph: Graph) -> None:
+    def __init__(self, target: Named, graph: Graph) -> None:
         self.target = target
         self.graph = graph
 

@@ -79,12 +79,12 @@ class Driver:
         return self.helper.finish(results)
 
     @property
-    def place(self) -> Node:
+    def root_node(self) -> Node:
         """The node of the graph that is being lowered, whatever body of it is open."""
         return self._callers[0] if self._callers else self.helper.node
 
     @contextlib.contextmanager
-    def apart(self) -> Iterator[None]:
+    def isolated(self) -> Iterator[None]:
         """Lower what sees nothing of the graph around it: the body of a function."""
         outer = self.env, self.scopes, self._callers, self.path, self.helper.node
         self.env, self.scopes, self._callers, self.path = {}, [], [], ()
@@ -141,25 +141,28 @@ class Driver:
         found: dict[str, list[Node]],
         needs: dict[str, dict[str, None]],
         seen: set[Graph],
-        via: Node | None = None,
+        open: tuple[Node, ...] = (),
     ) -> None:
+        """`open` are the nodes whose bodies lead here, the graph's own node first."""
         if graph in seen:
             return
         seen.add(graph)
         for node in graph.nodes:
             for inner in node.graphs:
-                self._collect(inner, found, needs, seen, via)
+                self._collect(inner, found, needs, seen, open)
             if self.handler(node) is not None:
                 continue
-            body = self.body(node)
-            if body is None:
-                outer = via or node
-                found.setdefault(outer.overload, []).append(outer)
-                needs.setdefault(outer.overload, {})
-                if via is not None:
-                    needs[outer.overload][node.op] = None
-            else:
-                self._collect(body.graph, found, needs, seen, via or node)
+            circle = any(n.overload == node.overload for n in open)  # as of prims::div and aten::div
+            body = None if circle else self.body(node)
+            if body is not None:
+                self._collect(body.graph, found, needs, seen, (*open, node))
+                continue
+            outer = (*open, node)[0]
+            found.setdefault(outer.overload, []).append(outer)
+            needs.setdefault(outer.overload, {})
+            lacking = next((n for n in reversed(open) if n.op.startswith("aten::")), node) if circle else node
+            if lacking is not outer:
+                needs[outer.overload][lacking.op] = None
 
     def _report(self, nodes: list[Node], needs: tuple[str, ...]) -> MissingOp:
         node = nodes[0]

@@ -30,6 +30,7 @@ KNOWN = {
     "nnef": "nnef_backend",
     "khronos": "nnef_backend",
     "eager": "eager_backend",
+    "stablehlo": "stablehlo_backend",
 }
 
 

@@ -11,6 +11,7 @@ from ir.dims import Expr
 from ir.errors import ExportError, MismatchError, RefusedError, RuntimeFailure
 from ir.graph import Graph, Node, Value, leaves
 from ir.importer.other_sizes import Sizes, plans, resized, sizes_of
+from ir.importer.plain import refused_layout
 from ir.target import Runner, Target
 from ir.verify import Report, Row, rows
 
@@ -36,6 +37,8 @@ class Trial:
     def run(self, args: Any, kwargs: Any, *, others: bool) -> Report:
         """The comparison on these arguments, and if that went well on `others` that are made from them."""
         inputs = self.graph.structure.flatten(args, kwargs)
+        if refused := refused_layout(self.graph.inputs, inputs):
+            raise refused
         known = sizes_of(self.graph, inputs)
         found = self._compared(args, kwargs, self._expected(args, kwargs, guarded=False), known)
         notes = notes_of(self.graph)

@@ -45,7 +45,7 @@ def instead(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any
     if op == "mean_reduce" and inputs[0].type.dtype is DType.float64 and h.inputs:
         x, axes = inputs[0], attributes["axes"]
         size = h.scalar(product([x.type.shape[a] for a in axes]), DType.float64)
-        return quotient(h, h.emit("sum_reduce", x, axes=axes), _hidden(h, size))  # a mean of squares is f32 there
+        return quotient(h, h.emit("sum_reduce", x, axes=axes), hide(h, size))  # a mean of squares is f32 there
     if op in ("sum_reduce", "mean_reduce"):
         return _sum_of_nothing(h, op, inputs[0], **attributes)
     return None
@@ -77,7 +77,7 @@ def _absorbed(h: Any, op: str, x: Any, y: Any) -> Any:
             continue
         content = _content(h, fixed) if h.is_value(fixed) else fixed
         if content is None and fixed.fixed and fixed.repeated and not moving.fixed:
-            return h.emit(op, moving, _hidden(h, fixed))
+            return h.emit(op, moving, hide(h, fixed))
         if content is not None and not isinstance(content, Expr) and _all(content, _ABSORBING[op]):
             shape = broadcast(moving.type.shape, fixed.type.shape if h.is_value(fixed) else ())
             return h.expand(h.const(_ABSORBING[op], moving.type.dtype), shape)
@@ -97,12 +97,13 @@ def _rooted(h: Any, op: str, x: Any, y: Any) -> Any:
     exponent = h.content(y.origin) if h.is_value(y) and h.is_value(x) else None
     if exponent is None or not (_all(exponent, 0.5) or (_all(exponent, 2.0) and _is_root(h, x))):
         return None
-    return h.emit("pow", x, _hidden(h, y)) if h.inputs else None
+    return h.emit("pow", x, hide(h, y)) if h.inputs else None
 
 
 def _is_root(h: Any, x: Any) -> bool:
     """True of what `sqrt` made, in any arrangement."""
-    return any(s.op == "sqrt" and s.results[0] is x.origin for scope in h.scopes for s in scope.steps)
+    made = [scope.makers[id(x.origin)].op for scope in h.scopes if id(x.origin) in scope.makers]
+    return "sqrt" in made
 
 
 _SUMS = frozenset({"aten::add", "aten::sub", "aten::rsub", "aten::neg"})  # of the model's own
@@ -114,9 +115,9 @@ def _with_zero(h: Any, op: str, x: Any, y: Any) -> Any:
         if not h.is_value(moving) or moving.fixed or not moving.type.dtype.is_float:
             continue
         if _is_zero(h, zero, negative=op == "sub"):  # to it the constants 0.0 and -0.0 are one, hence the absolute
-            return h.emit("add", h.emit("abs", _hidden(h, h.tensor(zero, moving))), moving)
+            return h.emit("add", h.emit("abs", hide(h, h.tensor(zero, moving))), moving)
         if h.is_value(zero) and _content(h, zero) is None and zero.fixed and zero.repeated:  # a zero for all we know
-            return h.emit(op, moving, _hidden(h, zero))
+            return h.emit(op, moving, hide(h, zero))
     return None
 
 
@@ -125,7 +126,7 @@ def _negated(h: Any, x: Any) -> Any:
     if not x.fixed or not x.type.dtype.is_float:
         return None
     unknown = _content(h, x) is None and x.repeated
-    return h.emit("neg", _hidden(h, x)) if unknown or _is_zero(h, x, False) or _is_zero(h, x, True) else None
+    return h.emit("neg", hide(h, x)) if unknown or _is_zero(h, x, False) or _is_zero(h, x, True) else None
 
 
 def _is_zero(h: Any, x: Any, negative: bool) -> bool:
@@ -156,17 +157,17 @@ def _unfolded(h: Any, op: str, x: Any, y: Any) -> tuple[Any, Any] | None:
         divides = op == "div" and fixed is y
         unknown = content is None and fixed.fixed and not fixed.is_literal  # tract may know more of it than we do
         if unknown and (fixed.repeated or not moving.fixed):
-            hidden = _hidden(h, fixed)
+            hidden = hide(h, fixed)
             return (hidden, moving) if fixed is x else (moving, hidden)
         if isinstance(content, (int, float, np.ndarray)) and _all(content, math.inf if divides else 0.0):
             if all(0 in x.type.shape for x in h.inputs):
                 h.refuse("tract takes a product with zero for zero, and no input has a number that keeps it from that")
-            hidden = _hidden(h, h.tensor(fixed, moving))
+            hidden = hide(h, h.tensor(fixed, moving))
             return (hidden, moving) if fixed is x else (moving, hidden)
     return None
 
 
-def _hidden(h: Any, x: Any) -> Any:
+def hide(h: Any, x: Any) -> Any:
     """`x`, less a zero that tract finds out when it runs."""
     if x.type.dtype is DType.bool:
         return h.emit("tract_core_xor", x, _never(h))
@@ -224,6 +225,21 @@ def divided(h: Any, x: Any, y: Any) -> tuple[Any, Any]:
     zero = h.emit("sub", x, x)  # to tract the constants 0.0 and -0.0 are one
     zero = h.emit("select", h.emit("lt", x, 0.0), h.emit("neg", zero), h.emit("select", h.emit("eq", x, 0.0), x, zero))
     return cut, h.emit("select", h.emit("eq", left, 0.0), zero, left)
+
+
+def reduced(h: Any, x: Any, y: Any, dtype: DType) -> Any:
+    """`x` less so many times `y`, both f64 that are numbers of `dtype`, that `divided` is exact, with the sign of `x`.
+
+    52 bits of the quotient go at a time. Quotients of float64, which have 2098, stay as they are.
+    """
+    info = np.finfo(dtype.name)
+    sizes = [info.smallest_subnormal] if y.array is None else abs(y.array[y.array != 0])
+    bits = max((int(info.maxexp - math.floor(math.log2(s))) for s in sizes), default=0)
+    steps = 0 if dtype is DType.float64 else bits // 52
+    for power in range(52 * steps, 0, -52):
+        large = h.constant(y.array * 2.0**power) if y.array is not None else h.emit("mul", y, 2.0**power)
+        x = divided(h, x, large)[1]
+    return x
 
 
 def rest(h: Any, x: Any, q: Any, y: Any) -> Any:
@@ -295,7 +311,7 @@ def solid(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any])
 
     def made(x: Any) -> Any:
         through = isinstance(x, NnefValue) and not all(harmless(x, a) for a in x.repeated)
-        return _hidden(h, x) if through else x
+        return hide(h, x) if through else x
 
     return map_values(list(inputs), made)
 
@@ -322,7 +338,22 @@ def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
         content = h.content(x)
         return content is None or (content.size > 0 and bool((content == content.flat[0]).all()))
 
-    return [_hidden(h, x) if lost(i, x) else x for i, x in enumerate(operands)]
+    return [hide(h, x) if lost(i, x) else x for i, x in enumerate(operands)]
+
+
+def apart(h: Any, xs: Sequence[Any]) -> list[Any]:
+    """The parts of a concatenation, those hidden that it has already.
+
+    tract moves slices up to the parts, and fails where two come out alike ("eval() called on a Dummy op").
+    """
+    last: dict[int, Any] = {}
+    made = []
+    for x in xs:
+        again = last.get(id(x.origin)) if h.target.tract and h.inputs and not x.fixed else None
+        same = again is not None and again.type == x.type
+        last[id(x.origin)] = hide(h, again if same else x) if again is not None else x
+        made.append(last[id(x.origin)])
+    return made
 
 
 # -- what is made of constants and sizes alone -------------------------------------------------------------------------

@@ -262,7 +262,8 @@ class OpHelper:
         if op in OPERATORS:
             joined = [values] if op in ("concat", "stack") else values
             # with an underscore, for none of them is a parameter of emit itself
-            made = h.emit(op, *joined, outputs=len(types), **{f"{k}_": v for k, v in attributes.items()})
+            apart: dict[str, Any] = {f"{k}_": v for k, v in attributes.items()}
+            made = h.emit(op, *joined, outputs=len(types), **apart)
             results = list(made) if isinstance(made, list) else [made]
         else:
             self.called.add(op)

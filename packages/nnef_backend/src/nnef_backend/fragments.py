@@ -6,7 +6,7 @@ import abc
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ir.errors import RefusedError
 from ir.graph import Body, Graph
@@ -21,16 +21,11 @@ from nnef_backend.operators import OPERATORS
 from nnef_backend.steps import NnefValue, Scope, Step, live, map_values
 from nnef_backend.verbs import Verbs
 
-if TYPE_CHECKING:
-    from nnef_backend.target import Tract
-
 
 class Scoped(Verbs):
     """The part of the helper that knows where a name is valid."""
 
-    target: Tract
-
-    def __init__(self, target: Tract, graph: Graph) -> None:
+    def __init__(self, target: Any, graph: Graph) -> None:
         super().__init__(target, graph)
         self.fragments: dict[str, Fragment | Definition] = {}
         self.extensions: set[str] = set()

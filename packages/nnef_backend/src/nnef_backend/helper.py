@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
 from nnef_backend import document as doc
 from nnef_backend import library
-from nnef_backend.counted import Counted
 from nnef_backend.dat import MAX_BYTES
+from nnef_backend.data_dependent_sizes import DataDependentSizes
 from nnef_backend.document import Document
 from nnef_backend.exact import instead, number, opaque, repeated, sized, solid
 from nnef_backend.fragments import called
@@ -37,7 +37,7 @@ from nnef_backend.sizes import computed, is_textual, size_text
 from nnef_backend.steps import NnefValue, Step, leaves, live, map_values
 
 
-class NnefHelper(Counted):
+class NnefHelper(DataDependentSizes):
     """Builds one Document."""
 
     value_class = NnefValue
@@ -121,10 +121,10 @@ class NnefHelper(Counted):
         after = frozenset[str]().union(*(v.after for v in leaves((inputs, list(attributes.values())))))
         results = []
         for i, s in enumerate(shapes):
-            t = dtypes[min(i, len(dtypes) - 1)] or self._result(operator, i, element, attributes)
+            t: Any = dtypes[min(i, len(dtypes) - 1)] or self._result(operator, i, element, attributes)
             made = work if work is not None and t is element else t
             name = self.unique(f"{self._node_name}_{suffix or op.removeprefix('tract_core_')}")
-            made_type = TensorType(made, s if s is None else tuple(s))
+            made_type = TensorType(made, cast(Any, s if s is None else tuple(s)))
             results.append(NnefValue(name, made_type, fixed=fixed, after=after))
             if s is not None and len(values) == 1 and op in SEEN_THROUGH:
                 results[-1].repeated = repeated(op, values[0], s, attributes)
@@ -285,7 +285,7 @@ class NnefHelper(Counted):
         top = self.scopes[0]
         if type.dtype is DType.bool and not self.target.tract:
             self.refuse(f"it needs {_NO_BITS}")
-        size = type.dtype.bits // 8 * math.prod(int(s) for s in type.shape)
+        size = type.dtype.bits // 8 * math.prod(s for s in type.shape if isinstance(s, int))
         if size > MAX_BYTES:
             raise RefusedError(
                 f"target {self.target.name!r} refuses {name}: {type} takes {size} bytes, and a tensor file of NNEF "

@@ -1,7 +1,7 @@
 """Hand-written fragments: where they come from, what they need, and which of them a document must hold.
 
 Fragments are found by name: those of the target's option `fragments`, then those that `add_fragments` registered at
-run time, as a package does for its handlers when it is imported, then those of our own handlers.
+run time, as a package does for its handlers when it is imported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ STANDARD = frozenset(
 )  # fmt: skip
 
 _REGISTERED: dict[str, Definition] = {}
-_BUILTIN: dict[str, Definition] = {}
 
 
 def read(source: Source) -> list[Definition]:
@@ -76,11 +75,6 @@ def add_fragments(*sources: Source, override: bool = False) -> list[str]:
     return [new.name for new in found]
 
 
-def add_builtin(*sources: Source) -> None:
-    """Fragments of our own handlers, which any other of the same name replaces."""
-    _BUILTIN.update(own(sources))
-
-
 def remove_fragment(name: str) -> None:
     """Take a registered fragment out."""
     _REGISTERED.pop(name, None)
@@ -107,7 +101,7 @@ def check_name(definition: Definition) -> None:
 
 def find(name: str, given: Mapping[str, Definition]) -> Definition | None:
     """The fragment of this name, the target's own first, or None."""
-    return given.get(name) or _REGISTERED.get(name) or _BUILTIN.get(name)
+    return given.get(name) or _REGISTERED.get(name)
 
 
 def needed(definition: Definition, given: Mapping[str, Definition]) -> list[Definition]:
@@ -154,7 +148,7 @@ def extensions_of(definition: Definition) -> set[str]:
 
 def names(given: Mapping[str, Definition]) -> set[str]:
     """Every name that a fragment of somebody's bears."""
-    return {*given, *_REGISTERED, *_BUILTIN}
+    return {*given, *_REGISTERED}
 
 
 def _check_operation(owner: Definition, call: Call, given: Mapping[str, Definition]) -> None:

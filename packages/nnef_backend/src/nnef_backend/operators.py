@@ -20,7 +20,7 @@ STORED = frozenset(SHORT[t] for t in _ANY.split())  # the element types a tensor
 
 # Where an operation does not take an element type, these hold every value of it, the cheapest first. Casting there
 # and back is exact for what follows torch's rules: integers wrap, bool is "not zero".
-WIDER: Mapping[DType, tuple[DType, ...]] = {
+COMPUTE_TYPES: Mapping[DType, tuple[DType, ...]] = {
     DType.bool: (DType.uint8, DType.int32, DType.int64),
     DType.uint8: (DType.int32, DType.int64),
     DType.int8: (DType.int32, DType.int64),
@@ -207,4 +207,4 @@ def through(operator: Operator, dtype: DType) -> DType | None:
     """The element type in which an operation is done: the operands' own, a wider one, or None if there is none."""
     if dtype in operator.takes:
         return dtype
-    return next((w for w in WIDER.get(dtype, ()) if w in operator.takes), None)
+    return next((w for w in COMPUTE_TYPES.get(dtype, ()) if w in operator.takes), None)

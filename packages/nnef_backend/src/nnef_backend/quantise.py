@@ -54,7 +54,8 @@ def packs(graph: Graph, value: Value, weight: Weight, chosen: Filter) -> bool:
 def _unfit(graph: Graph, value: Value) -> str:
     if value.type.rank != 2 or value.type.dtype not in _FLOATS:
         return f"it is {value.type}, no matrix of floats"
-    if not value.type.shape[1] or int(value.type.shape[1]) % Q4_0_BLOCK:
+    length = value.type.shape[1]
+    if not isinstance(length, int) or not length or length % Q4_0_BLOCK:
         return f"its rows are {value.type.shape[1]} long, no multiple of {Q4_0_BLOCK}"
     nodes = graph.uses.get(value, ())
     if not nodes or any(value is result for result in graph.results.values()):

@@ -31,7 +31,6 @@ FAMILIES = (
     "recurrent",
     "control",
     "quantize",
-    "special",
 )
 
 

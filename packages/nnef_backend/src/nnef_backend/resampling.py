@@ -50,24 +50,23 @@ def resize(h: Any, x: Any, mode: str, factors: Sequence[float | None] | None, co
     return h.cast(made, x.type.dtype)
 
 
-def _native(h: Any, x: Any, mode: str, whole: Sequence[int]) -> Any:
+def _native(h: Any, x: Any, mode: str, whole: Sequence[Any]) -> Any:
     place = "asymmetric" if mode == "nearest" else "half_pixel"
     return h.emit("tract_core_resize", x, scales=[1.0, 1.0, *map(float, whole)], interpolator=mode,
                   coord_transformer=place, nearest_mode="floor", shape=h.out.shape)  # fmt: skip
 
 
 def _axis(h: Any, x: Any, axis: int, old: Dim, new: Dim, mode: str, factor: float | None, corners: bool) -> Any:
-    fixed = isinstance(old, int) and isinstance(new, int)
     if mode in ("nearest", "exact"):
-        if fixed:
+        if isinstance(old, int) and isinstance(new, int):
             place = _places(new, old, mode, factor, corners)
             return h.take(x, h.constant(np.minimum(np.floor(place), old - 1).astype(np.int64)), axis)
         return h.take(x, _clipped(h, h.emit("floor", _computed(h, old, new, mode, factor, corners)), old), axis)
     if mode.endswith("aa"):
-        if not fixed:
-            h.refuse("an antialiasing filter over a size that is only known at run time")
-        return _by_matrix(h, x, axis, _antialiased(old, new, mode, factor, corners).astype(_real(x)))
-    if fixed:
+        what = "the size that an antialiasing filter reads or makes"
+        known = h.static(old, what), h.static(new, what)
+        return _by_matrix(h, x, axis, _antialiased(*known, mode, factor, corners).astype(_real(x)))
+    if isinstance(old, int) and isinstance(new, int):
         return _by_known_reading(h, x, axis, _places(new, old, mode, factor, corners, _real(x)), mode)
     work = x.type.dtype if x.type.dtype is DType.float64 else F32
     return _by_reading(h, x, axis, old, _computed(h, old, new, mode, factor, corners, work), mode)

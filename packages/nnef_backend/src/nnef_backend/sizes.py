@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn, Protocol
 
 from ir import dims as d
 from ir.dims import Dim, Expr
 from ir.types import DType
+from nnef_backend.steps import NnefValue
 
-if TYPE_CHECKING:
-    from nnef_backend.counted import Counted
-    from nnef_backend.steps import NnefValue
+
+class Computes(Protocol):
+    """What sizes that are computed need of a helper."""
+
+    def symbol_value(self, name: str) -> NnefValue:
+        """The symbol as a 0-d tensor of i64."""
+
+    def const(self, value: Any, dtype: DType) -> NnefValue:
+        """A constant."""
+
+    def cast(self, x: NnefValue, dtype: DType) -> NnefValue:
+        """`x` in another element type."""
+
+    def emit(self, op: str, *inputs: Any) -> Any:
+        """One operation of the document."""
+
+    def floor_division(self, a: NnefValue, b: NnefValue) -> Sequence[NnefValue]:
+        """The quotient of integers rounded down, and the remainder."""
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Refuse the node."""
+
 
 _ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "max", "min")
 
@@ -119,16 +139,16 @@ _BINARY = {"add": "add", "sub": "sub", "mul": "mul", "max": "max", "min": "min",
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "round": "tract_core_round_even"}
 
 
-def computed(h: Counted, x: Dim | float) -> NnefValue:
+def computed(h: Computes, x: Dim | float) -> NnefValue:
     """The expression computed on 0-d tensors: i64 for integers, f64 for what is not, bool for truths."""
     return d.visit(x, lambda n: _number(h, n), lambda s: h.symbol_value(s.name), lambda fn, args: _apply(h, fn, args))
 
 
-def _number(h: Counted, n: Any) -> NnefValue:
+def _number(h: Computes, n: Any) -> NnefValue:
     return h.const(n, DType.bool if isinstance(n, bool) else DType.float64 if isinstance(n, float) else DType.int64)
 
 
-def _apply(h: Counted, fn: str, args: list[NnefValue]) -> NnefValue:
+def _apply(h: Computes, fn: str, args: list[NnefValue]) -> NnefValue:
     if fn == "not":
         return h.emit("not", args[0])
     if fn == "where":
@@ -155,7 +175,7 @@ def _apply(h: Counted, fn: str, args: list[NnefValue]) -> NnefValue:
     return h.emit(_BINARY[fn], a, b)
 
 
-def _same(h: Counted, args: list[NnefValue]) -> list[NnefValue]:
+def _same(h: Computes, args: list[NnefValue]) -> list[NnefValue]:
     work = DType.float64 if any(a.type.dtype is DType.float64 for a in args) else DType.int64
     if all(a.type.dtype is DType.bool for a in args):
         work = DType.bool

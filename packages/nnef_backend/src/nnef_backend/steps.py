@@ -94,6 +94,7 @@ class Scope:
     captured: dict[int, tuple[NnefValue, NnefValue]] = field(default_factory=dict)  # outer value, parameter
     names: set[str] = field(default_factory=set)
     made: dict[int, NnefValue] = field(default_factory=dict)  # by id: what this scope can name
+    makers: dict[int, Step] = field(default_factory=dict)  # by id of a result
     known: dict[Any, list[NnefValue]] = field(default_factory=dict)
     loop: bool = False  # in the body of a loop
 
@@ -101,6 +102,7 @@ class Scope:
         """Put an operation at the end."""
         self.steps.append(step)
         self.made.update((id(r), r) for r in step.results)
+        self.makers.update((id(r), step) for r in step.results)
 
     def add_once(self, step: Step) -> list[NnefValue]:
         """The results of this operation, or of the same one that stands here already.

@@ -17,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from ir.conditions import shorter, untraced
+from ir.conditions import SINCE, Slices, sizes_of, small
 from ir.errors import RefusedError, RuntimeFailure
 from ir.files import stem
 from ir.graph import Graph, Value, Weight
 from ir.helper import numpy_dtype
-from ir.passes.drop_neutral import drop_neutral
+from ir.passes.canonicalize_factories import canonicalize_factories
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants
-from ir.passes.free_creations import free_creations
 from ir.passes.fuse_rms_norm import fuse_rms_norm
 from ir.passes.promote import promote
+from ir.passes.simplify_arithmetic import simplify_arithmetic
 from ir.registry import Registry
 from ir.target import Pass, Runner, Target
 from ir.types import DType
@@ -40,7 +40,7 @@ from nnef_backend.helper import NnefHelper
 from nnef_backend.operators import STORED, Operator, through
 from nnef_backend.registry import load
 from nnef_backend.runtime import Limit, Limits
-from nnef_backend.widen import bfloat16_as_float32
+from nnef_backend.widen import bfloat16_as_float32, rounded_bfloat16
 
 OLDEST, NEWEST = (0, 22), (0, 23)
 NAMINGS = ("raw", "numeric")
@@ -60,8 +60,8 @@ class Tract(Target):
         fragments: hand-written fragments for handlers, as .nnef files or as texts; they come before registered ones.
         weights: "q4_0" stores weights of linear and embedding in blocks of 4 bits; None stores what the model holds.
         weights_filter: patterns ("*.mlp.*") or a function of a parameter's name; None is every weight that fits.
-        bfloat16: "float32" holds bfloat16 in float32, which tract has; None refuses it. The program still takes and
-            gives bfloat16.
+        bfloat16: "rounded" holds bfloat16, which tract has not, in float32 and rounds each result as torch does;
+            "float32" holds it there alone, which is quicker; None refuses it. The program takes and gives bfloat16.
         allow_narrowing: compute in float32 what tract has no kernel for in float64; refused otherwise.
         load_timeout, run_timeout, memory: seconds that tract may take to load the document, and for a call, and bytes
             for either; None is no limit, "auto" none but for documents with hand-written fragments: as `load` has it.
@@ -87,7 +87,7 @@ class Tract(Target):
         fragments: Sequence[library.Source] = (),
         weights: str | None = None,
         weights_filter: quantise.Filter = None,
-        bfloat16: str | None = None,
+        bfloat16: str | None = "rounded",
         allow_narrowing: bool = False,
         load_timeout: Limit = "auto",
         run_timeout: float | None = LIMIT,
@@ -104,7 +104,7 @@ class Tract(Target):
         if weights is None and weights_filter is not None:
             raise ValueError("weights_filter chooses among weights that are packed: say weights='q4_0', too")
         self.weights_filter = weights_filter
-        self.bfloat16 = _one_of("bfloat16", bfloat16, (None, "float32"))
+        self.bfloat16 = _one_of("bfloat16", bfloat16, (None, "float32", "rounded"))
         self.allow_narrowing = allow_narrowing
         self.limits = load_timeout, run_timeout, memory
 
@@ -157,9 +157,12 @@ class Tract(Target):
 
     @property
     def passes(self) -> Sequence[Pass]:
-        first = (bfloat16_as_float32,) if self.bfloat16 else ()
+        first: tuple[Pass, ...] = {None: (), "float32": (bfloat16_as_float32,), "rounded": (rounded_bfloat16,)}[
+            self.bfloat16
+        ]
         # tract itself leaves products of large constants, such as normed weights, to the run
-        return (*first, drop_neutral, fold_batch_norm, promote, free_creations, fold_constants, fuse_rms_norm)
+        first = (*first, simplify_arithmetic, fold_batch_norm)
+        return (*first, promote, canonicalize_factories, fold_constants, fuse_rms_norm)
 
     def helper(self, graph: Graph) -> NnefHelper:
         return NnefHelper(self, graph)
@@ -245,8 +248,7 @@ class NnefProgram:
 
     def __init__(self, artifact: Document, graph: Graph, path: Path | None, limits: Limits) -> None:
         self.narrow = [v.type.dtype is DType.bfloat16 for v in graph.results.values()]
-        self.dims = [v.type.shape for v in graph.inputs]
-        self.graph = graph
+        self.graph, self.slices = graph, Slices(graph)
         self._open = functools.partial(self._opened, artifact, path, limits)
         self._open()
 
@@ -265,15 +267,15 @@ class NnefProgram:
         """The results in the order of the graph's outputs and updates."""
         import torch
 
-        if refused := shorter("nnef", self.graph, inputs):
-            raise refused
+        if shorter := self.slices.shorter(inputs):
+            raise RefusedError(f"target 'nnef' refuses to run: {shorter}")
         if self._folder is not None and self._folder.is_inherited:  # by a fork; it goes when its own process ends
             self._open()
         try:
             results = self.program.run([_array(t) for t in inputs])
         except RuntimeError as error:
-            if not isinstance(error, TractTimeout) and (refused := untraced("nnef", self.dims, inputs, error)):
-                raise refused from error
+            if not isinstance(error, TractTimeout) and (at := small(sizes_of(self.graph, inputs))):
+                raise RefusedError(f"target 'nnef': a step may not hold at {at}, {SINCE}\n{error}") from error
             raise RuntimeFailure(f"tract failed while it ran the document: {error}") from error
         made = [torch.from_numpy(np.array(r)) for r in results]
         return [t.bfloat16() if narrow else t for t, narrow in zip(made, self.narrow, strict=True)]
@@ -285,7 +287,7 @@ class NnefProgram:
 
 def _array(tensor: Any) -> np.ndarray:
     """A torch tensor as tract takes it; bfloat16 in float32."""
-    tensor = tensor.detach().cpu()
+    tensor = tensor.detach().cpu().resolve_neg()
     return np.asarray((tensor if str(tensor.dtype) != "torch.bfloat16" else tensor.float()).numpy(), order="C")
 
 
@@ -334,7 +336,7 @@ class Khronos(Tract):
         naming: str = "raw",
         fragments: Sequence[library.Source] = (),
     ) -> None:
-        super().__init__(compression=compression, naming=naming, fragments=fragments)
+        super().__init__(compression=compression, naming=naming, fragments=fragments, bfloat16=None)
 
     def has(self, operator: Operator) -> bool:
         """True for NNEF's own operations."""
@@ -373,7 +375,7 @@ class KhronosProgram:
 
         from nnef_backend import khronos  # the interpreter brings torch
 
-        arrays = dict(zip(self.inputs, (t.detach().cpu().numpy() for t in inputs), strict=True))
+        arrays = dict(zip(self.inputs, (_array(t) for t in inputs), strict=True))
         try:
             results = khronos.run(self.path, arrays)
         except RuntimeError as error:

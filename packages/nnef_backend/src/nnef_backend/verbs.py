@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ir.dims import Dim, Expr, product
+from ir.dims import Dim, Expr, is_static, product
 from ir.helper import OpHelper
 from ir.passes.promote import promote_types
 from ir.types import DType, TensorType
+from nnef_backend.exact import apart
 from nnef_backend.operators import OPERATORS
 from nnef_backend.reshaping import cut, provable
 
@@ -25,7 +26,34 @@ if TYPE_CHECKING:
 class Verbs(OpHelper["NnefValue"]):
     """The verbs that need no more than `emit`, `constant` and `size`."""
 
+    target: Any
     known: set[str]  # the symbols of the inputs' sizes
+    inputs: list[NnefValue]
+
+    @property
+    @abc.abstractmethod
+    def in_loop(self) -> bool:
+        """True in the body of a loop."""
+
+    @abc.abstractmethod
+    def has(self, op: str) -> bool:
+        """True if the target has an operation."""
+
+    @abc.abstractmethod
+    def content(self, x: NnefValue) -> np.ndarray | None:
+        """What a constant or a weight holds; None where that is not known."""
+
+    @abc.abstractmethod
+    def source(self, x: NnefValue) -> Callable[[], np.ndarray] | None:
+        """What computes a weight when the document is written; None for what is none."""
+
+    @abc.abstractmethod
+    def variable(self, name: str, type: TensorType, source: Any) -> NnefValue:
+        """A tensor file of the document; `source` is its content, or computes it."""
+
+    @abc.abstractmethod
+    def define(self, name: str, inputs: Any, make: Any, loop: bool = False) -> Any:
+        """A fragment of the document: its name, the fragment, and the values that it reads from outside."""
 
     @abc.abstractmethod
     def counted(self, x: Any) -> frozenset[str]:
@@ -55,11 +83,11 @@ class Verbs(OpHelper["NnefValue"]):
         """`x` with axes of size 1 put in; the axes count in the result and are not negative."""
         if not axes:
             return x
+        if x.array is not None:
+            return self.constant(np.expand_dims(x.array, tuple(axes)))
         shape = list(x.type.shape)
         for a in sorted(axes):
             shape.insert(a, 1)
-        if x.array is not None:
-            return self.constant(x.array.reshape(shape))
         return self.emit("unsqueeze", x, axes=list(axes), shape=shape)
 
     def squeeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
@@ -85,8 +113,8 @@ class Verbs(OpHelper["NnefValue"]):
         old, new = x.type.shape, tuple(shape)
         if old == new:
             return x
-        if x.array is not None:
-            return self.constant(x.array.reshape([int(s) for s in new]))
+        if x.array is not None and is_static(new):
+            return self.constant(x.array.reshape(new))
         if 0 in old or 0 in new:  # a 0 in tract's `shape` copies an extent, and there is nothing to move
             return self.expand(self.const(0, x.type.dtype), new)
         first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
@@ -120,7 +148,7 @@ class Verbs(OpHelper["NnefValue"]):
             return xs[0]
         shape = list(xs[0].type.shape)
         shape[axis] = sum((x.type.shape[axis] for x in xs[1:]), start=shape[axis])
-        return self.emit("concat", list(xs), axis=axis, shape=shape)
+        return self.emit("concat", apart(self, xs), axis=axis, shape=shape)
 
     def expand(self, x: NnefValue, shape: Sequence[Dim]) -> NnefValue:
         """`x` repeated along its axes of size 1, and along new leading ones, to fill `shape`."""
@@ -207,6 +235,11 @@ class Verbs(OpHelper["NnefValue"]):
         if len(xs) == 1 and not result:
             more = self.unsqueeze(xs[0], [0])
             return self.squeeze(self.contract([more], [f"Z{terms[0]}"], "Z", [1]), [0])
+        if len(xs) == 2 and not result and self.target.tract and set(terms[0]) == set(terms[1]):
+            # tract merges the axes that both were reshaped from, and then misses one of the result's
+            y = self.transpose(xs[1], [terms[1].index(c) for c in terms[0]])
+            made = self.reduce("sum_reduce", self.emit("mul", self.floating(xs[0]), self.floating(y)), None)
+            return self.cast(made, acc)
         return self.emit("tract_core_einsum", list(xs), expr=f"{','.join(terms)}->{result}", acc=acc, shape=shape)
 
     def _unreduced(self, op: str, x: NnefValue) -> NnefValue:
@@ -250,8 +283,8 @@ class Verbs(OpHelper["NnefValue"]):
 
     def progression(self, first: Dim, step: Dim, count: Dim) -> NnefValue:
         """`count` numbers in i64, `step` apart, from `first` on."""
-        if not any(isinstance(d, Expr) for d in (first, step, count)):
-            return self.constant(first + step * np.arange(count))
+        if is_static(known := (first, step, count)):
+            return self.constant(known[0] + known[1] * np.arange(known[2]))
         steps = self.emit("mul", self.positions(count), self.tensor(step, DType.int64))
         return self.emit("add", steps, self.tensor(first, DType.int64))
 

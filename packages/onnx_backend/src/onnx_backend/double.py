@@ -50,6 +50,11 @@ def _signed(h: Any, x: Any, size: Any) -> Any:
     return h.emit("Where", h.emit("Less", x, 0.0), h.emit("Neg", size), size)
 
 
+def _odd(h: Any, x: Any, size: Any) -> Any:
+    """`size` with the sign of x, and x where that is 0: last in Where, whose first choice loses the sign of -0.0."""
+    return h.emit("Where", h.emit("Greater", h.emit("Abs", x), 0.0), _signed(h, x, size), x)
+
+
 def _tan(h: Any, x: Any) -> Any:
     return h.emit("Div", h.emit("Sin", x), h.emit("Cos", x))
 
@@ -73,7 +78,7 @@ def _asinh(h: Any, x: Any) -> Any:
     square = h.emit("Mul", size, size)
     more = h.emit("Div", square, h.emit("Add", h.emit("Sqrt", h.emit("Add", square, 1.0)), 1.0))
     found = _beyond(h, size, log1p(h, h.emit("Add", size, more)))
-    return h.emit("Where", h.emit("Equal", x, 0.0), x, _signed(h, x, found))
+    return _odd(h, x, found)
 
 
 def _acosh(h: Any, x: Any) -> Any:
@@ -85,7 +90,7 @@ def _acosh(h: Any, x: Any) -> Any:
 def _atanh(h: Any, x: Any) -> Any:
     size = h.emit("Abs", x)
     ratio = h.emit("Div", h.emit("Mul", size, 2.0), h.emit("Sub", h.const(1.0, x), size))
-    return h.emit("Where", h.emit("Equal", x, 0.0), x, _signed(h, x, h.emit("Mul", log1p(h, ratio), 0.5)))
+    return _odd(h, x, h.emit("Mul", log1p(h, ratio), 0.5))
 
 
 def _atan(h: Any, x: Any) -> Any:
@@ -102,7 +107,7 @@ def _atan(h: Any, x: Any) -> Any:
     )
     y = h.emit("Add", y, rest)
     y = h.emit("Where", steep, h.emit("Sub", h.const(math.pi / 2, x), y), y)
-    return h.emit("Where", h.emit("Equal", x, 0.0), x, _signed(h, x, y))
+    return _odd(h, x, y)
 
 
 def _asin(h: Any, x: Any) -> Any:
@@ -129,7 +134,7 @@ def _erf(h: Any, x: Any) -> Any:
     tail = h.emit("Mul", h.emit("Exp", h.emit("Neg", square)), scaled_tail(h, size))
     far = _signed(h, x, h.emit("Sub", h.const(1.0, x), tail))
     far = h.emit("Where", h.emit("Greater", size, 6.0), h.emit("Sign", x), far)
-    return h.emit("Where", h.emit("Less", size, 0.5), near, far)
+    return h.emit("Where", h.emit("GreaterOrEqual", size, 0.5), far, near)
 
 
 def _gelu(h: Any, x: Any, approximate: str = "none") -> Any:
@@ -146,7 +151,7 @@ def _softplus(h: Any, x: Any) -> Any:
 
 
 def _elu(h: Any, x: Any, alpha: float = 1.0) -> Any:
-    bent = h.emit("Mul", expm1(h, h.emit("Min", x, 0.0)), alpha)
+    bent = h.emit("Mul", expm1(h, x), alpha)
     return h.emit("Where", h.emit("Greater", x, 0.0), x, bent)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ def _padded(h: Any, x: Any, pads: Sequence[Dim], value: float = 0.0) -> Any:
 
 
 def _windows(
-    h: Any, x: Any, kernel: Sequence[Dim], strides: Sequence[Dim], dilations: Sequence[int]
+    h: Any, x: Any, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[Any, list[Dim]]:
     """[batch, channels, places, kernel, places, kernel, ...], and the numbers of places."""
     counts: list[Dim] = []
@@ -92,5 +93,5 @@ def average_pool(
         return h.reduce("ReduceSum", _windows(h, _padded(h, x, pads, value), kernel_shape, strides, steps)[0], inside)
 
     if count_include_pad or not any(p != 0 for p in pads):
-        return h.emit("Div", total(x, 0.0), float(product(kernel_shape)))
+        return h.emit("Div", total(x, 0.0), float(math.prod(kernel_shape)))
     return h.emit("Div", total(x, 0.0), total(h.full([1, 1, *x.type.shape[2:]], 1, x.type.dtype), 0.0))

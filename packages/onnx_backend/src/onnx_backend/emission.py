@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,10 @@ class Emitter(OpHelper[OnnxValue]):
     value_class = OnnxValue
     target: Any
 
+    @abc.abstractmethod
+    def sizes(self, dims: Any) -> OnnxValue:
+        """Dimensions as an int64 tensor of rank 1."""
+
     def __init__(self, target: Any, graph: Graph) -> None:
         super().__init__(target, graph)
         self.node = Node("ir::graph", {}, ())  # until the first one is lowered; a graph may have none
@@ -59,7 +64,7 @@ class Emitter(OpHelper[OnnxValue]):
         outputs: Sequence[onnx_ir.Value],
     ) -> onnx_ir.Node:  # fmt: skip
         """A node named after its place in the model."""
-        place, path = self.driver.place, self.driver.path
+        place, path = self.driver.root_node, self.driver.path
         return onnx_ir.Node(
             domain, op, [v.value if v is not None else None for v in inputs], attributes, outputs=outputs,
             name=self.node_names.unique(node_name(place, path)),
@@ -109,7 +114,9 @@ class Emitter(OpHelper[OnnxValue]):
             floats = {k for k, is_float in schema.attributes.items() if is_float} & attributes.keys()
             attributes |= {k: float(v) for k in floats if type(v := attributes[k]) in (int, bool)}
         given = {k: v for k, v in attributes.items() if v is not None}
-        detour: dict[str, DType] = {}
+        if dynamic := next((k for k, v in given.items() if _is_dynamic(v)), None):
+            self.refuse(f"{op}'s {dynamic} is {given[dynamic]}, which is only known at run time")
+        cast_back: dict[str, DType] = {}
         if name == "MatMul" and schema is not None:
             values = [scaled_once(self, v) for v in values]
             made = of_perhaps_empty(self, *values)
@@ -120,7 +127,7 @@ class Emitter(OpHelper[OnnxValue]):
                 return FORMS[name](self, *values, **given)
             values = apart(self, name, values)
         if schema is not None:
-            values, detour, through = self._through(name, schema, values)
+            values, cast_back, through = self._through(name, schema, values)
             self._check(name, schema, values, given)
             self._exact(name, values, given)
         elif domain:
@@ -132,13 +139,13 @@ class Emitter(OpHelper[OnnxValue]):
             self.node_of(domain, name, values, [_attribute(k, v) for k, v in given.items()], results)
         )
         made = [OnnxValue(r, t) for r, t in zip(results, types, strict=True)]
-        if detour and schema is not None:
+        if cast_back and schema is not None:
             variables = [schema.output(i).variable for i in range(count)]
             for m, v in zip(made, variables, strict=True):
                 m.type = m.type.with_dtype(through.get(v, m.type.dtype))
         self._note(name, made)
-        if detour and schema is not None:
-            made = [self.cast(m, detour.get(v)) for m, v in zip(made, variables, strict=True)]
+        if cast_back and schema is not None:
+            made = [self.cast(m, cast_back.get(v)) for m, v in zip(made, variables, strict=True)]
         return made if count > 1 else made[0]
 
     def _is_double(self, values: list[OnnxValue | None]) -> bool:
@@ -204,7 +211,7 @@ class Emitter(OpHelper[OnnxValue]):
         self, op: str, schema: OpSchema, values: list[OnnxValue | None]
     ) -> tuple[list[OnnxValue | None], dict[str, DType], dict[str, DType]]:
         """Operands in types that opset and onnxruntime's kernels take; the type variables' types, then and now."""
-        detour: dict[str, DType] = {}
+        cast_back: dict[str, DType] = {}
         through: dict[str, DType] = {}
         for i, v in enumerate(values):
             formal = schema.input(i)
@@ -214,7 +221,7 @@ class Emitter(OpHelper[OnnxValue]):
             if work is v.type.dtype and work in gaps(op, self.opset).get(formal.variable, ()):
                 self.refuse(f"onnxruntime has no kernel of {op} for {work}{WAY_OUT.get(work, '')}")
             if work is not v.type.dtype:
-                detour[formal.variable] = v.type.dtype
+                cast_back[formal.variable] = v.type.dtype
                 through[formal.variable] = work
         if through:
             formals = [schema.input(i) for i in range(len(values))]
@@ -222,7 +229,7 @@ class Emitter(OpHelper[OnnxValue]):
                 self.cast(v, through.get(f.variable)) if v is not None and f is not None else v
                 for v, f in zip(values, formals, strict=True)
             ]
-        return values, detour, through
+        return values, cast_back, through
 
     def _exact(self, op: str, values: list[OnnxValue | None], attributes: dict[str, Any]) -> None:
         """Refuse an attribute that loses digits beside float64: ONNX has them in float32."""
@@ -297,6 +304,11 @@ class Emitter(OpHelper[OnnxValue]):
 def _is_float(x: Any) -> bool:
     """True for a Python float and for a list with one."""
     return isinstance(x, float) or (isinstance(x, (list, tuple)) and any(isinstance(e, float) for e in x))
+
+
+def _is_dynamic(x: Any) -> bool:
+    """True for a size that no attribute can hold, and for a list with one."""
+    return isinstance(x, Expr) or (isinstance(x, (list, tuple)) and any(isinstance(e, Expr) for e in x))
 
 
 def _attribute(name: str, value: Any) -> onnx_ir.Attr:

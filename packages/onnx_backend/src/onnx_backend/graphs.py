@@ -12,8 +12,8 @@ import onnx_ir
 from ir.dims import Expr
 from ir.graph import Body, Graph, Node, leaves
 from ir.types import DType, TensorType
+from onnx_backend.assemble import domains, fingerprint, live, reads
 from onnx_backend.emission import Scope
-from onnx_backend.finish import domains, fingerprint, live, reads
 from onnx_backend.names import Names
 from onnx_backend.value import OnnxValue
 from onnx_backend.verbs import Verbs
@@ -109,7 +109,7 @@ class Graphs(Verbs):
         outer = self.symbols, self.names, self.node_names
         self.names, self.node_names = Names(), Names()
         try:
-            with self.driver.apart(), self.nested(function=True) as scope:
+            with self.driver.isolated(), self.nested(function=True) as scope:
                 formals = [self.formal(v.name, v.type) for v in graph.inputs]
                 needed = sorted(free_symbols(graph) - own)
                 self.symbols = {s: self.formal(s, TensorType(DType.int64, (1,))) for s in needed}

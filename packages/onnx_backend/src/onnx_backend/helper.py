@@ -13,8 +13,8 @@ from ir import dims as d
 from ir.errors import RefusedError
 from ir.graph import Graph, Value, Weight
 from ir.types import DType, TensorType
+from onnx_backend.assemble import make_model
 from onnx_backend.dtypes import TO_ONNX
-from onnx_backend.finish import make_model
 from onnx_backend.graphs import Graphs
 from onnx_backend.value import OnnxValue as OnnxValue
 from onnx_backend.writer import INSIDE
@@ -72,7 +72,7 @@ class OnnxHelper(Graphs):
         held: list[Any] = [s.value.const_value for s in sources]
         if any(t is None for t in held):
             return None
-        if self.target.keeps_weights and dtype is stored is None and any(t.nbytes >= INSIDE for t in held):
+        if self.target.keeps_weights and dtype is None and stored is None and any(t.nbytes >= INSIDE for t in held):
             return None
         key = (what, *(id(t) for t in held))
         if key not in self._derived:
@@ -81,7 +81,7 @@ class OnnxHelper(Graphs):
             tensor = onnx_ir.LazyTensor(
                 lambda: onnx_ir.tensor(_dense(make(*(t.numpy() for t in held))), dtype=kind),
                 dtype=kind,
-                shape=onnx_ir.Shape(type.shape),
+                shape=_shape_of(type),
             )
             self._derived[key] = self._hold(tensor, type, sources[0].name, key)
             self._derived[key].value.type = onnx_ir.TensorType(kind)
@@ -95,7 +95,7 @@ class OnnxHelper(Graphs):
 
     def _hold(self, tensor: Any, type: TensorType, name: str, key: Any) -> OnnxValue:
         value = onnx_ir.Value(name=self.names.unique(name), type=onnx_ir.TensorType(TO_ONNX[type.dtype]))
-        value.shape = onnx_ir.Shape(type.shape)
+        value.shape = _shape_of(type)
         if self.home.function:
             self.home.nodes.insert(0, self.node_of("", "Constant", [], [onnx_ir.AttrTensor("value", tensor)], [value]))
         else:
@@ -153,10 +153,15 @@ class OnnxHelper(Graphs):
 _ML_NAMES = {"float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2", "bool_": "bool"}
 
 
+def _shape_of(type: TensorType) -> onnx_ir.Shape:
+    """The shape of a weight, whose dimensions are numbers."""
+    return onnx_ir.Shape([int(d) for d in type.shape if isinstance(d, int)])
+
+
 def _tensor(weight: Weight) -> Any:
     """An onnx_ir tensor that reads the weight when it is written."""
     if weight.tensor is None:
-        shape, dtype = onnx_ir.Shape(weight.type.shape), TO_ONNX[weight.type.dtype]
+        shape, dtype = _shape_of(weight.type), TO_ONNX[weight.type.dtype]
         return onnx_ir.LazyTensor(lambda: onnx_ir.tensor(weight.numpy()), dtype=dtype, shape=shape, name=weight.name)
     from onnx_ir.tensor_adapters import TorchTensor
 

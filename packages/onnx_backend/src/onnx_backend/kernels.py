@@ -21,7 +21,7 @@ TABLE = Path(__file__).with_name("kernels.json")
 LOWEST, HIGHEST = 13, 26  # what onnxruntime 1.31 loads
 # Types that hold every value of the first (bfloat16 and the narrow integers), in the order of preference; integers
 # wrap on the way back as they would have in their own type. float64 has none: it would lose digits.
-WIDER: Mapping[DType, tuple[DType, ...]] = {
+COMPUTE_TYPES: Mapping[DType, tuple[DType, ...]] = {
     DType.bfloat16: (DType.float32,),
     DType.float16: (DType.float32,),
     DType.bool: (DType.uint8, DType.int32, DType.int64),
@@ -71,7 +71,7 @@ def work_type(op: str, opset: int, variable: str, dtype: DType, narrow: bool = F
     lacking = gaps(op, opset).get(variable, frozenset())
     if not allowed or (dtype in allowed and dtype not in lacking):
         return dtype
-    others = (DType.float32,) if narrow and dtype is DType.float64 else WIDER.get(dtype, ())
+    others = (DType.float32,) if narrow and dtype is DType.float64 else COMPUTE_TYPES.get(dtype, ())
     return next((w for w in others if w in allowed and w not in lacking), dtype)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir
 
 from ir import geometry
+from onnx_backend.kernels import work_type
 
 
 def scaled_once(h: Any, x: Any) -> Any:
@@ -67,6 +68,10 @@ def of_perhaps_empty(h: Any, a: Any, b: Any) -> Any:
     shapes = (a.type.shape, b.type.shape)
     if None in shapes or not any(h.may_be_empty(s) for shape in shapes for s in shape):
         return None
+    element = a.type.dtype
+    work = work_type("MatMul", h.opset, "T", element, h.target.allow_narrowing)
+    if work is not element:  # here, so that no cast comes between the product and what stops a transposition
+        return h.cast(h.emit("MatMul", h.cast(a, work), h.cast(b, work)), element)
     if b.type.rank == 1:
         return None if a.type.rank == 1 else h.squeeze(h.emit("MatMul", a, h.unsqueeze(b, [1])), [a.type.rank - 1])
     if a.type.rank == 1:
@@ -77,18 +82,51 @@ def of_perhaps_empty(h: Any, a: Any, b: Any) -> Any:
     new = [h.expand(x, (*batch, *x.type.shape[-2:])) for x in (a, b)] if spread else [a, b]
     if a.type.dtype.is_float:  # integers it does not fuse
         nothing = h.may_be_empty(a.type.shape[-1])  # to sum: what it has fused with any transposition is no 0 then
-        new = [h.emit("Sum", x) if _moves_batch(x.value, nothing) else x for x in new]
+        batched = a.type.rank > 2 and b.type.rank > 2
+        new = [h.emit("Sum", x) if (nothing or batched) and _turned(h, x.value, nothing) else x for x in new]
     return h.emit("MatMul", *new) if new != [a, b] else None
 
 
-def _moves_batch(value: onnx_ir.Value | None, any_axis: bool = False) -> bool:
-    """True of a transposition that brings the batch (or any axis) among the last two, behind a factor or cast too."""
-    node = value.producer() if value is not None else None
-    if node is None:
-        return False
-    if node.op_type in ("Mul", "Div", "Cast"):
-        return any(_moves_batch(v, any_axis) for v in node.inputs)
-    if node.op_type != "Transpose":
-        return False
-    perm = node.attributes["perm"].as_ints()
-    return any_axis or (len(perm) > 2 and 0 in perm[-2:])
+# What stops a transposition on its way to a product. onnxruntime pushes it through most others, or removes them.
+_STOPS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "Reshape", "LayerNormalization",
+                    "InstanceNormalization", "RMSNormalization", "Attention", "RNN", "LSTM", "GRU"})  # fmt: skip
+
+
+def _turned(h: Any, operand: onnx_ir.Value, any_axis: bool) -> bool:
+    """True of what may become a transposition of the batch into the last two axes (or any, where asked for).
+
+    onnxruntime moves transpositions towards the product, through what stands between, and makes one of several. Not
+    through a sum of one operand that stands last: behind it is none to make one with.
+    """
+    seen: set[Any] = set()
+    todo: list[tuple[onnx_ir.Value | None, tuple[int, ...] | None]] = [(operand, None)]
+    while todo:
+        value, perm = todo.pop()
+        if value is None or (value, perm) in seen:
+            continue
+        seen.add((value, perm))
+        node = value.producer()
+        if node is None:
+            if h.home.function and value.const_value is None:  # what a call hands over may be turned outside
+                return True
+            continue
+        if node.op_type in _STOPS or (value is operand and node.op_type == "Sum" and len(node.inputs) == 1):
+            continue
+        if node.op_type == "Transpose":
+            perm = _after(tuple(node.attributes["perm"].as_ints()), perm)
+            if any_axis or _moves_batch(perm):
+                return True
+        todo += [(v, perm) for v in node.inputs]
+    return False
+
+
+def _after(first: tuple[int, ...], second: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Two transpositions as one; of different ranks, with something between them that adds or removes axes, ()."""
+    if second is None:
+        return first
+    return tuple(first[i] for i in second) if len(first) == len(second) else ()
+
+
+def _moves_batch(perm: tuple[int, ...]) -> bool:
+    """True where the axes before the last two are those that follow the first, and of what is not known."""
+    return not perm or (len(perm) > 2 and perm[:-2] == tuple(range(1, len(perm) - 1)))

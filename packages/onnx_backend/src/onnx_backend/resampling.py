@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ir.dims import Expr, evaluate, quotient
+from ir.dims import Expr, evaluate, is_static, quotient
 from ir.helper import numpy_dtype
 from ir.types import DType
 
@@ -44,7 +44,7 @@ def nearest(h: Any, x: Any, factors: Factors, exact: bool) -> Any:
     old, new = x.type.shape[2:], h.out.shape[2:]
     whole = [quotient(n, o) for o, n in zip(old, new, strict=True)]
     given = factors or whole
-    if all(isinstance(w, int) and w == f for w, f in zip(whole, given, strict=True)):
+    if is_static(whole) and all(w == f for w, f in zip(whole, given, strict=True)):
         return _emit(h, x, whole, _NEAREST)
     dynamic = any(isinstance(d, Expr) for d in (*old, *new))
     if dynamic and not (exact or factors) and all(map(_same_places, old, new)):

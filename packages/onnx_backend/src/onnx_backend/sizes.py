@@ -9,7 +9,7 @@ import numpy as np
 
 from ir import dims as d
 from ir.bounds import bounds
-from ir.dims import Dim, Expr
+from ir.dims import Dim, Expr, is_static
 from ir.graph import Graph
 from ir.types import DType
 from onnx_backend.emission import Emitter
@@ -182,8 +182,8 @@ class Sizes(Emitter):
 
     def steps(self, count: Dim, step: Dim = 1, first: Dim = 0) -> OnnxValue:
         """`first, first + step, ...`: `count` numbers in int64."""
-        if all(isinstance(x, int) for x in (count, step, first)):
-            return self.constant(np.arange(count, dtype=np.int64) * step + first)
+        if is_static(known := (count, step, first)):
+            return self.constant(np.arange(known[0], dtype=np.int64) * known[1] + known[2])
         bounds = (self.scalar(x, DType.int64) for x in (first, first + count * step, step))
         return self.emit("Range", *bounds, shape=(count,))
 
@@ -192,4 +192,4 @@ class Sizes(Emitter):
         starts, inside = self.steps(count, step), self.steps(size, dilation)
         if starts.array is not None and inside.array is not None:
             return self.constant(starts.array[:, None] + inside.array)
-        return self.emit("Add", self.unsqueeze(starts, [1]), inside)
+        return self.emit("Add", self.emit("Unsqueeze", starts, [1], shape=(count, 1)), inside)

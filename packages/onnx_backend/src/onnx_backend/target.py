@@ -7,6 +7,7 @@ import ctypes
 import functools
 import mmap
 import os
+import re
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -16,22 +17,21 @@ import onnx
 import onnx.defs
 import onnx_ir
 
-from ir.conditions import untraced
-from ir.dims import Dim
-from ir.errors import RuntimeFailure
+from ir.conditions import Slices
+from ir.errors import RefusedError, RuntimeFailure
 from ir.graph import Graph
+from ir.passes.canonicalize_factories import canonicalize_factories
 from ir.passes.collapse_casts import collapse_casts
 from ir.passes.collapse_views import collapse_views
-from ir.passes.drop_neutral import drop_neutral
+from ir.passes.cse import cse
 from ir.passes.exact_sizes import exact_sizes
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants, fold_small_constants
-from ir.passes.free_creations import free_creations
 from ir.passes.fuse_rms_norm import fuse_rms_norm
 from ir.passes.fuse_rotary import fuse_rotary
-from ir.passes.merge_common import merge_common
 from ir.passes.outline import outline
 from ir.passes.promote import promote
+from ir.passes.simplify_arithmetic import simplify_arithmetic
 from ir.registry import Registry
 from ir.target import Pass, Target
 from onnx_backend.data_files import locations, new_name, own
@@ -45,6 +45,8 @@ from onnx_backend.writer import INSIDE, write_data, write_model
 
 LOWEST_OPSET = 13
 LIMIT = 2**31 - 2**20  # what a protobuf message may hold, less room for the graph itself
+# An Expand that a condition fails at, as onnxruntime's message names it.
+_NEEDED = re.compile(r"Name:'[^']* needs ([^']*)'")
 # Where onnxruntime would rather be fast: products with 4- and 8-bit weights in float32, not in int8 (level 4, its
 # default).
 EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
@@ -111,15 +113,16 @@ class Onnx(Target):
     @property
     def passes(self) -> Sequence[Pass]:
         # onnxruntime merges equal nodes of different modules itself, once it has put the functions in place
-        last = self._outline if self.functions else merge_common
+        last = self._outline if self.functions else cse
         rest = (collapse_casts, collapse_views, unsigned_activations, last)
         # below the opset that has RotaryEmbedding the written-out form stays as the model has it
         fused = (fuse_rms_norm, fuse_rotary) if op_schema("RotaryEmbedding", self.opset) else (fuse_rms_norm,)
+        typed = (promote, canonicalize_factories)
         if self.keeps_weights:
-            return (exact_sizes, drop_neutral, *fused, promote, free_creations, fold_small_constants, *rest)
+            return (exact_sizes, simplify_arithmetic, *fused, *typed, fold_small_constants, *rest)
         # before weights are computed too, so that equal weights are stored once
-        folded = (fold_constants,) if self.functions else (merge_common, fold_constants)
-        return (exact_sizes, drop_neutral, fold_batch_norm, *fused, promote, free_creations, *folded, *rest)
+        folded = (fold_constants,) if self.functions else (cse, fold_constants)
+        return (exact_sizes, simplify_arithmetic, fold_batch_norm, *fused, *typed, *folded, *rest)
 
     @property
     def keeps_weights(self) -> bool:
@@ -161,20 +164,17 @@ class Onnx(Target):
     def runner(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None = None) -> OnnxProgram:
         refers = path is not None and self.external_data == "reference"
         staged = refers and path is not None and not any(path.parent.glob("*.safetensors"))
-        shapes = [v.type.shape for v in graph.inputs]
-        return OnnxProgram(artifact, shapes, path, path.parent.parent if staged and path is not None else None)
+        return OnnxProgram(artifact, Slices(graph), path, path.parent.parent if staged and path is not None else None)
 
 
 class OnnxProgram:
     """A model in onnxruntime on the CPU: torch tensors in and out.
 
-    `shapes` are those of the graph's inputs, `folder` is where files that it refers to lie, if not beside it.
+    `folder` is where files that it refers to lie, if not beside it.
     """
 
-    def __init__(
-        self, artifact: onnx_ir.Model, shapes: Sequence[Sequence[Dim]], path: Path | None, folder: Path | None = None
-    ) -> None:
-        self.shapes = shapes
+    def __init__(self, artifact: onnx_ir.Model, slices: Slices, path: Path | None, folder: Path | None = None) -> None:
+        self.slices = slices
         self._open = functools.partial(self._opened, artifact, path, folder)
         self._open()
         _RUNNING.add(self)
@@ -209,7 +209,7 @@ class OnnxProgram:
             self._open()
         feeds = {}
         for name, tensor in zip(self.inputs, inputs, strict=True):
-            t = tensor.detach().cpu().contiguous()
+            t = tensor.detach().cpu().resolve_neg().contiguous()
             direct = t.dtype != torch.bool and t.numel() and t.dim()  # what onnxruntime's dlpack import takes
             if t.dtype == torch.bfloat16 and not direct:
                 bits = t.view(torch.int16).numpy()
@@ -221,8 +221,11 @@ class OnnxProgram:
         try:
             results = self.session._sess.run_with_ort_values(feeds, self.outputs, None)
         except Exception as error:
-            if refused := untraced("onnx", self.shapes, inputs, error):
-                raise refused from error
+            if needed := _NEEDED.search(str(error)):
+                way = f"the program needs {needed[1]}; capture the model anew for other sizes"
+                raise RefusedError(f"target 'onnx' refuses to run: {way}") from error
+            if shorter := self.slices.shorter(inputs):
+                raise RefusedError(f"target 'onnx' refuses to run: {shorter}") from error
             raise RuntimeFailure(f"onnxruntime failed while it ran the model: {error}") from error
         return [_tensor(r) for r in results]
 

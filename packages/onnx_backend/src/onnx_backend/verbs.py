@@ -36,7 +36,7 @@ class Verbs(Sizes):
         shape = tuple(shape)
         if x.type.shape == shape:
             return x
-        if x.array is not None and all(isinstance(s, int) for s in shape):
+        if x.array is not None and d.is_static(shape):
             return self.constant(x.array.reshape(shape))
         if 0 in shape:  # where ONNX reads 0 as "copy"; there is nothing to reshape
             return self.full(shape, 0, x.type.dtype)
@@ -53,7 +53,7 @@ class Verbs(Sizes):
             if axis is not None:
                 return self.emit("Flatten", x, axis=axis, shape=shape)
             # at opset 13 a 0 takes what stands in its place, which is a 0 where the axis was there before
-            zero = {"allowzero": 1} if self.opset >= 14 else {}
+            zero: dict[str, Any] = {"allowzero": 1} if self.opset >= 14 else {}
             return self.emit("Reshape", x, self.lengths(shape), **zero, shape=shape)
         made = self.emit("Reshape", x, self.lengths(dims), shape=shape)
         made.before = x
@@ -63,20 +63,20 @@ class Verbs(Sizes):
         """`x` with axes of size 1 put in; the axes count in the result and are not negative."""
         if not axes:
             return x
+        if x.array is not None:
+            return self.constant(np.expand_dims(x.array, tuple(axes)))
         shape = list(x.type.shape)
         for a in sorted(axes):
             shape.insert(a, 1)
-        if x.array is not None:
-            return self.constant(x.array.reshape(shape))
         return self.emit("Unsqueeze", x, list(axes), shape=shape)
 
     def squeeze(self, x: OnnxValue, axes: Sequence[int]) -> OnnxValue:
         """`x` without these axes of size 1."""
         if not axes:
             return x
-        shape = [s for i, s in enumerate(x.type.shape) if i not in axes]
         if x.array is not None:
-            return self.constant(x.array.reshape(shape))
+            return self.constant(np.squeeze(x.array, tuple(axes)))
+        shape = [s for i, s in enumerate(x.type.shape) if i not in axes]
         return self.emit("Squeeze", x, list(axes), shape=shape)
 
     def transpose(self, x: OnnxValue, perm: Sequence[int]) -> OnnxValue:
@@ -165,10 +165,10 @@ class Verbs(Sizes):
         count = d.product(shape)
         if isinstance(value, OnnxValue | Expr):
             return self.expand(self.tensor(value, dtype), shape)
-        if isinstance(count, int) and count <= 64 and all(isinstance(s, int) for s in shape):
-            return self.constant(np.full(shape, self.const(value, dtype).array))
+        if isinstance(count, int) and count <= 64 and d.is_static(shape):
+            return self.constant(np.full(shape, np.asarray(self.const(value, dtype).array)))
         filled = work_type("ConstantOfShape", self.opset, "T2", dtype)
-        content = np.reshape(self.const(value, filled).array, (1,))
+        content = np.reshape(np.asarray(self.const(value, filled).array), (1,))
         made = self.emit("ConstantOfShape", self.lengths(shape), value=content, dtype=filled, shape=shape)
         return self.cast(made, dtype)
 
@@ -178,8 +178,8 @@ class Verbs(Sizes):
 
     def range(self, start: Any, stop: Any, step: Any = 1, *, size: Dim, dtype: DType = DType.int64) -> OnnxValue:
         """`start, start + step, ...` below `stop`; a constant where all is static and small."""
-        static = isinstance(size, int) and not any(isinstance(v, Expr | OnnxValue) for v in (start, stop, step))
-        if static and size <= 64:
+        static = not any(isinstance(v, Expr | OnnxValue) for v in (start, stop, step))
+        if static and isinstance(size, int) and size <= 64:
             return self.const(start + np.arange(size) * step, dtype)
         bounds = [self.tensor(v, dtype) for v in (start, stop, step)]
         return self.emit("Range", *bounds, shape=(size,))
@@ -272,5 +272,5 @@ def _reshape_dims(old: Sequence[Dim], new: Sequence[Dim]) -> list[Dim]:
     dims: list[Dim] = [0 if isinstance(s, Expr) and i < len(old) and old[i] == s else s for i, s in enumerate(new)]
     unknown = [i for i, s in enumerate(dims) if isinstance(s, Expr)]
     if unknown:
-        dims[max(unknown, key=lambda i: (new[i].as_symbol is None, i))] = -1
+        dims[max(unknown, key=lambda i: (getattr(new[i], "as_symbol", None) is None, i))] = -1
     return dims

@@ -5,11 +5,18 @@ import torch
 from eager_backend import captured
 from eager_backend.registry import register, rows
 from ir.importer.torch_api import VF, generic_associative_scan
+from ir.importer.torch_api import assert_scalar as raise_unless
 
 rows(
     VF,
-    "_assert_async _assert_scalar sym_constrain_range sym_constrain_range_for_size _print",
+    "_assert_async sym_constrain_range sym_constrain_range_for_size _print",
 )
+
+
+@register("aten::_assert_scalar")
+def assert_scalar(h, self, assert_msg):
+    """The model's own raises what torch raises; one that the importer made, which has no overload, refuses."""
+    h.emit(raise_unless if h.node.origin.overload else captured.hold, self, assert_msg, type=())
 
 
 @register("ir::require")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
+from eager_backend.contracts import Compilation
 from eager_backend.passes.batch_norm import fold_batch_norm
 from eager_backend.passes.constants import fold_constants
 from eager_backend.passes.convolution import pack_convolutions
@@ -17,10 +17,7 @@ from eager_backend.passes.scalars import bind_scalars
 from eager_backend.passes.siblings import join_siblings
 from eager_backend.steps import Block
 
-if TYPE_CHECKING:
-    from eager_backend.helper import EagerHelper
-
-BlockPass = Callable[["EagerHelper", Block], None]
+BlockPass = Callable[[Compilation, Block], None]
 
 PASSES: Mapping[str, BlockPass] = {
     "constants": fold_constants,

@@ -10,26 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from eager_backend.contracts import Compilation
 from eager_backend.passes.fusion import readers
 from eager_backend.registry import named
 from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import VF, native_batch_norm_no_training
 from ir.types import DType
 
-if TYPE_CHECKING:
-    from eager_backend.helper import EagerHelper
-
 CONVOLUTIONS = frozenset(named(VF, "conv1d conv2d conv3d").values())
 # the second after functionalisation
 _NORMS = {VF.batch_norm: (5, 7), native_batch_norm_no_training: (None, 6)}
 
 
-def fold_batch_norm(h: EagerHelper, block: Block) -> None:
+def fold_batch_norm(h: Compilation, block: Block) -> None:
     """Rewrite the block's steps."""
     counts = readers(block)
     made: dict[Slot, int] = {}
@@ -47,7 +45,7 @@ def fold_batch_norm(h: EagerHelper, block: Block) -> None:
     block.steps = [s for s in steps if s is not None]
 
 
-def _fixed(h: EagerHelper, conv: Step, norm: Step, counts: Any) -> bool:
+def _fixed(h: Compilation, conv: Step, norm: Step, counts: Any) -> bool:
     if conv.kwargs or any(counts[o] for o in norm.outputs[1:]):
         return False
     return _of_running_statistics(norm) and _frozen(h, [*norm.args[1:5], *conv.args[1:3]])
@@ -58,14 +56,14 @@ def _of_running_statistics(norm: Step) -> bool:
     return not norm.kwargs and not (training and norm.args[training]) and norm.args[3] is not None
 
 
-def _frozen(h: EagerHelper, operands: Sequence[Any]) -> bool:
+def _frozen(h: Compilation, operands: Sequence[Any]) -> bool:
     """True if all of these that are given are fixed weights of one element type."""
     tensors = [h.constants.tensor(o) for o in operands if isinstance(o, Slot) and h.constants.is_frozen(o)]
     known = len(tensors) == sum(o is not None for o in operands)
     return known and len({t.dtype for t in tensors}) == 1
 
 
-def _folded(h: EagerHelper, conv: Step, norm: Step) -> Step:
+def _folded(h: Compilation, conv: Step, norm: Step) -> Step:
     gamma, beta, mean, variance = norm.args[1:5]
     kernel, offset = (*conv.args[1:], None)[:2]
     epsilon = norm.args[_NORMS[norm.fn][1]]  # type: ignore[index]
@@ -99,7 +97,7 @@ def scaled_offset(
 # -- batch norms that follow no convolution ----------------------------------------------------------------------------
 
 
-def is_product(h: EagerHelper, norm: Step) -> bool:
+def is_product(h: Compilation, norm: Step) -> bool:
     """True for a batch norm of float32 whose statistics and weights are fixed."""
     if norm.fn not in _NORMS or len(norm.outputs) != 1 or not _of_running_statistics(norm):
         return False
@@ -107,7 +105,7 @@ def is_product(h: EagerHelper, norm: Step) -> bool:
     return not narrow and _frozen(h, norm.args[1:5]) and norm.args[3].type.dtype is DType.float32
 
 
-def product(h: EagerHelper, norm: Step) -> Step:
+def product(h: Compilation, norm: Step) -> Step:
     """offset + x * scale, in place of the batch norm."""
     x, gamma, beta, mean, variance = norm.args[:5]
     epsilon, axes = norm.args[_NORMS[norm.fn][1]], x.type.rank - 2  # type: ignore[index]

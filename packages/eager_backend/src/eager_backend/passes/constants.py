@@ -6,22 +6,20 @@ and they are computed again when weights are replaced.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from eager_backend.contracts import Compilation
 from eager_backend.passes.inplace import FRESH
 from eager_backend.steps import Block, Function, Number, Slot, Step
 from ir.importer.schema import overload_of
 from ir.importer.torch_api import schema_of
 
-if TYPE_CHECKING:
-    from eager_backend.helper import EagerHelper
-
 _LARGEST = 2**22  # elements that a result may have beyond those of what it is made of
 
 
-def fold_constants(h: EagerHelper, block: Block) -> None:
+def fold_constants(h: Compilation, block: Block) -> None:
     """Rewrite the block's steps."""
     handed_out = escaping(block)
     known: dict[Slot, Slot] = {}
@@ -47,7 +45,7 @@ def escaping(block: Block) -> set[Any]:
     return found
 
 
-def _is_constant(h: EagerHelper, step: Step) -> bool:
+def _is_constant(h: Compilation, step: Step) -> bool:
     node = step.node
     if node is None or not node.op.startswith("aten::") or not step.outputs:
         return False

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from eager_backend import onednn
+from eager_backend.contracts import Compilation
 from eager_backend.onednn import Activation
 from eager_backend.passes.batch_norm import is_product, product
 from eager_backend.passes.fusion import Fused, fuse
@@ -27,9 +28,6 @@ from eager_backend.registry import named
 from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import NN, VF
 from ir.types import TensorType
-
-if TYPE_CHECKING:
-    from eager_backend.helper import EagerHelper
 
 _RANK: Mapping[Any, int] = {VF.conv1d: 1, VF.conv2d: 2}
 _LAST = {"memory_format": torch.channels_last}
@@ -67,7 +65,7 @@ class Convolution:
         return Step(onednn.CONV_ADD, args, {}, (self.out,), True, self.node)
 
 
-def pack_convolutions(h: EagerHelper, block: Block) -> None:
+def pack_convolutions(h: Compilation, block: Block) -> None:
     """Rewrite the block's steps; only the whole program's block, whose results can get their strides back."""
     if h.target.device.type != "cpu" or not onednn.available() or block is not h.block:
         return
@@ -79,13 +77,13 @@ def pack_convolutions(h: EagerHelper, block: Block) -> None:
     block.steps = [_as_product(h, step) if step.args and step.args[0] in last else step for step in block.steps]
 
 
-def _operands(h: EagerHelper, step: Step) -> tuple[Any, ...] | None:
+def _operands(h: Compilation, step: Step) -> tuple[Any, ...] | None:
     """Weight, bias, padding, stride, dilation and groups of a convolution that oneDNN can take over."""
     found = operands(h, step)
     return found if found is not None and onednn.takes(h.constants.tensor(found[0])) else None
 
 
-def operands(h: EagerHelper, step: Step) -> tuple[Any, ...] | None:
+def operands(h: Compilation, step: Step) -> tuple[Any, ...] | None:
     """Weight, bias, padding, stride, dilation and groups of a convolution over fixed weights in one or two dimensions.
 
     Padding is as much before as behind; None for any other step.
@@ -115,7 +113,7 @@ def _spread(numbers: Any, rank: int) -> tuple[int, ...] | None:
     return each * rank if len(each) == 1 else each
 
 
-def _in_two_dimensions(h: EagerHelper, step: Step) -> list[Step]:
+def _in_two_dimensions(h: Compilation, step: Step) -> list[Step]:
     """conv1d as a conv2d of height one: oneDNN has channels last for images alone."""
     operands = _operands(h, step) if step.fn is VF.conv1d else None
     if operands is None:
@@ -136,7 +134,7 @@ def _with_height(type: TensorType) -> TensorType:
     return TensorType(type.dtype, (*type.shape[:2], 1, type.shape[2]))
 
 
-def _convolution(h: EagerHelper, step: Step) -> Convolution | None:
+def _convolution(h: Compilation, step: Step) -> Convolution | None:
     operands = _operands(h, step) if step.fn is VF.conv2d else None
     if operands is None:
         return None
@@ -156,7 +154,7 @@ def packed_weight(weight: Tensor, padding: Any, stride: Any, dilation: Any, grou
     return result
 
 
-def _as_product(h: EagerHelper, step: Step) -> Step:
+def _as_product(h: Compilation, step: Step) -> Step:
     """A batch norm that follows no convolution, over channels last: x * scale + offset, which can be done in place.
 
     Measured with the ReLU behind it: 0.5 to 0.7 of the time. torch takes rows of few channels one number at a time.
@@ -169,7 +167,7 @@ def _as_product(h: EagerHelper, step: Step) -> Step:
 # -- strides -----------------------------------------------------------------------------------------------------------
 
 
-def free_of_strides(h: EagerHelper, block: Block, convolutions: Collection[Any]) -> Collection[Slot]:
+def free_of_strides(h: Compilation, block: Block, convolutions: Collection[Any]) -> Collection[Slot]:
     """Convolutions by these functions get and give channels last; returns the tensors that have it.
 
     Steps behind them see other strides than in torch: views that may fail become reshapes.

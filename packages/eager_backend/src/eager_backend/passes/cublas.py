@@ -7,18 +7,15 @@ tested, its gain is not measured.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from eager_backend.contracts import Compilation
 from eager_backend.onednn import Activation
 from eager_backend.passes.fusion import Fused, fuse
 from eager_backend.passes.linear import operands
 from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import addmm_activation
-
-if TYPE_CHECKING:
-    from eager_backend.helper import EagerHelper
 
 
 @dataclass(frozen=True)
@@ -48,18 +45,18 @@ class Linear:
         return Step(fn, args, {"use_gelu": self.gelu}, (self.out,), True, self.plain.node)
 
 
-def fuse_linears(h: EagerHelper, block: Block) -> None:
+def fuse_linears(h: Compilation, block: Block) -> None:
     """Rewrite the block's steps; CUDA programs only."""
     if h.target.device.type == "cuda":
         fuse_activations(h, block)
 
 
-def fuse_activations(h: EagerHelper, block: Block) -> None:
+def fuse_activations(h: Compilation, block: Block) -> None:
     """linear and the activation behind it as one call, where nothing else reads what lies between."""
     fuse(block, lambda step: _linear(h, step))
 
 
-def _linear(h: EagerHelper, step: Step) -> Linear | None:
+def _linear(h: Compilation, step: Step) -> Linear | None:
     x, weight, bias, transposed = operands(step)
     if x is None or bias is None or not h.constants.is_frozen(weight):
         return None

@@ -9,31 +9,29 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from eager_backend.contracts import Compilation
 from eager_backend.passes.convolution import free_of_strides, operands
 from eager_backend.passes.fusion import readers, summands
 from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import VF
 
-if TYPE_CHECKING:
-    from eager_backend.helper import EagerHelper
-
 _FUSED = (torch.float16, torch.float32)  # what torch tests these operators with
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def fuse_convolutions(h: EagerHelper, block: Block) -> None:
+def fuse_convolutions(h: Compilation, block: Block) -> None:
     """Rewrite the block's steps; CUDA programs only."""
     if h.target.device.type == "cuda" and torch.backends.cudnn.is_available() and torch.backends.cudnn.enabled:
         put_channels_last(h, block)
         fuse_relu(h, block)
 
 
-def put_channels_last(h: EagerHelper, block: Block) -> None:
+def put_channels_last(h: Compilation, block: Block) -> None:
     """Half-precision convolutions in channels last, which tensor cores want, where all convolutions can be.
 
     Only the whole program's block, whose results get their strides back.
@@ -45,18 +43,18 @@ def put_channels_last(h: EagerHelper, block: Block) -> None:
     free_of_strides(h, block, (VF.conv2d,))
 
 
-def _dtype(h: EagerHelper, step: Step) -> torch.dtype | None:
+def _dtype(h: Compilation, step: Step) -> torch.dtype | None:
     found = operands(h, step)
     return None if found is None else h.constants.tensor(found[0]).dtype
 
 
-def _with_weight_last(h: EagerHelper, step: Step) -> Step:
+def _with_weight_last(h: Compilation, step: Step) -> Step:
     x, weight, *rest = step.args
     last = h.constants.derive(Tensor.contiguous, weight, memory_format=torch.channels_last, wish=f"{weight.name}_last")
     return replace(step, args=(x, last, *rest))
 
 
-def fuse_relu(h: EagerHelper, block: Block) -> None:
+def fuse_relu(h: Compilation, block: Block) -> None:
     """relu(conv(x)) and relu(conv(x) + y) as one call, where nothing else reads what lies between."""
     counts = readers(block)
     made: dict[Slot, int] = {}
@@ -72,7 +70,7 @@ def fuse_relu(h: EagerHelper, block: Block) -> None:
 
 
 def _behind(
-    h: EagerHelper, relu: Step, steps: list[Step | None], made: dict[Slot, int], counts: Counter[Slot]
+    h: Compilation, relu: Step, steps: list[Step | None], made: dict[Slot, int], counts: Counter[Slot]
 ) -> tuple[list[int], Step]:
     """The places of the steps that a ReLU is computed with, and the call; none, and the ReLU itself."""
 
@@ -97,7 +95,7 @@ def _behind(
     return [], relu
 
 
-def _call(h: EagerHelper, step: Step, other: Slot | None, relu: Step) -> Step | None:
+def _call(h: Compilation, step: Step, other: Slot | None, relu: Step) -> Step | None:
     found = operands(h, step) if step.fn is VF.conv2d else None
     if found is None:
         return None

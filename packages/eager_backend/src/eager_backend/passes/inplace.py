@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from eager_backend import onednn
+from eager_backend.contracts import Compilation
 from eager_backend.registry import named
 from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import NN, VF
 from ir.types import DType
-
-if TYPE_CHECKING:
-    from eager_backend.helper import EagerHelper
 
 
 def _twins(names: str, namespace: Any, twin: Any = Tensor) -> dict[Any, Any]:
@@ -72,7 +70,7 @@ _LAYOUTS: Mapping[Any, str] = {
 _VIEWS_OF_ROWS = (Tensor.view, Tensor.reshape, Tensor.flatten, Tensor.unsqueeze)
 
 
-def write_in_place(h: EagerHelper, block: Block) -> None:
+def write_in_place(h: Compilation, block: Block) -> None:
     """Rewrite the block's steps."""
     last: dict[Slot, int] = {}
     aliased: set[Slot] = set(block.results)

@@ -7,17 +7,15 @@ stands in between, which the numbers of a channel do not mind.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
+from eager_backend.contracts import Compilation
 from eager_backend.passes.batch_norm import CONVOLUTIONS
 from eager_backend.passes.fusion import readers
 from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import NN, VF
-
-if TYPE_CHECKING:
-    from eager_backend.helper import EagerHelper
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Scaled:
     scale: Slot
 
 
-def fold_layer_scale(h: EagerHelper, block: Block) -> None:
+def fold_layer_scale(h: Compilation, block: Block) -> None:
     """Rewrite the block's steps."""
     counts = readers(block)
     made: dict[Any, int] = {}  # tensors that one step alone reads -> the step that makes them
@@ -47,7 +45,7 @@ def fold_layer_scale(h: EagerHelper, block: Block) -> None:
     block.steps = steps
 
 
-def _scaled(h: EagerHelper, step: Step, steps: list[Step], made: dict[Any, int]) -> Scaled | None:
+def _scaled(h: Compilation, step: Step, steps: list[Step], made: dict[Any, int]) -> Scaled | None:
     if step.fn is not VF.mul or step.kwargs or not all(isinstance(a, Slot) for a in step.args):
         return None
     for scale, x in (step.args, step.args[::-1]):
@@ -68,7 +66,7 @@ def _scaled(h: EagerHelper, step: Step, steps: list[Step], made: dict[Any, int])
     return None
 
 
-def _takes(h: EagerHelper, layer: Step, scale: Slot) -> bool:
+def _takes(h: Compilation, layer: Step, scale: Slot) -> bool:
     """True for a layer of batches over weights that no call changes, all of one element type."""
     batches = layer.fn in CONVOLUTIONS and layer.output.type.rank == layer.args[1].type.rank
     if layer.kwargs or (layer.fn is not NN.linear and not batches):
@@ -77,7 +75,7 @@ def _takes(h: EagerHelper, layer: Step, scale: Slot) -> bool:
     return all(h.constants.is_frozen(w) and w.type.dtype is scale.type.dtype for w in weights)
 
 
-def _fold(h: EagerHelper, steps: list[Step], found: Scaled, out: Slot) -> None:
+def _fold(h: Compilation, steps: list[Step], found: Scaled, out: Slot) -> None:
     """Make the layer give what the product gave."""
     layer = steps[found.layer]
     weight, bias = (*layer.args[1:3], None)[:2]

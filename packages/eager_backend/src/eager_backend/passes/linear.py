@@ -7,20 +7,18 @@ Measured on one thread (AMD EPYC with AVX512, torch built with MKL): 1.2 to 2.4 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from eager_backend import onednn
+from eager_backend.contracts import Compilation
 from eager_backend.onednn import Activation
 from eager_backend.passes.fusion import Fused, fuse
 from eager_backend.passes.permuted import sum_before_permutations
 from eager_backend.steps import Block, Slot, Step
 from ir.dims import product
 from ir.importer.torch_api import NN, VF
-
-if TYPE_CHECKING:
-    from eager_backend.helper import EagerHelper
 
 _SMALLEST = 2**20  # multiplications
 _FEWEST = 2  # rows
@@ -53,14 +51,14 @@ class Linear:
         return Step(onednn.LINEAR, args, {}, (self.out,), True, self.node)
 
 
-def pack_linears(h: EagerHelper, block: Block) -> None:
+def pack_linears(h: Compilation, block: Block) -> None:
     """Rewrite the block's steps."""
     if h.target.device.type == "cpu" and onednn.available():
         sum_before_permutations(h, block, lambda step: _rows(h, step) is not None)
         fuse(block, lambda step: _linear(h, step))
 
 
-def _linear(h: EagerHelper, step: Step) -> Linear | None:
+def _linear(h: Compilation, step: Step) -> Linear | None:
     rows = _rows(h, step)
     if rows is None:
         return None
@@ -69,7 +67,7 @@ def _linear(h: EagerHelper, step: Step) -> Linear | None:
     return Linear(x, packed, bias, step.output, step.node)
 
 
-def _rows(h: EagerHelper, step: Step) -> int | None:
+def _rows(h: Compilation, step: Step) -> int | None:
     """The rows that a linear layer worth packing is for; None for any other step."""
     x, weight, _, _ = operands(step)
     if x is None or not h.constants.is_frozen(weight) or not onednn.takes(h.constants.tensor(weight)):

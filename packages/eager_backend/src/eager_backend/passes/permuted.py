@@ -8,24 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from eager_backend import onednn
+from eager_backend.contracts import Compilation
 from eager_backend.passes.fusion import readers, summands
 from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import NN, VF
 from ir.types import TensorType
 
-if TYPE_CHECKING:
-    from eager_backend.helper import EagerHelper
-
 _CONTIGUOUS: Collection[Any] = (NN.linear, VF.layer_norm)  # of any strides of their inputs
 _IMAGES = (0, 3, 1, 2)  # from channels last
 
 
-def sum_before_permutations(h: EagerHelper, block: Block, takes_sums: Callable[[Step], bool]) -> None:
+def sum_before_permutations(h: Compilation, block: Block, takes_sums: Callable[[Step], bool]) -> None:
     """Rewrite the block's steps, where the layer is one that `takes_sums`."""
     counts = readers(block)
     permuted: dict[Any, tuple[int, ...]] = {}  # views of contiguous tensors -> how they are permuted
@@ -60,7 +58,7 @@ def _permuted(step: Step, made: Mapping[Any, Step]) -> dict[Any, tuple[int, ...]
     return {step.output: _IMAGES} if images else {}
 
 
-def _sum(h: EagerHelper, step: Step, layer: Slot, other: Slot, axes: tuple[int, ...]) -> list[Step]:
+def _sum(h: Compilation, step: Step, layer: Slot, other: Slot, axes: tuple[int, ...]) -> list[Step]:
     back = tuple(axes.index(i) for i in range(len(axes)))
     type = TensorType(layer.type.dtype, layer.type.shape)
     given, total = h.local(f"{other.name}_back", type), h.local(f"{step.output.name}_back", type)

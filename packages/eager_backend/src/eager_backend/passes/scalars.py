@@ -7,28 +7,26 @@ casts a wrapped number to the element type of the other operand before it comput
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from eager_backend.contracts import Compilation
 from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import VF
 from ir.types import DType
-
-if TYPE_CHECKING:
-    from eager_backend.helper import EagerHelper
 
 _PLAIN = (VF.add, VF.sub, VF.mul, VF.div, VF.rsub)
 _LIMIT = 2**24  # float32 holds every integer below
 
 
-def bind_scalars(h: EagerHelper, block: Block) -> None:
+def bind_scalars(h: Compilation, block: Block) -> None:
     """Rewrite the block's steps; on the CPU and in float32 and float64 only, where the kernels are the same."""
     if h.target.device.type == "cpu" and h.target.dtype is None:
         block.steps = [_bound(h, step) for step in block.steps]
 
 
-def _bound(h: EagerHelper, step: Step) -> Step:
+def _bound(h: Compilation, step: Step) -> Step:
     if step.fn not in _PLAIN or step.kwargs or len(step.args) != 2:
         return step
     x, number = step.args

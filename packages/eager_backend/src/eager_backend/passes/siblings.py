@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from eager_backend.contracts import Compilation
 from eager_backend.onednn import activation
 from eager_backend.passes.constants import escaping
 from eager_backend.passes.linear import operands
@@ -21,11 +22,8 @@ from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import NN, VF
 from ir.types import TensorType
 
-if TYPE_CHECKING:
-    from eager_backend.helper import EagerHelper
 
-
-def join_siblings(h: EagerHelper, block: Block) -> None:
+def join_siblings(h: Compilation, block: Block) -> None:
     """Rewrite the block's steps; only the whole program's block, whose results can get their strides back."""
     if block is not h.block:
         return
@@ -49,7 +47,7 @@ def join_siblings(h: EagerHelper, block: Block) -> None:
     restore_results(h, block, pieces)
 
 
-def _groups(h: EagerHelper, block: Block) -> list[list[Step]]:
+def _groups(h: Compilation, block: Block) -> list[list[Step]]:
     """Layers over one input with weights that no call changes, alike in all but their width, two or more."""
     alone = _fusing(block) | escaping(block)  # a view handed out would keep the whole joint result alive
     found: dict[Any, dict[Slot, Step]] = defaultdict(dict)  # by weight: a layer called twice is in once
@@ -69,7 +67,7 @@ def _fusing(block: Block) -> set[Any]:
     }  # fmt: skip
 
 
-def _joint(h: EagerHelper, group: Sequence[Step]) -> list[Step]:
+def _joint(h: Compilation, group: Sequence[Step]) -> list[Step]:
     """One layer in the place of several, and their results as views of its own."""
     first, parts = group[0].output, [operands(step) for step in group]
     x, transposed = parts[0][0], parts[0][3]

@@ -8,25 +8,23 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from eager_backend import boundary
+from eager_backend import io_contract
+from eager_backend.contracts import Compilation
 from eager_backend.registry import Kernel
 from eager_backend.steps import Block, Function, Number, Slot, Step
 from ir.importer.schema import is_random
 from ir.importer.torch_api import VF
 
-if TYPE_CHECKING:
-    from eager_backend.helper import EagerHelper
-
 _NEED_CONTIGUOUS = (Function, Number, FunctionType, Kernel)
 _STRIDED = frozenset([VF.as_strided, VF.view_as_real, VF.view_as_complex])
 
 
-def any_strides(h: EagerHelper, step: Step, other: Collection[Any]) -> list[Step]:
+def any_strides(h: Compilation, step: Step, other: Collection[Any]) -> list[Step]:
     """The step in a form that gives the same whatever strides the tensors `other` have."""
     if step.fn is Tensor.view and not isinstance(step.args[1], torch.dtype):
         return [replace(step, fn=Tensor.reshape)]
@@ -34,20 +32,20 @@ def any_strides(h: EagerHelper, step: Step, other: Collection[Any]) -> list[Step
         return [replace(step, fn=Tensor.reshape_as)]
     draws = step.node is not None and is_random(step.node)  # numbers are drawn in the order of memory
     strided = step.fn in _STRIDED or step.fn is Tensor.view or draws
-    if not strided and (not isinstance(step.fn, _NEED_CONTIGUOUS) or step.fn is boundary.write_back):
+    if not strided and (not isinstance(step.fn, _NEED_CONTIGUOUS) or step.fn is io_contract.write_back):
         return [step]
     changed = {s: h.local(s.name, s.type) for s in step.reads() if isinstance(s, Slot) and s in other}
     copies = [Step(Tensor.contiguous, (s,), {}, (c,), True, step.node) for s, c in changed.items()]
     return [*copies, step.substitute(changed)]
 
 
-def restore_results(h: EagerHelper, block: Block, other: Collection[Any]) -> None:
+def restore_results(h: Compilation, block: Block, other: Collection[Any]) -> None:
     """Give results among `other` torch's own strides back, as far as they are known to be contiguous there."""
     block.results = [_restored(h, s, i) if s in other else s for i, s in enumerate(block.results)]
 
 
-def _restored(h: EagerHelper, slot: Slot, index: int) -> Slot:
-    if not boundary.is_contiguous_in_torch(h.graph, index):
+def _restored(h: Compilation, slot: Slot, index: int) -> Slot:
+    if not io_contract.is_contiguous_in_torch(h.graph, index):
         return slot
     restored = h.local(slot.name, slot.type)
     h.block.steps.append(Step(Tensor.contiguous, (slot,), {}, (restored,), True))

@@ -22,6 +22,7 @@ from ir.errors import CaptureError
 from ir.importer import fake_rules
 from ir.importer.ops import WRAPPERS, may_alias
 from ir.importer.origins import origin_of
+from ir.importer.private_writes import keeps_type
 from ir.importer.schema import Twin, op_schema
 from ir.importer.torch_api import (
     FakeTensor,
@@ -33,7 +34,6 @@ from ir.importer.torch_api import (
     schema_of,
     storage_key,
 )
-from ir.importer.unshared import keeps_type
 
 
 @dataclass(frozen=True, eq=False)

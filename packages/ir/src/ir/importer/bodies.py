@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
+from ir.decompositions.complex import spectral as spectral  # its rules register themselves
+from ir.decompositions.complex.pairs import Pair
+from ir.decompositions.complex.rules import RULES
+from ir.decompositions.registry import decomposition_of
 from ir.dims import Expr, symbol
 from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, leaves, map_arg
-from ir.importer.complex import spectral as spectral  # its rules register themselves
-from ir.importer.complex.pairs import Pair
-from ir.importer.complex.rules import RULES
-from ir.importer.decompositions import DECOMPOSITIONS
-from ir.importer.normalise import Importer
+from ir.importer.fx_importer import Importer
+from ir.importer.private_writes import writes
 from ir.importer.schema import TORCH_DTYPES, is_random, op_schema, overload_of
-from ir.importer.scratch import Scratch, SizeSpecific
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import (
     OPDEFS,
@@ -33,7 +33,7 @@ from ir.importer.torch_api import (
     run_kernel,
     schema_of,
 )
-from ir.importer.unshared import writes
+from ir.importer.trace_context import SizeSpecific, TraceContext
 from ir.registry import names_of
 from ir.types import DType
 
@@ -43,18 +43,6 @@ _SETTINGS = {str(x).removeprefix("torch."): x for x in (torch.strided, torch.pre
 BODIES: dict[str, Callable[..., Any]] = {}  # op name or overload -> the portable body its owner gave it
 OWN = ("aten::", "prims::", "quantized_decomposed::")
 KERNELS: dict[str, Callable[..., Any]] = {}  # op name -> its kernel in Python, a body where it can be traced
-
-
-def _rotary_embedding(input: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
-    """See ir.passes.fuse_rotary."""
-    front, rest = input[..., : 2 * cos.shape[-1]], input[..., 2 * cos.shape[-1] :]
-    a, b = (front[..., ::2], front[..., 1::2]) if interleaved else front.chunk(2, -1)
-    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-    turned = (a * cos - b * sin, b * cos + a * sin)
-    return torch.cat([torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1), rest], -1)
-
-
-CORE: dict[str, Callable[..., Any]] = {"ir::rotary_embedding": _rotary_embedding}  # what passes of the core make
 
 
 def given_body(op: str, overload: str) -> Callable[..., Any] | None:
@@ -73,7 +61,8 @@ class Bodies:
 
     def body(self, node: Node) -> Body | None:
         """The node's body: the one its owner gave, else torch's decomposition, else None."""
-        if "::" not in node.op or (node.op.startswith(("ir::", "higher_order::")) and node.op not in CORE):
+        made = node.op.startswith(("ir::", "higher_order::"))  # by the core itself, or torch's operators over graphs
+        if "::" not in node.op or (made and decomposition_of(node.op, node.overload) is None):
             return None
         key = node.overload, tuple((k, map_arg(a, _signature)) for k, a in node.args.items())
         if key not in self._cache:
@@ -117,10 +106,11 @@ class Bodies:
     def _make(self, node: Node) -> Body | None:
         given = given_body(node.op, node.overload)
         own = given or KERNELS.get(node.op) or _python_kernel(node)
-        fn = own or CORE.get(node.op) or DECOMPOSITIONS.get(node.overload) or _decomposition(node)
+        shared = decomposition_of(node.op, node.overload)
+        fn = own or shared or _decomposition(node)
         if fn is None:
             return None
-        if own is None and _rounds_otherwise(node):
+        if fn is not own and fn is not shared and _rounds_otherwise(node):
             self.errors[node.overload] = "it rounds once, where torch's kernel for uint8 rounds after each axis"
             return None
         try:
@@ -129,7 +119,7 @@ class Bodies:
             self.errors[node.overload] = str(error)
             return None
         except NotImplementedError as error:
-            if own is not None:
+            if own is not None or shared is not None:
                 self.errors[node.overload] = str(error)
             return None
         except CaptureError:
@@ -150,12 +140,12 @@ class Bodies:
 
     def _trace(self, node: Node, fn: Callable[..., Any], named: bool, apart: bool = False) -> Graph:
         values = [v for x in node.inputs for v in (_halves(x) if apart else [x])]
-        scratch = Scratch(self.symbols)
-        fakes: list[Any] = [scratch.fake(v.type) for v in values]
+        trace = TraceContext(self.symbols)
+        fakes: list[Any] = [trace.fake(v.type) for v in values]
         # Sizes in arguments come in as inputs too: the tracer knows no symbol that no tensor has for a size.
         exprs = [a for a in leaves(node.args.values()) if isinstance(a, Expr)]
         sizes = sorted({name for e in exprs if e.kind == "int" for name in e.symbols})
-        fakes += [scratch.size(symbol(name)) for name in sizes]
+        fakes += [trace.size(symbol(name)) for name in sizes]
 
         def call(*inputs: Any) -> Any:
             given = iter(inputs[: len(values)])
@@ -163,7 +153,7 @@ class Bodies:
 
             def actual(arg: Any) -> Any:
                 if not isinstance(arg, Value):
-                    return _static(scratch, arg, known)
+                    return _static(trace, arg, known)
                 return Pair(next(given), next(given)) if apart and arg.type.dtype.is_complex else next(given)
 
             kwargs = {k: map_arg(a, actual) for k, a in node.args.items()}
@@ -177,10 +167,10 @@ class Bodies:
                 result = [*_own_results(node, result), *(kwargs[n] for n in written)]
             return [r for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor)]
 
-        with scratch.tracing():
+        with trace.tracing():
             traced = _traced(call, fakes)
-        scratch.check()
-        importer = Importer(scratch.symbols, traced)
+        trace.check()
+        importer = Importer(trace.symbols, traced)
         placeholders = [n for n in traced.graph.nodes if n.op == "placeholder"]
         inputs = []
         for p, name in zip(placeholders[len(values) :], sizes, strict=True):
@@ -195,8 +185,20 @@ class Bodies:
             raise NotImplementedError(f"the kernel of {node.op} makes its result out of sight of the tracer")
         names = tuple(f"out_{i}" for i in range(len(results)))
         random = any(self.draws(n) for n in importer.nodes)
-        return Graph(tuple(inputs), tuple(importer.nodes), tuple(results), names, importer.weights, random=random,
+        nodes = importer.nodes if random else _read(importer.nodes, results)
+        return Graph(tuple(inputs), tuple(nodes), tuple(results), names, importer.weights, random=random,
                      name=node.op.replace("::", "_"))  # fmt: skip
+
+
+def _read(nodes: Sequence[Node], results: Sequence[Any]) -> list[Node]:
+    """The nodes that something reads: torch's reference functions make empty tensors for their strides alone."""
+    read = {v for v in results if isinstance(v, Value)}
+    kept = []
+    for node in reversed(nodes):
+        if node.op.startswith("ir::") or not node.outputs or any(v in read for v in node.outputs):
+            kept.append(node)
+            read.update(node.inputs)
+    return kept[::-1]
 
 
 def _rounds_otherwise(node: Node) -> bool:
@@ -240,10 +242,10 @@ def _results(node: Node, result: Any) -> list[torch.Tensor]:
     return flat
 
 
-def _static(scratch: Scratch, arg: Any, known: Mapping[str, Any]) -> Any:
+def _static(trace: TraceContext, arg: Any, known: Mapping[str, Any]) -> Any:
     if isinstance(arg, DType):
         return TORCH_DTYPES[arg]
-    return _SETTINGS.get(arg, arg) if isinstance(arg, str) else scratch.size(arg, known)
+    return _SETTINGS.get(arg, arg) if isinstance(arg, str) else trace.size(arg, known)
 
 
 def _traced(call: Callable[..., Any], fakes: list[Any]) -> torch.fx.GraphModule:

@@ -17,21 +17,21 @@ from torch.export.graph_signature import InputKind, OutputKind
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Value
-from ir.importer import file_guards, guards, interface, ladder
-from ir.importer import structure as st
+from ir.importer import calling_convention as st
+from ir.importer import file_guards, guards, io_names, ladder
 from ir.importer.bodies import Bodies
 from ir.importer.context import Capture
-from ir.importer.described import Tensors
+from ir.importer.dim_names import name_symbols, signature_names
 from ir.importer.functions import FunctionModule
+from ir.importer.fx_importer import Importer
 from ir.importer.ladder import Rung
-from ir.importer.naming import name_symbols, signature_names
-from ir.importer.normalise import Importer
+from ir.importer.private_writes import writes
 from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.program import SavedProgram, told
 from ir.importer.retrace import functionalised, needs_retrace
 from ir.importer.symbols import Symbols
+from ir.importer.tensor_meta import Tensors
 from ir.importer.torch_api import guards_code, pytree, set_guards_code
-from ir.importer.unshared import writes
 from ir.locks import one_at_a_time
 
 
@@ -171,7 +171,7 @@ def _import(
     placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
     inputs: list[Value] = []
     leaves: list[Any] = []
-    given = iter(interface.input_names(program, input_names))
+    given = iter(io_names.input_names(program, input_names))
     by_name: dict[str, str] = {}
     for node, spec in zip(placeholders, signature.input_specs, strict=True):
         if spec.kind == InputKind.USER_INPUT:
@@ -229,7 +229,7 @@ def _import(
         inputs=tuple(inputs),
         nodes=tuple(importer.nodes),
         outputs=outputs,
-        output_names=interface.output_names(program, kinds, names, output_names),
+        output_names=io_names.output_names(program, kinds, names, output_names),
         weights=_used(importer, outputs, updates),
         updates=updates,
         symbols=symbols.ranges,

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, Weight
-from ir.importer import structure as st
+from ir.importer import calling_convention as st
 from ir.importer.bodies import Bodies
 from ir.importer.evaluate import evaluate, result_shapes, result_types
 from ir.importer.ladder import Rung

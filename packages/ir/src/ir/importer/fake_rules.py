@@ -31,8 +31,8 @@ def _recurrent(input: Any, state: Any, params: Any, biases: Any, layers: Any, dr
 def _max_pool1d(
     input: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Any:
-    kernel, pad, gap = (geometry.spread(a, 1)[0] for a in (kernel_size, padding, dilation))
-    step = geometry.spread(stride, 1)[0] if stride else kernel
+    kernel, pad, gap = (geometry.ntuple(a, 1)[0] for a in (kernel_size, padding, dilation))
+    step = geometry.ntuple(stride, 1)[0] if stride else kernel
     size = input.shape[-1]
     span = size + 2 * pad - gap * (kernel - 1) - 1
     count = (-(-span // step) if ceil_mode else span // step) + 1

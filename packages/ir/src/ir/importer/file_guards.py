@@ -18,8 +18,8 @@ from ir.bounds import bounds
 from ir.dims import Dim, Expr
 from ir.errors import CaptureError
 from ir.graph import Node, Range, Value
+from ir.importer.calling_convention import keys_of
 from ir.importer.pt2.expressions import bounded
-from ir.importer.structure import keys_of
 from ir.importer.torch_api import guards_code
 from ir.passes.checks import check
 

@@ -4,7 +4,7 @@ Each tensor is a `Name` of a `View`, a place in a `Memory`. A write gives the vi
 that it was made of, up to the one that owns the memory (`root`); every other view of that memory is taken anew when it
 is next read. This is torch's functionalisation on torch.export's own graph: nothing is traced again, so symbolic sizes
 stay. What shares memory with what is observed (`aliases.py`), how one view lies in another is told from sizes and
-strides (`places.py`), and what no single op undoes goes by places in the memory, one by one.
+strides (`strided.py`), and what no single op undoes goes by places in the memory, one by one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.fx import Node as FxNode
 
@@ -23,22 +23,20 @@ from ir.errors import CaptureError
 from ir.graph import Value
 from ir.importer.aliases import Outcome, Seen, seen_in
 from ir.importer.conditions import are_open
-from ir.importer.memory import Memory, Name, Recipe, View, names_in, views_in
+from ir.importer.node_builder import NodeBuilder
 from ir.importer.ops import DROPOUTS
 from ir.importer.origins import origin_of
-from ir.importer.places import Place, between, dense_order, overlaps
 from ir.importer.scatters import Scatters
 from ir.importer.schema import DTYPES, OpSchema, Twin
+from ir.importer.storages import Memory, Name, Recipe, View, names_in, views_in
+from ir.importer.strided import Place, between, dense_order, overlaps
 from ir.types import TensorType
-
-if TYPE_CHECKING:
-    from ir.importer.normalise import Importer
 
 
 class Memories:
     """The state of one import."""
 
-    def __init__(self, importer: Importer) -> None:
+    def __init__(self, importer: NodeBuilder) -> None:
         self.importer = importer
         self.scatters = Scatters(importer.emit, self.number)
         self.given: dict[FxNode, View] = {}  # placeholders as they are handed in

@@ -1,7 +1,7 @@
 """What torch.export noted of dynamic sizes while it traced: numbers that it fixed, branches that the code took.
 
-torch checks these notes whenever its own module is called. So does the eager program with those about the model's own
-branches; a file for another runtime has no place for them.
+torch checks these notes whenever its own module is called. So does every program with those about the model's own
+branches and about numbers that stand in the graph for a size; a file that runs elsewhere has no place for them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from ir.importer.torch_api import FakeTensor, TruncToInt, expression, guards_cod
 from ir.passes.checks import check
 
 _TORCH = str(Path(torch.__file__).parent)
+# where shape rules ask whether a size is 1, and count the pieces that `ir::require` holds to
+_KERNELS = ("_prims", "_refs", "_meta_registrations", "_decomp", "_subclasses", "_inductor", "fx/")
+_FIXED = "an op of torch takes a number there, and has that of the example"
 
 
 def truncated(program: ExportedProgram) -> str:
@@ -54,7 +57,10 @@ class Branch:
 
 
 def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False) -> list[Branch]:
-    """The conditions on sizes that code outside of torch asked for, each once; torch's own kernels ask for many more.
+    """The conditions on sizes that the graph needs, each once.
+
+    These are what code outside of torch asked for, and what torch fixed at the number of the example: `linspace` takes
+    no size that is symbolic. The other questions of torch's kernels do not matter.
 
     Where they are `asserted` by the program itself, only the warning is left to give.
 
@@ -65,13 +71,12 @@ def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False)
     held: dict[str, Branch] = {}
     env = _shape_env(program)
     for guard in env.guards if env is not None else ():
-        place = getattr(guard.sloc, "framework_loc", None)
-        if place is not None and not place.filename.startswith(_TORCH):
+        place = _place(guard)
+        if place:
             expr = env.replace(guard.expr)  # sizes that turned out equal are one symbol by now
             condition = expr.xreplace(names)
             if condition.func(*condition.args) is not sympy.true:  # sizes of one name are one size
-                where = f"{place.filename}:{place.lineno}"
-                held[f"{condition}  ({where})"] = Branch(expr, where)
+                held[f"{condition}  ({place})"] = Branch(expr, place)
     found = list(held.values())
     for asserted_here, where in _assertions(program) if asserted else ():
         condition = asserted_here.xreplace(names)
@@ -81,6 +86,16 @@ def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False)
         conditions = "".join(f"\n  {h}" for h in held)
         warnings.warn(f"the model branches on dynamic sizes; the graph is right only where{conditions}", stacklevel=4)
     return found
+
+
+def _place(guard: Any) -> str:
+    """Where the model asked for a condition, or what fixed a number; empty for what torch's kernels ask besides."""
+    frame: Any = getattr(guard.sloc, "framework_loc", None)
+    if hasattr(frame, "filename") and not frame.filename.startswith(_TORCH):
+        return f"{frame.filename}:{frame.lineno}"
+    kernel = hasattr(frame, "filename") and frame.filename.removeprefix(_TORCH).lstrip("/").startswith(_KERNELS)
+    fixed = isinstance(guard.expr, sympy.Eq) and any(a.is_number for a in guard.expr.args)
+    return _FIXED if fixed and not kernel else ""
 
 
 def _assertions(program: ExportedProgram) -> Iterator[tuple[Any, str]]:
@@ -103,7 +118,8 @@ def checks(branches: Sequence[Branch], symbols: Symbols, known: Collection[str |
         except CaptureError:  # the warning has named it
             continue
         if isinstance(condition, Expr) and condition.symbols <= set(known):
-            message = f"the graph holds only where {condition}: {branch.place} branched on that"
+            why = branch.place if branch.place == _FIXED else f"{branch.place} branched on that"
+            message = f"the graph holds only where {condition}: {why}"
             nodes.append(check(condition, f"{message}; capture the model anew for other inputs"))
     return nodes
 

@@ -9,7 +9,7 @@ import torch
 
 from ir.dims import Dim, Expr, evaluate
 from ir.graph import Graph, Range, Value
-from ir.importer.structure import TENSOR, Integer
+from ir.importer.calling_convention import TENSOR, Integer
 from ir.importer.torch_api import pytree
 
 Sizes = dict[str, int]

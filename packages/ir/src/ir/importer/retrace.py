@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 
 from ir.errors import CaptureError
 from ir.importer import fake_rules
-from ir.importer.described import graphs_of
+from ir.importer.tensor_meta import graphs_of
 
 
 def functionalised(program: ExportedProgram) -> ExportedProgram:

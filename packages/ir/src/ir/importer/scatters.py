@@ -11,7 +11,7 @@ from ir import geometry
 from ir.dims import Dim
 from ir.errors import CaptureError
 from ir.graph import Value
-from ir.importer.places import Place, Step, between, dense_order, same_order
+from ir.importer.strided import Place, Step, between, dense_order, same_order
 from ir.types import DType, TensorType
 
 aten = torch.ops.aten

@@ -20,7 +20,8 @@ from torch._dispatch.python import enable_python_dispatcher as enable_python_dis
 from torch._functorch import predispatch as predispatch  # the functions that vmap and grad leave in a graph
 from torch._guards import detect_fake_mode as detect_fake_mode  # the mode of fake tensors in arguments
 from torch._higher_order_ops.associative_scan import generic_associative_scan as generic_associative_scan  # for eager
-from torch._higher_order_ops.scan import scan_op as scan_op  # for vision_ops: a loop that stays one node
+from torch._higher_order_ops.scan import scan_op as scan_op  # a loop that stays one node, in decompositions and bodies
+from torch._higher_order_ops.while_loop import while_loop_op as while_loop_op  # and one that ends where data says
 from torch._library.custom_ops import OPDEFS as OPDEFS  # what torch.library.custom_op defined, by name
 from torch._library.fake_impl import FakeImplCtx as FakeImplCtx  # what get_ctx() gives: makes sizes that data decides
 from torch._ops import HigherOrderOperator as HigherOrderOperator  # cond, scan and the like
@@ -52,6 +53,7 @@ LINALG: Any = torch._C._linalg  # type: ignore[attr-defined]
 SPECIAL: Any = torch._C._special  # type: ignore[attr-defined]
 addmm_activation: Any = torch._addmm_activation  # type: ignore[attr-defined]  # a product, a bias and relu or gelu
 native_batch_norm_no_training: Any = VF._native_batch_norm_legit_no_training
+assert_scalar: Any = VF._assert_scalar  # raises what the model says
 set_grad_enabled: Any = torch._C._set_grad_enabled  # the public one makes an object
 BelowAutograd: Any = torch._C._AutoDispatchBelowAutograd  # a block that skips the autograd kernels
 

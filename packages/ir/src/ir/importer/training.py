@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Node as FxNode
@@ -11,15 +11,13 @@ from torch.fx import Node as FxNode
 from ir import dims
 from ir.bounds import bounds
 from ir.graph import Node, Value
+from ir.importer.node_builder import NodeBuilder
 from ir.importer.origins import origin_of
 from ir.importer.schema import op_schema
 from ir.types import TensorType
 
-if TYPE_CHECKING:
-    from ir.importer.normalise import Importer
 
-
-def training_norm(importer: Importer, node: FxNode, args: dict[str, Any], fake: Any) -> Value:
+def training_norm(importer: NodeBuilder, node: FxNode, args: dict[str, Any], fake: Any) -> Value:
     """A batch norm in training mode: its functional form, and the new statistics written to the old ones.
 
     An instance norm is one over a batch of one, all instances' channels beside each other; the statistics that it
@@ -50,7 +48,7 @@ def training_norm(importer: Importer, node: FxNode, args: dict[str, Any], fake: 
 
 
 def _batch_norm(
-    importer: Importer,
+    importer: NodeBuilder,
     node: FxNode,
     args: dict[str, Any],
     fake: Any,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ir.graph import Graph, Node, Value
-from ir.passes.rewire import rewired
+from ir.passes.replace_uses import rewired
 from ir.types import DType
 
 CASTS = ("ir::cast", "aten::to", "aten::_to_copy", "prims::convert_element_type")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ir.graph import Graph, Node, Value
-from ir.passes.rewire import rewired
+from ir.passes.replace_uses import rewired
 
 RESHAPES = frozenset({
     "aten::view", "aten::reshape", "aten::_unsafe_view", "aten::flatten", "aten::unflatten", "aten::ravel",

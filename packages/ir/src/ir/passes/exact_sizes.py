@@ -7,15 +7,15 @@ that agrees with all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from ir.bounds import bounds
-from ir.conditions import CUTS
+from ir.conditions import CUTS, symbols_of
 from ir.dims import Dim, Expr, call, evaluate, maximum, minimum, quotient
 from ir.graph import Context, Graph, Node, Range, Value, leaves
-from ir.passes.rewire import reading
+from ir.passes.replace_uses import reading
 
 _LARGE = ((290, 2), (410, 3))  # a size that the slices of an example hardly reach, and the gap to the next symbol's
 
@@ -67,15 +67,14 @@ class _Exact:
     cuts: set[Node]
 
     def graph(self) -> Graph:
-        samples = _samples(self.source.symbols)
         same: dict[Value, Value] = {}
         nodes = []
         for node in self.source.nodes:
             made = reading(node, same)
             if made is not node or node in self.cuts:
-                outputs = self._outputs(made, samples)
+                outputs = self._outputs(made)
                 if outputs is None:
-                    return self._required(samples)
+                    return self._required()
                 same.update((v, o) for v, o in zip(node.outputs, outputs, strict=True) if v is not o)
                 made = replace(made, outputs=outputs)
             nodes.append(made)
@@ -83,11 +82,14 @@ class _Exact:
         updates = {k: same.get(v, v) for k, v in self.source.updates.items()}
         return self.source.replace(nodes=tuple(nodes), outputs=tuple(results), updates=updates) if same else self.source
 
-    def _outputs(self, node: Node, samples: Sequence[Sizes]) -> tuple[Value, ...] | None:
+    def _outputs(self, node: Node) -> tuple[Value, ...] | None:
         """The results with sizes that agree with torch's at all samples; None where none are found."""
+        if node.graphs:
+            return None
+        samples = _samples({n: self.source.symbols.get(n, Range()) for n in sorted(symbols_of(node))})
         shapes = [self.context.result_shapes(node, s) for s in samples]
         taken = [(s, m) for s, m in zip(samples, shapes, strict=True) if m is not None]
-        if node.graphs or shapes[0] is None or shapes[1] is None:
+        if shapes[0] is None or shapes[1] is None:
             return None
         found = []
         for i, value in enumerate(node.outputs):
@@ -104,11 +106,11 @@ class _Exact:
             found.append(value if same else Value(value.name, replace(value.type, shape=tuple(dims))))
         return tuple(found)
 
-    def _required(self, samples: Sequence[Sizes]) -> Graph:
+    def _required(self) -> Graph:
         """The graph that requires of each slice the length that it was traced with."""
         nodes: list[Node] = []
         for node in self.source.nodes:
-            condition = self._condition(node, samples) if node in self.cuts else None
+            condition = self._condition(node) if node in self.cuts else None
             if condition is not None:
                 x = node.args["self"]
                 message = f"{node.op[6:]} gives the sizes of the trace only where {condition}; capture the model anew"
@@ -119,9 +121,9 @@ class _Exact:
             nodes.append(node)
         return self.source.replace(nodes=tuple(nodes))
 
-    def _condition(self, node: Node, samples: Sequence[Sizes]) -> Expr | None:
+    def _condition(self, node: Node) -> Expr | None:
         """Where the results of a slice have the sizes of the trace."""
-        exact = self._outputs(node, samples) or ()
+        exact = self._outputs(node) or ()
         pairs = [
             (a, b)
             for v, o in zip(node.outputs, exact, strict=False)

@@ -15,7 +15,7 @@ from typing import Any
 from ir.dims import Dim
 from ir.graph import Graph, Node, Value
 from ir.passes.collapse_casts import CASTS
-from ir.passes.rewire import rewired
+from ir.passes.replace_uses import rewired
 from ir.types import DType
 
 # what keeps the two halves of its operands apart: element by element, or an axis put in before the last

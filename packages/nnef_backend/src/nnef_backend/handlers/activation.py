@@ -5,31 +5,13 @@ from __future__ import annotations
 import math
 
 from ir.dims import floordiv
-from ir.passes.drop_neutral import SUMS_OF_PRODUCTS
+from ir.passes.simplify_arithmetic import SUMS_OF_PRODUCTS
 from ir.types import DType
 from nnef_backend.erf import erf, erfc
 from nnef_backend.handlers.elementwise import log1p, times
 from nnef_backend.handlers.logic import clamp
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
-
-rows({
-    "relu6": lambda h, self: clamp(h, self, 0, 6),
-    "sigmoid": lambda h, self: h.cast(_sigmoid(h, self), h.out.dtype),
-    "special_expit": lambda h, self: h.cast(_sigmoid(h, self), h.out.dtype),
-    # the new tensor first, in whose place tract multiplies
-    "silu": lambda h, self: h.cast(h.emit("mul", _sigmoid(h, self), h.floating(self)), h.out.dtype),
-    "tanh": lambda h, self: tanh(h, self),
-    "mish": lambda h, self: h.emit("mul", self, tanh(h, softplus(h, self))),
-    "hardsigmoid": lambda h, self: clamp(h, h.emit("add", h.emit("mul", self, 1 / 6), 0.5), 0, 1),
-    "log_sigmoid": lambda h, self: h.emit("neg", softplus(h, h.emit("neg", self))),
-    "hardshrink": lambda h, self, lambd=0.5: h.emit(
-        "select", h.emit("le", h.emit("abs", self), lambd), 0.0, self),
-    "softshrink": lambda h, self, lambd=0.5: h.emit("sub", self, clamp(h, self, -lambd, lambd)),
-    "leaky_relu": lambda h, self, negative_slope=0.01: prelu(h, self, negative_slope),
-    "selu": lambda h, self: elu(h, self, 1.6732632423543772, 1.0507009873554805),
-    "celu": lambda h, self, alpha=1.0: elu(h, self, alpha, 1, 1 / alpha),
-})  # fmt: skip
 
 
 @op("aten::relu")
@@ -92,7 +74,13 @@ def _sigmoid(h, x):
 
 
 def tanh(h, x):
-    return h.emit("select", h.is_nan(x), x, h.emit("tanh", x))
+    """Far from 0 by an exponential, for there tract's own stops at 0.9999993 and drops NaN."""
+    if x.type.dtype is DType.float64 or not h.target.tract:
+        return h.emit("select", h.is_nan(x), x, h.emit("tanh", x))
+    y = h.floating(x)
+    rest = h.emit("recip", h.emit("add", h.emit("exp", h.emit("mul", y, 2.0)), 1.0))
+    far = h.emit("add", h.emit("mul", rest, -2.0), 1.0)
+    return h.cast(h.emit("select", h.emit("lt", h.emit("abs", y), 1.0), h.emit("tanh", y), far), x.type.dtype)
 
 
 @op("aten::prelu")
@@ -136,9 +124,9 @@ def softplus(h, self, beta=1, threshold=20):
 
 @op("aten::gelu")
 def gelu(h, self, approximate="none"):
-    if approximate == "tanh":
-        return gelu_tanh(h, self) if self.type.dtype is DType.float64 else _gelu_approx(h, self)
     x = h.floating(self)
+    if approximate == "tanh":
+        return h.cast(gelu_tanh(h, x), self.type.dtype)
     if x.type.dtype is DType.float64:
         grown = erfc(h, h.emit("mul", x, -math.sqrt(0.5)))
     else:
@@ -146,18 +134,11 @@ def gelu(h, self, approximate="none"):
     return h.cast(h.emit("mul", h.emit("mul", x, 0.5), grown), self.type.dtype)
 
 
-def _gelu_approx(h, x):
-    """tract's own, whose tanh does not quite reach -1: below -5.5, where torch's has, it is cut off."""
-    made = h.emit("tract_core_gelu_approx", x, fast_impl=False)
-    if x.type.dtype is not DType.float32:
-        return made
-    return h.emit("mul", made, h.cast(h.emit("ge", x, -5.5), x.type.dtype))
-
-
 def gelu_tanh(h, x):
+    """By a sigmoid, for (1 + tanh(u)) / 2 is sigmoid(2 u): tract's tanh loses digits, and so does its own gelu."""
     cube = h.emit("mul", h.emit("mul", h.emit("mul", x, x), x), 0.044715)
-    inner = h.emit("mul", h.emit("add", x, cube), math.sqrt(2 / math.pi))
-    return h.emit("mul", h.emit("mul", x, 0.5), h.emit("add", tanh(h, inner), 1.0))
+    inner = h.emit("mul", h.emit("add", x, cube), 2 * math.sqrt(2 / math.pi))
+    return h.emit("mul", _sigmoid(h, inner), x)
 
 
 @op("aten::glu")
@@ -167,3 +148,22 @@ def glu(h, self, dim=-1):
     half = floordiv(size, 2)
     first, second = h.slice(self, axis, 0, half), h.slice(self, axis, half, size)
     return h.cast(h.emit("div", h.floating(first), _one_plus_exp(h, h.floating(second))), self.type.dtype)
+
+
+rows({
+    "relu6": lambda h, self: clamp(h, self, 0, 6),
+    "sigmoid": lambda h, self: h.cast(_sigmoid(h, self), h.out.dtype),
+    "special_expit": lambda h, self: h.cast(_sigmoid(h, self), h.out.dtype),
+    # the new tensor first, in whose place tract multiplies
+    "silu": lambda h, self: h.cast(h.emit("mul", _sigmoid(h, self), h.floating(self)), h.out.dtype),
+    "tanh": lambda h, self: tanh(h, self),
+    "mish": lambda h, self: h.emit("mul", self, tanh(h, softplus(h, self))),
+    "hardsigmoid": lambda h, self: clamp(h, h.emit("add", h.emit("mul", self, 1 / 6), 0.5), 0, 1),
+    "log_sigmoid": lambda h, self: h.emit("neg", softplus(h, h.emit("neg", self))),
+    "hardshrink": lambda h, self, lambd=0.5: h.emit(
+        "select", h.emit("le", h.emit("abs", self), lambd), 0.0, self),
+    "softshrink": lambda h, self, lambd=0.5: h.emit("sub", self, clamp(h, self, -lambd, lambd)),
+    "leaky_relu": lambda h, self, negative_slope=0.01: prelu(h, self, negative_slope),
+    "selu": lambda h, self: elu(h, self, 1.6732632423543772, 1.0507009873554805),
+    "celu": lambda h, self, alpha=1.0: elu(h, self, alpha, 1, 1 / alpha),
+})  # fmt: skip

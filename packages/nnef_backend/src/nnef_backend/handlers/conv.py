@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ir.dims import Expr, floordiv
-from ir.geometry import same_pads, spread
+from ir.geometry import ntuple, same_pads
 from nnef_backend.registry import register as op
 
 
@@ -11,12 +11,12 @@ from nnef_backend.registry import register as op
 def conv(h, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     kernel = weight.type.shape[2:]
     n = len(kernel)
-    dilation = spread(dilation, n)
+    dilation = ntuple(dilation, n)
     if padding == "same":
         pads = same_pads([h.static(k, "the kernel") for k in kernel], dilation)
     else:
-        pads = [(0, 0) if padding == "valid" else (p, p) for p in spread(padding, n)]
-    return _conv(h, input, weight, bias, spread(stride, n), pads, dilation, groups)
+        pads = [(0, 0) if padding == "valid" else (p, p) for p in ntuple(padding, n)]
+    return _conv(h, input, weight, bias, ntuple(stride, n), pads, dilation, groups)
 
 
 @op("aten::convolution", "aten::_convolution")
@@ -49,7 +49,7 @@ def _batched(h, x, stride):
 @op("aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d")
 def conv_transpose(h, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     n = weight.type.rank - 2
-    stride, padding, extra, dilation = (spread(a, n) for a in (stride, padding, output_padding, dilation))
+    stride, padding, extra, dilation = (ntuple(a, n) for a in (stride, padding, output_padding, dilation))
     shape = list(_check(h, input, weight, stride))
     # output_padding crops less at the far end; what it adds beyond the last kernel holds the bias alone
     pads = [(p, max(p - e, 0)) for p, e in zip(padding, extra, strict=True)]

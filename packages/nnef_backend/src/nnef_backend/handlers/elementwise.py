@@ -12,7 +12,7 @@ import numpy as np
 
 from ir.types import DType
 from nnef_backend.erf import erf, erfc
-from nnef_backend.exact import divided, integers, quotient
+from nnef_backend.exact import divided, integers, quotient, reduced
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
 
@@ -189,7 +189,10 @@ def remainder(h, self, other):
 
 def _float_division(h, x, y):
     """(x // y, x % y) of floats, in f64."""
-    cut, left = divided(h, x, y)
+    less = reduced(h, x, y, h.out.dtype)
+    cut, left = divided(h, less, y)
+    if less is not x:
+        cut = h.emit("select", h.emit("eq", less, x), cut, h.emit("div", x, y))
     endless = _endless_divisor(h, x, y)
     if endless:
         cut, left = h.emit("select", endless, 0.0, cut), h.emit("select", endless, x, left)
@@ -219,7 +222,7 @@ def fmod(h, self, other):
         return h.emit("sub", x, h.emit("mul", h.emit("div", x, y), y))
     x, y = _in_double(h, self), _in_double(h, other)
     endless = _endless_divisor(h, x, y)
-    left = divided(h, x, y)[1]
+    left = divided(h, reduced(h, x, y, h.out.dtype), y)[1]
     return h.cast(h.emit("select", endless, x, left) if endless else left, h.out.dtype)
 
 
@@ -264,25 +267,6 @@ def _repeated(h, x, n):
     return h.emit("mul", whole, x) if n % 2 else whole
 
 
-@op("aten::atan2", "aten::arctan2")
-def atan2(h, self, other):
-    y, x = self, other
-    endless = h.emit("and", *(h.emit("eq", h.emit("abs", v), math.inf) for v in (y, x)))
-    y, x = (h.emit("select", endless, h.emit("sign", v), v) for v in (y, x))
-    flat = h.emit("select", h.emit("eq", y, 0.0), y, h.emit("atan", h.emit("div", y, x)))
-    turn = h.emit("select", signbit(h, y), -math.pi, h.emit("select", h.is_nan(y), y, math.pi))
-    turned = h.emit("select", signbit(h, x), h.emit("add", flat, turn), flat)
-    return h.emit("select", h.is_nan(x), x, turned)
-
-
-@op("aten::hypot")
-def hypot(h, self, other):
-    x, y = (h.cast(v, DType.float64) for v in (self, other))  # squares of f32 do not overflow there
-    made = h.emit("sqrt", h.emit("add", h.emit("mul", x, x), h.emit("mul", y, y)))
-    endless = h.emit("or", *(h.emit("eq", h.emit("abs", v), math.inf) for v in (x, y)))  # also beside NaN
-    return h.cast(h.emit("select", endless, math.inf, made), h.out.dtype)
-
-
 rows({
     "mul": lambda h, self, other: h.emit("mul", *whole_first(h, *both(h, self, other))),
     "multiply": lambda h, self, other: h.emit("mul", *whole_first(h, *both(h, self, other))),
@@ -321,13 +305,6 @@ def lerp(h, self, end, weight):
 def copysign(h, self, other):
     size = h.emit("abs", h.tensor(self, h.out.dtype))
     return h.emit("select", signbit(h, h.tensor(other, h.out.dtype)), h.emit("neg", size), size)
-
-
-@op("aten::xlogy", "aten::special_xlogy")
-def xlogy(h, self, other):
-    x, y = h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype)
-    product = h.emit("select", h.emit("eq", x, 0.0), 0.0, h.emit("mul", x, h.emit("log", y)))
-    return h.emit("select", h.is_nan(y), y, product)
 
 
 # -- nan, infinities and extremes ----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from nnef_backend.handlers.elementwise import convert_element_type
 from nnef_backend.handlers.order import sort
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
+from nnef_backend.reshaping import cut
 from nnef_backend.scattering import along, scatter_rows, written
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -128,6 +129,8 @@ def _masked_put(h, x, indices, values, accumulate):
     lead = [i is None for i in indices].index(False)
     if lead or values.type.rank > x.type.rank - mask.type.rank:
         return None  # which of the values go where depends on the data of the mask
+    for axis, (have, size) in enumerate(zip(mask.type.shape, x.type.shape, strict=False)):
+        mask = mask if have == size else cut(h, mask, axis, have, size)  # torch.export does not say that they are equal
     mask = h.unsqueeze(mask, list(range(mask.type.rank, x.type.rank)))
     return h.emit("select", mask, h.emit("add", x, values) if accumulate else values, x)
 
@@ -213,14 +216,17 @@ def scatter_reduce(h, self, dim, index, src, reduce, include_self=True):
 
 @op("aten::masked_scatter")
 def masked_scatter(h, self, mask, source):
-    size = product(self.type.shape)
-    mask = h.expand(mask, self.type.shape)
+    shape = h.out.shape  # torch expands both, though its documentation speaks of the mask alone
+    size = product(shape)
+    x, mask = h.expand(self, shape), h.expand(mask, shape)
     flat = h.cast(h.reshape(mask, [size]), DType.int64)
     places = h.emit("tract_core_cumsum", flat, axis=0, exclusive=True, reverse=False)
     count = product(source.type.shape)
+    if count == 0:  # nothing may be selected
+        return x
     places = h.emit("min", places, h.tensor(count - 1, DType.int64))  # those past the end are not selected
     picked = h.take(h.reshape(source, [count]), places, 0)
-    return h.emit("select", mask, h.reshape(picked, self.type.shape), self)
+    return h.emit("select", mask, h.reshape(picked, shape), x)
 
 
 @op("aten::put")

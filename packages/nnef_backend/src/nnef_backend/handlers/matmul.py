@@ -25,7 +25,12 @@ def _product(h, x, y):
     """A product of matrices of rank 2 and above; what tract's kernels lack is multiplied and summed."""
     x, y = h.align(x, y)
     rank = x.type.rank
-    if through(OPERATORS["matmul"], x.type.dtype) is not None:
+    kernel = through(OPERATORS["matmul"], x.type.dtype) is not None
+    if kernel and h.target.tract and {*x.type.shape[:-1], *y.type.shape[:-2], y.type.shape[-1]} == {1}:
+        # of two vectors: tract merges the axes that they were reshaped from, and then misses one of the result's
+        terms = h.emit("mul", h.floating(x), h.floating(h.transpose(y, [*range(rank - 2), rank - 1, rank - 2])))
+        return h.cast(h.reduce("sum_reduce", terms, rank - 1, keepdim=True), x.type.dtype)
+    if kernel:
         return h.emit("matmul", x, y)
     # i64: tract has no kernel and would abort
     terms = h.emit("mul", h.unsqueeze(x, [rank]), h.unsqueeze(y, [rank - 2]))
@@ -96,7 +101,14 @@ def bilinear(h, input1, input2, weight, bias=None):
 @op("aten::einsum")
 def einsum(h, equation, tensors, path=None):
     terms, result = _terms(equation.replace(" ", ""), [t.type.rank for t in tensors])
-    return h.contract(tensors, terms, result, h.out.shape)
+    if len(terms) > 1 and any(len(set(t)) < len(t) for t in terms):
+        h.refuse("tract loads a product with a diagonal forever; write torch.diagonal(x)")
+    for i, term in enumerate(terms if len(terms) > 1 else []):
+        needed = {*result, *"".join(terms[:i] + terms[i + 1 :])}
+        if axes := [a for a, letter in enumerate(term) if letter not in needed]:  # tract would keep them
+            tensors = [h.reduce("sum_reduce", x, axes) if i == k else x for k, x in enumerate(tensors)]
+            terms[i] = "".join(c for c in term if c in needed)
+    return h.cast(h.contract(tensors, terms, result, h.out.shape), h.out.dtype)
 
 
 def _terms(equation, ranks):

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from ir.dims import Expr, ceildiv, floordiv, product, quotient
-from ir.geometry import ceil_overhang, spread
+from ir.geometry import ceil_overhang, ntuple
 from ir.types import DType
 from nnef_backend.registry import register as op
 
@@ -21,8 +21,8 @@ class Window:
     def __init__(self, h, x, n, kernel, stride, padding, dilation=1, ceil_mode=False):
         self.n, self.batched = n, x.type.rank == n + 2
         self.x = x if self.batched else h.unsqueeze(x, [0])
-        self.kernel, self.padding, self.dilation = spread(kernel, n), spread(padding, n), spread(dilation, n)
-        self.stride = spread(stride or kernel, n)
+        self.kernel, self.padding, self.dilation = ntuple(kernel, n), ntuple(padding, n), ntuple(dilation, n)
+        self.stride = ntuple(stride or kernel, n)
         over = [self.overhang(h, i) if ceil_mode else 0 for i in range(n)]
         self.pads = [(p, p + o) for p, o in zip(self.padding, over, strict=True)]
         self.over = over

@@ -207,6 +207,18 @@ def vector_norm(h, self, ord=2, dim=None, keepdim=False, dtype=None):
 
 
 def _vector_norm(h, x, ord, dim, keepdim):
+    """Of one number it is its absolute value, to torch as well: a power and its root would lose digits or overflow."""
+    count = product([x.type.shape[a] for a in h.axes(dim, x)])
+    if ord in (0, 1) or math.isinf(ord) or not (count == 1 or isinstance(count, Expr)):
+        return _norm_of_several(h, x, ord, dim, keepdim)
+    one = _norm_of_several(h, x, 1, dim, keepdim)
+    if count == 1:
+        return one
+    alone = h.emit("eq", h.scalar(count, DType.int64), 1)
+    return h.emit("select", alone, one, _norm_of_several(h, x, ord, dim, keepdim))
+
+
+def _norm_of_several(h, x, ord, dim, keepdim):
     x = h.emit("abs", x)
     if math.isinf(ord):
         return _extreme(h, "max" if ord > 0 else "min", x, dim, keepdim)
@@ -227,7 +239,7 @@ def cdist(h, x1, x2, p=2, compute_mode=None):
     rank = h.out.rank
     x1, x2 = h.align(x1, x2)
     apart = h.emit("sub", h.unsqueeze(x1, [rank - 1]), h.unsqueeze(x2, [rank - 2]))
-    return vector_norm(h, apart, p, rank)
+    return h.cast(_norm_of_several(h, h.floating(apart), p, rank, False), h.out.dtype)  # by a kernel of its own
 
 
 # -- running totals --------------------------------------------------------------------------------------------------

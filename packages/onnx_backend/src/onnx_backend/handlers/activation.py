@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ir.types import DType
+from onnx_backend.double import expm1
 from onnx_backend.handlers.create import uniform_like
 from onnx_backend.handlers.logic import clamp
 from onnx_backend.registry import register as op
@@ -84,20 +85,22 @@ def gelu_13(h, self, approximate="none"):
 
 @op("aten::elu")
 def elu(h, self, alpha=1.0, scale=1.0, input_scale=1.0):
-    if input_scale == 1:
-        return h.emit("Elu", self, alpha=alpha) if scale == 1 else h.emit("Selu", self, alpha=alpha, gamma=scale)
-    bent = h.emit("Elu", h.emit("Mul", self, input_scale), alpha=alpha)
-    return h.emit("Mul", h.emit("Where", h.emit("Greater", self, 0), self, bent), scale)
+    """Not by Elu, Selu or Celu, where onnxruntime computes e^x - 1, which near 0 has no digits of x left."""
+    x = h.cast(self, DType.float32) if self.type.dtype.bits < 32 else self
+    bent = expm1(h, x if input_scale == 1 else h.emit("Mul", x, input_scale))
+    bent = bent if alpha * scale == 1 else h.emit("Mul", bent, alpha * scale)
+    above = x if scale == 1 else h.emit("Mul", x, scale)
+    return h.cast(h.emit("Where", h.emit("Greater", x, 0), above, bent), self.type.dtype)
 
 
 @op("aten::selu")
 def selu(h, self):
-    return h.emit("Selu", self)
+    return elu(h, self, 1.6732632423543772, 1.0507009873554805)
 
 
 @op("aten::celu")
 def celu(h, self, alpha=1.0):
-    return h.emit("Celu", self, alpha=alpha)
+    return elu(h, self, alpha, 1.0, 1 / alpha)
 
 
 @op("aten::leaky_relu")
@@ -132,7 +135,7 @@ def softplus(h, self, beta=1, threshold=20):
 
 @op("aten::log_sigmoid")
 def log_sigmoid(h, self):
-    return h.emit("Neg", h.emit("Softplus", h.emit("Neg", self)))
+    return h.emit("Sub", h.const(0, self), h.emit("Softplus", h.emit("Neg", self)))  # 0.0 where it is 0
 
 
 @op("aten::log_sigmoid_forward")

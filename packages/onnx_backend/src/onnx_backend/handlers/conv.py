@@ -18,11 +18,11 @@ def _batched(h, x, spatial, fn):
 
 def _conv(h, x, weight, bias, stride, padding, dilation, groups):
     n = weight.type.rank - 2
-    dilation = geometry.spread(dilation, n)
+    dilation = geometry.ntuple(dilation, n)
     if padding == "same":
         before, after = zip(*geometry.same_pads(weight.type.shape[2:], dilation), strict=True)
     else:
-        before = after = [0] * n if padding == "valid" else geometry.spread(padding, n)
+        before = after = [0] * n if padding == "valid" else geometry.ntuple(padding, n)
     pads = [*before, *after]
 
     groups = h.static(groups, "the number of groups")
@@ -33,7 +33,7 @@ def _conv(h, x, weight, bias, stride, padding, dilation, groups):
             sizes = [s + b + a for s, b, a in zip(x.type.shape[2:], before, after, strict=True)]
             x, inside = h.emit("Pad", x, [0, 0, *before, 0, 0, *after], shape=[*x.type.shape[:2], *sizes]), [0] * 2 * n
         return h.emit(
-            "Conv", x, weight, bias, kernel_shape=_kernel(weight), strides=geometry.spread(stride, n), pads=inside,
+            "Conv", x, weight, bias, kernel_shape=_kernel(weight), strides=geometry.ntuple(stride, n), pads=inside,
             dilations=dilation, group=groups, shape=shape,
         )  # fmt: skip
 
@@ -48,7 +48,7 @@ def _kernel(weight):
 
 def _conv_transpose(h, x, weight, bias, stride, padding, output_padding, groups, dilation):
     n = weight.type.rank - 2
-    stride, padding, extra = (geometry.spread(a, n) for a in (stride, padding, output_padding))
+    stride, padding, extra = (geometry.ntuple(a, n) for a in (stride, padding, output_padding))
     after = list(padding)
     for i, (s, p, e) in enumerate(zip(stride, padding, extra, strict=True)):
         if e >= s:  # a wide dilation allows it in torch; in ONNX it is so much less cropped at the end
@@ -58,7 +58,7 @@ def _conv_transpose(h, x, weight, bias, stride, padding, output_padding, groups,
     return _batched(h, x, n, lambda x, shape: h.emit(
         "ConvTranspose", x, weight, bias,
         kernel_shape=_kernel(weight), strides=stride, pads=[*padding, *after], output_padding=extra,
-        dilations=geometry.spread(dilation, n),
+        dilations=geometry.ntuple(dilation, n),
         group=groups, shape=shape,
     ))  # fmt: skip
 

@@ -251,9 +251,9 @@ def round_(h, self, decimals=0):
         return self if decimals >= 0 else h.refuse("decimals < 0 of integers")
     if decimals == 0:
         return h.emit("Round", self)  # half to even, as in torch
-    up, down = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
-    factor = 10.0 ** abs(decimals)
-    return h.emit(down, h.emit("Round", h.emit(up, self, factor)), factor)
+    up, down, factor = ("Mul", "Div", 10.0**decimals) if decimals > 0 else ("Div", "Mul", 10.0**-decimals)
+    x = h.cast(self, DType.float32) if self.type.dtype.bits < 32 else self  # which torch rounds once, at the end
+    return h.cast(h.emit(down, h.emit("Round", h.emit(up, x, factor)), factor), self.type.dtype)
 
 
 # -- signs, nan and extremes -------------------------------------------------------------------------------------------

@@ -35,10 +35,10 @@ def take_along_dim(h, self, indices, dim=None):
     axis = h.axis(dim, self)
     kept = geometry.broadcast(*([1 if i == axis else s for i, s in enumerate(x.type.shape)] for x in (self, indices)))
 
-    def spread(x):
+    def ntuple(x):
         return h.expand(x, [x.type.shape[axis] if i == axis else s for i, s in enumerate(kept)])
 
-    return h.emit("GatherElements", spread(self), spread(indices), axis=axis, shape=h.out.shape)
+    return h.emit("GatherElements", ntuple(self), ntuple(indices), axis=axis, shape=h.out.shape)
 
 
 @op("aten::take")

@@ -16,12 +16,12 @@ class Windows:
     """The windows of one pool over a batch: sizes of the kernel by axis, and how far the last ones reach."""
 
     def __init__(self, h, n, kernel, stride, padding, dilation=1):
-        kernel = geometry.spread(kernel, n)
+        kernel = geometry.ntuple(kernel, n)
         self.h, self.n = h, n
         self.kernel = kernel
-        self.stride = geometry.spread(stride, n) if stride else kernel
-        self.padding = geometry.spread(padding, n)
-        self.dilation = geometry.spread(dilation, n)
+        self.stride = geometry.ntuple(stride, n) if stride else kernel
+        self.padding = geometry.ntuple(padding, n)
+        self.dilation = geometry.ntuple(dilation, n)
 
     @property
     def plain(self):
@@ -256,14 +256,14 @@ def _uneven_mean(h, x, axis, count):
         return (
             h.reduce("ReduceMean", windows, [axis + 1]) if kept.array.shape[1] > 1 else h.squeeze(windows, [axis + 1])
         )
-    spread = [i + 2 for i in range(x.type.rank - axis - 1)]
+    ntuple = [i + 2 for i in range(x.type.rank - axis - 1)]
     if kept.array is not None:
         numbers = h.const(kept.array.sum(1), x.type.dtype)
     else:
         numbers = h.reduce("ReduceSum", h.cast(kept, x.type.dtype), [1])
-    kept = h.unsqueeze(kept, spread)
+    kept = h.unsqueeze(kept, ntuple)
     total = h.reduce("ReduceSum", h.emit("Where", kept, windows, h.const(0, x)), [axis + 1])
-    return h.emit("Div", total, h.unsqueeze(numbers, [i - 1 for i in spread]))
+    return h.emit("Div", total, h.unsqueeze(numbers, [i - 1 for i in ntuple]))
 
 
 def _adaptive_avg(n):

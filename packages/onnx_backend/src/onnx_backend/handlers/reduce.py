@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 from ir import dims
+from ir.bounds import bounds
+from ir.dims import Expr
 from ir.types import DType
 from onnx_backend.registry import register as op
 
@@ -222,17 +224,22 @@ def linalg_vector_norm(h, self, ord=2, dim=None, keepdim=False, dtype=None):
 @op("aten::norm")
 def norm(h, self, p=2, dim=None, keepdim=False, dtype=None):
     x, p = h.cast(self, h.out.dtype), 2 if p is None else p
-    if p in (1, 2) and x.type.rank:
-        shape = x.type.shape
-        if all(shape[a] == 1 for a in h.axes(dim, x)):  # the square of one number may leave its type's range
-            return h.reshape(h.emit("Abs", x), h.out.shape)
-        return reduced(h, f"ReduceL{int(p)}", x, dim, keepdim)
-    size = h.emit("Abs", x)
     if p == 0:
         return reduced(h, "ReduceSum", h.cast(h.cast(x, DType.bool), x.type.dtype), dim, keepdim)
+    one = count(x, h.axes(dim, x) if x.type.rank else [])
+    if one == 1:  # a power of one number may leave its type's range, or lose its digits
+        return h.reshape(h.emit("Abs", x), h.out.shape)
+    if p in (1, 2):
+        return reduced(h, f"ReduceL{int(p)}", x, dim, keepdim)
+    size = h.emit("Abs", x)
     if p in (math.inf, -math.inf):
         return amax(h, size, dim, keepdim, "ReduceMax" if p > 0 else "ReduceMin")
-    return h.emit("Pow", reduced(h, "ReduceSum", h.emit("Pow", size, p), dim, keepdim), 1 / p)
+    wide = h.cast(size, DType.float32) if x.type.dtype.bits < 32 else size
+    total = h.emit("Pow", reduced(h, "ReduceSum", h.emit("Pow", wide, p), dim, keepdim), 1 / p)
+    if isinstance(one, Expr) and bounds(one, h.graph.symbols)[0] < 2:  # one number at run time
+        alone = h.emit("Equal", h.scalar(one, DType.int64), 1)
+        total = h.emit("Where", alone, reduced(h, "ReduceSum", wide, dim, keepdim), total)
+    return h.cast(total, x.type.dtype)
 
 
 @op("aten::dist")

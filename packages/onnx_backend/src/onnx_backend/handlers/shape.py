@@ -276,7 +276,7 @@ def unfold(h, self, dimension, size, step):
 
 @op("aten::im2col")
 def im2col(h, self, kernel_size, dilation, padding, stride):
-    (kh, kw), (dh, dw), (ph, pw), (sh, sw) = (geometry.spread(a, 2) for a in (kernel_size, dilation, padding, stride))
+    (kh, kw), (dh, dw), (ph, pw), (sh, sw) = (geometry.ntuple(a, 2) for a in (kernel_size, dilation, padding, stride))
     x = self if self.type.rank == 4 else h.unsqueeze(self, [0])
     x = constant_pad(h, x, [pw, pw, ph, ph], 0)
     batch, channels, height, width = x.type.shape
@@ -294,8 +294,8 @@ def col2im(h, self, output_size, kernel_size, dilation, padding, stride):
     x = self if self.type.rank == 3 else h.unsqueeze(self, [0])
     shape = [x.type.shape[0], h.out.shape[-3], *output_size]
     y = h.emit(
-        "Col2Im", x, output_size, kernel_size, dilations=geometry.spread(dilation, 2),
-        pads=geometry.spread(padding, 2) * 2, strides=geometry.spread(stride, 2), shape=shape,
+        "Col2Im", x, output_size, kernel_size, dilations=geometry.ntuple(dilation, 2),
+        pads=geometry.ntuple(padding, 2) * 2, strides=geometry.ntuple(stride, 2), shape=shape,
     )  # fmt: skip
     return h.reshape(y, h.out.shape)
 

@@ -16,8 +16,8 @@ from torch.fx import Node as FxNode
 
 from ir.errors import CaptureError
 from ir.importer import fake_rules
-from ir.importer.described import Described, graphs_of
 from ir.importer.pt2.expressions import Size
+from ir.importer.tensor_meta import Described, graphs_of
 from ir.importer.torch_api import DataDependentOutputException, OpOverload, pytree, schema_of
 
 _META = torch.device("meta")

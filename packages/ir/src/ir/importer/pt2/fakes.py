@@ -10,9 +10,9 @@ import sympy
 import torch
 
 from ir.errors import CaptureError
-from ir.importer.described import Described, graphs_of
 from ir.importer.pt2.expressions import Size, Tree
 from ir.importer.size_rules import known
+from ir.importer.tensor_meta import Described, graphs_of
 from ir.importer.torch_api import FakeTensorMode, ShapeEnv, ValueRanges, int_oo, pytree, size_functions
 
 

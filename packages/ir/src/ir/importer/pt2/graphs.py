@@ -12,9 +12,9 @@ from torch.fx import Graph as FxGraph
 from torch.fx import Node as FxNode
 
 from ir.errors import CaptureError
-from ir.importer.described import Tensors
 from ir.importer.pt2 import operators
 from ir.importer.pt2.values import PLAIN, described, identifier, number, text, union
+from ir.importer.tensor_meta import Tensors
 from ir.importer.torch_api import HigherOrderOperator, OpOverload, schema_of
 
 _DEEPEST = 32  # sub-graphs inside of sub-graphs

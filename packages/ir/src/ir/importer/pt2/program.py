@@ -24,7 +24,6 @@ from torch.export.graph_signature import (
 )
 
 from ir.errors import CaptureError
-from ir.importer.described import Described, Tensors, graphs_of
 from ir.importer.pt2.archive import Archive
 from ir.importer.pt2.consistency import check_results
 from ir.importer.pt2.expressions import Size
@@ -36,6 +35,7 @@ from ir.importer.pt2.trees import read_tree
 from ir.importer.pt2.values import PLAIN, identifier, integer, text, union
 from ir.importer.pt2.weights import Payloads, check_byte_order
 from ir.importer.pt2.write import write_with
+from ir.importer.tensor_meta import Described, Tensors, graphs_of
 from ir.importer.torch_api import PT2_COMPILED, PT2_CONSTANTS, PT2_FORMAT, PT2_MODELS, PT2_SCHEMA, PT2_WEIGHTS, pytree
 
 _LARGEST_JSON = 2**28

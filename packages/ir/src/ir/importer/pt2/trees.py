@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ir.errors import CaptureError
+from ir.importer.calling_convention import field_names
 from ir.importer.pt2.values import text
-from ir.importer.structure import field_names
 from ir.importer.torch_api import pytree
 
 _DEEPEST = 64

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from ir.errors import CaptureError
-from ir.importer.described import Described
 from ir.importer.pt2.expressions import Size, parse, torch_value
+from ir.importer.tensor_meta import Described
 
 DTYPES: dict[int, torch.dtype] = {
     number: getattr(torch, name) for number, name in (

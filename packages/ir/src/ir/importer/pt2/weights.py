@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from ir.errors import CaptureError
-from ir.importer.described import Described
 from ir.importer.pt2.archive import Archive
 from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.values import boolean, described, text
+from ir.importer.tensor_meta import Described
 from ir.importer.torch_api import PT2_BYTE_ORDER, PT2_TABLE
 
 _REPEATED = 64  # an expanded weight may be as many times as large as its record

@@ -1,0 +1,115 @@
+"""The names that the user wrote for dimensions, given to torch's symbols."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from ir.errors import CaptureError
+from ir.importer.pt2.program import SavedProgram
+from ir.importer.symbols import Symbols
+from ir.importer.tensor_meta import Tensors
+from ir.importer.torch_api import pytree
+
+
+def name_symbols(
+    program: ExportedProgram | SavedProgram,
+    symbols: Symbols,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,
+    saved: SavedProgram | None = None,
+) -> None:
+    """Give the symbols of the inputs' sizes the names that the user wrote; `saved` is the file that it was made of.
+
+    Raises:
+        CaptureError: a tensor does not have an axis that `dynamic_shapes` tells of; torch.export passes over it.
+    """
+    if dynamic_shapes is None:
+        return
+    origin = saved or program
+    if not args and not kwargs:
+        args, kwargs = origin.stand_ins if isinstance(origin, SavedProgram) else origin.example_inputs or ((), {})
+    named: dict[int, Mapping[int, str]] = {}
+    positional = signature_names(origin)
+    shapes = dynamic_shapes
+    if isinstance(shapes, Mapping):
+        for position, arg in enumerate(args):
+            key = positional[position] if position < len(positional) else None
+            if key in shapes:
+                _collect_names(arg, shapes[key], named)
+            elif "args" in shapes:
+                _collect_names(arg, shapes["args"][position], named)
+        for key, arg in kwargs.items():
+            if key in shapes:
+                _collect_names(arg, shapes[key], named)
+            elif "kwargs" in shapes:
+                _collect_names(arg, shapes["kwargs"][key], named)
+    elif isinstance(shapes, (list, tuple)):
+        values = [*args, *kwargs.values()]
+        if len(shapes) == 1 and len(values) != 1 and isinstance(shapes[0], (list, tuple)):
+            shapes = shapes[0]  # a model with *args
+        for arg, shape in zip(values, shapes, strict=False):
+            _collect_names(arg, shape, named)
+    flat = pytree.tree_leaves((args, kwargs))
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
+    users = [
+        n for n, s in zip(nodes, program.graph_signature.input_specs, strict=True) if s.kind == InputKind.USER_INPUT
+    ]
+    for leaf, node in zip(flat, users, strict=False):
+        fake = node.meta.get("val")
+        for axis, name in named.get(id(leaf), {}).items() if isinstance(fake, Tensors) else ():
+            if not 0 <= axis < len(fake.shape):
+                raise CaptureError(f"dynamic_shapes tells of the axis {axis} of {node.name}, {_axes(len(fake.shape))}")
+            if name:
+                symbols.name_user_symbol(fake.shape[axis], name)
+
+
+def _axes(rank: int) -> str:
+    return f"whose axes are 0 to {rank - 1}" if rank else "a number without axes"
+
+
+def signature_names(program: ExportedProgram | SavedProgram) -> list[str]:
+    """The names of the model's arguments, in order; none where they cannot be found out."""
+    if isinstance(program, SavedProgram):
+        return list(program.argument_names)
+    module = program.module_call_graph[0] if program.module_call_graph else None
+    names = getattr(getattr(module, "signature", None), "forward_arg_names", None)
+    if names:
+        return list(names)
+    try:
+        return list(inspect.signature(program.module(check_guards=False).forward).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _collect_names(value: Any, shape: Any, named: dict[int, Mapping[int, str]]) -> None:
+    """Walk an argument and its dynamic shapes side by side, down to {axis: name} for each tensor, "" for none."""
+    if shape is None:
+        return
+    if isinstance(value, torch.Tensor):
+        entries = shape.items() if isinstance(shape, Mapping) else enumerate(shape)
+        found = {a: d if isinstance(d, str) else getattr(d, "__name__", "") for a, d in entries if d is not None}
+        named[id(value)] = {a: n if n.isidentifier() and not n.startswith("_") else "" for a, n in found.items()}
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if isinstance(shape, Mapping):
+                _collect_names(item, shape.get(key), named)
+    elif isinstance(value, (list, tuple)):
+        for item, s in zip(value, shape, strict=False):
+            _collect_names(item, s, named)
+    else:
+        children, spec = pytree.tree_flatten(value)
+        if spec.is_leaf():  # a Python number
+            return
+        for item, s in zip(children, pytree.tree_leaves(shape, is_leaf=_is_axes), strict=False):
+            _collect_names(item, s, named)
+
+
+def _is_axes(x: Any) -> bool:
+    return x is None or (isinstance(x, Mapping) and all(isinstance(k, int) for k in x))

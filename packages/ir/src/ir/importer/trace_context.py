@@ -1,0 +1,114 @@
+"""A place to trace one body in: symbols of its own, so that what a trace assumes of a size is seen, and stays there."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ir.dims import FUNCTIONS, Expr, evaluate
+from ir.graph import Range
+from ir.importer.schema import TORCH_DTYPES
+from ir.importer.symbols import Symbols
+from ir.importer.torch_api import (
+    DimDynamic,
+    FakeTensorMode,
+    ShapeEnv,
+    check_size,
+    conv_backend_unnoted,
+    expression,
+    size_source,
+    sym_functions,
+)
+from ir.types import TensorType
+
+# Of torch's symbolic numbers: those of Python's functions that would ask for their value have a twin in torch.
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **FUNCTIONS,
+    **{fn: sym_functions[f"_sym_{fn}"] for fn in FUNCTIONS if f"_sym_{fn}" in sym_functions},
+    "max": torch.sym_max, "min": torch.sym_min, "float": torch.sym_float, "not": torch.sym_not,
+    "and": operator.and_, "or": operator.or_, "where": torch.sym_ite,
+}  # fmt: skip
+
+
+class SizeSpecific(NotImplementedError):
+    """A trace took a branch that other sizes do not take."""
+
+
+class TraceContext:
+    """Fake tensors and sizes for one trace; `symbols` gives its sizes the names that the graph knows them by."""
+
+    def __init__(self, outer: Symbols) -> None:
+        self._outer = outer
+        self._env = ShapeEnv(duck_shape=False)
+        self.mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
+        self.symbols = outer.fork()
+        self._source = size_source()
+
+    def fake(self, type: TensorType) -> torch.Tensor:
+        """A fake tensor of this type."""
+        with self.mode:
+            return torch.empty([self.size(d) for d in type.shape], dtype=TORCH_DTYPES[type.dtype])
+
+    def size(self, dim: Any, known: Mapping[str, Any] | None = None) -> Any:
+        """torch's form of a dimension; `known` gives the tracer's own values of some symbols."""
+        if not isinstance(dim, Expr):
+            return dim
+        for name in sorted(dim.symbols - self.symbols.nodes.keys()):
+            self._create(name)
+        return evaluate(dim, {**self.symbols.nodes, **(known or {})}, _FUNCTIONS)
+
+    def _create(self, name: str) -> None:
+        hint = self._outer.hint(name)
+        if hint is None:
+            made: Any = self._env.create_unbacked_symint()
+            check_size(made >= 0)
+        else:
+            hint = hint if hint > 1 else 5
+            source = self._source(f"__size_{name}")
+            symbol = self._env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
+            made = self._env.create_symintnode(symbol, hint=hint, source=source)
+        self.symbols.adopt(name, made)
+
+    @contextlib.contextmanager
+    def tracing(self) -> Iterator[None]:
+        """Trace inside of this block: that a convolution's kernel depends on its sizes is noted nowhere.
+
+        The fake convolution asks which kernel would run (NNPACK's from a batch of 16 on) for its memory format alone.
+        """
+        with conv_backend_unnoted(self._env.suppress_guards):
+            yield
+
+    def check(self) -> None:
+        """That the trace holds for other sizes as well.
+
+        torch notes every branch on a size as a guard; each must hold for sizes drawn at random, out of the range that
+        the program has them in. Sizes under 8 are left out: there, what a window or a slice needs is torch.export's
+        own concern.
+
+        Raises:
+            SizeSpecific: a guard fails for some sizes, or a size was fixed.
+        """
+        symbols = {n: expression(s) for n, s in self.symbols.nodes.items()}
+        for name, symbol in symbols.items():
+            if symbol in self._env.replacements:
+                raise SizeSpecific(f"it fixes the size {name} to {self._env.replacements[symbol]}")
+        draw = random.Random(0)
+        known = self._outer.ranges
+        bounds = {s: _to_draw_from(known.get(n, Range())) for n, s in symbols.items()}
+        for _ in range(32):
+            values = {s: draw.randint(*ends) for s, ends in bounds.items()}
+            for guard in self._env.guards:
+                if guard.expr.free_symbols <= values.keys() and guard.expr.xreplace(values) == False:  # noqa: E712
+                    raise SizeSpecific(f"it holds only where {guard.expr}")
+
+
+def _to_draw_from(known: Range) -> tuple[int, int]:
+    """The least and the greatest size to try of a symbol in this range."""
+    low = -200 if known.min is None else max(8, known.min)
+    high = max(200, low + 192)
+    return (low, high) if known.max is None else (min(low, known.max), min(high, known.max))

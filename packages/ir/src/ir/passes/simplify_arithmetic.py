@@ -1,0 +1,53 @@
+"""Drops arithmetic with a neutral number: `x - 0`, `x * 1`, `x / 1`, and `x + 0` where no sign of a zero is lost.
+
+-0.0 + 0 is +0.0, so `x + 0` changes a float that may be -0.0. If x is a sum of products, the sign of its zero is
+the kernel's: a sum may start at +0.0 or at the first product, and torch chooses kernels by size and thread. There the
+addition is dropped as well. Integers have no negative zero.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ir.graph import Graph, Node, Value
+from ir.passes.replace_uses import rewired
+
+_NEUTRAL = {"aten::add": 0, "aten::sub": 0, "aten::mul": 1, "aten::div": 1}
+SUMS_OF_PRODUCTS = frozenset({
+    "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv_transpose1d", "aten::conv_transpose2d",
+    "aten::conv_transpose3d", "aten::convolution", "aten::linear", "aten::matmul", "aten::mm", "aten::bmm",
+    "aten::addmm", "aten::baddbmm", "aten::scaled_dot_product_attention", "aten::batch_norm",
+    "aten::_native_batch_norm_legit_no_training",
+})  # fmt: skip
+
+
+def simplify_arithmetic(graph: Graph) -> Graph:
+    """Readers of such a node read its operand; a result of the graph keeps its node, and with it its name."""
+    same: dict[Value, Value] = {}
+    results = set(graph.results.values())
+    for node in graph.nodes:
+        if node.op in _NEUTRAL and node.outputs[0] not in results and _is_neutral(node, graph):
+            given: Value = node.args["self"]
+            same[node.outputs[0]] = same.get(given, given)
+    return rewired(graph, same, {}, lambda n: any(v in same for v in n.outputs))
+
+
+def _is_neutral(node: Node, graph: Graph) -> bool:
+    given, other = node.args["self"], node.args["other"]
+    kept = isinstance(given, Value) and given.type == node.outputs[0].type and not given.type.dtype.is_complex
+    if not kept or node.args.get("alpha", 1) != 1 or node.args.get("rounding_mode") is not None:
+        return False
+    if not isinstance(other, bool | int | float) or other != _NEUTRAL[node.op]:
+        return False
+    return other != 0 or not given.type.dtype.is_float or _keeps_zeros(node.op, other) or _is_sum(given, graph)
+
+
+def _keeps_zeros(op: str, zero: Any) -> bool:
+    """True if adding or subtracting this zero leaves -0.0 alone: x - 0.0 and x + -0.0 do."""
+    return (op == "aten::sub") == (math.copysign(1, zero) > 0)
+
+
+def _is_sum(value: Value, graph: Graph) -> bool:
+    producer = graph.producer.get(value)
+    return producer is not None and producer.op in SUMS_OF_PRODUCTS

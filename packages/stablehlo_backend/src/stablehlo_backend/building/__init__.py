@@ -1,0 +1,1 @@
+"""What builds the module: text, sizes, shape verbs."""

@@ -1,0 +1,1 @@
+"""Quantize: torch's own decompositions, which need no handler."""

@@ -1,0 +1,33 @@
+"""The registry of StableHLO handlers and its decorator."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from functools import lru_cache
+
+import ir.registry
+from ir.registry import HandlerFn, Registry
+
+REGISTRY: Registry = ir.registry.registry("stablehlo")
+register = REGISTRY.register
+
+FAMILIES = (
+    "elementwise", "special", "reduce", "matmul", "conv", "pool", "norm", "attention", "shape", "index", "create",
+    "recurrent", "control", "quantize",
+)  # fmt: skip
+
+
+def rows(table: Mapping[str, HandlerFn]) -> None:
+    """Register ops that need no more than a row: aten name -> a handler in a line."""
+    for name, handler in table.items():
+        REGISTRY.add(f"aten::{name}", handler)
+
+
+@lru_cache(maxsize=1)
+def load() -> Registry:
+    """The registry with the builtin handlers in it."""
+    with ir.registry.loading("builtin"):
+        for family in FAMILIES:
+            importlib.import_module(f"stablehlo_backend.handlers.{family}")
+    return REGISTRY

@@ -1,0 +1,1 @@
+"""IREE: its compiler, and the process that runs what it makes."""

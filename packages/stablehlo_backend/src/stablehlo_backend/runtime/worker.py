@@ -1,0 +1,93 @@
+"""The child process that runs compiled modules: started by its path, so that it imports neither torch nor ir.
+
+A request is a pickled tuple: ("load", number, module, archive), ("run", number, inputs, kinds) or ("drop", number); the
+answer is ("ok", results) or ("error", text). Arrays are of numpy's own types, each with the name of its element type.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+
+WORDS = {"bool": "BOOL_8", "bfloat16": "BFLOAT_16", **{f"float{b}": f"FLOAT_{b}" for b in (16, 32, 64)}}
+WORDS |= {f"{'u' * u}int{b}": f"{'U' if u else 'S'}INT_{b}" for u in (0, 1) for b in (8, 16, 32, 64)}
+
+
+class Programs:
+    """The modules that this process has loaded."""
+
+    def __init__(self) -> None:
+        import iree.runtime as runtime
+
+        self.rt = runtime
+        self.device = runtime.get_device("local-sync")
+        self.instance = runtime.VmInstance()
+        self.loaded: dict[int, Any] = {}
+
+    def load(self, number: int, path: str, archive: str | None) -> None:
+        """A .vmfb with the parameters of its archive."""
+        rt = self.rt
+        modules = [rt.create_hal_module(self.instance, self.device)]
+        if archive is not None:
+            index = rt.ParameterIndex()
+            index.load(archive)
+            modules.append(rt.create_io_parameters_module(self.instance, index.create_provider(scope="model")))
+        modules.append(rt.VmModule.mmap(self.instance, path))
+        context = rt.VmContext(self.instance, modules)
+        self.loaded[number] = context, modules[-1].lookup_function("main")
+
+    def run(self, number: int, inputs: Sequence[tuple[np.ndarray, str]], kinds: Sequence[str]) -> list[np.ndarray]:
+        """The results of one call, as arrays of these types."""
+        rt, (context, function) = self.rt, self.loaded[number]
+        given, results = rt.VmVariantList(len(inputs)), rt.VmVariantList(len(kinds))
+        for array, word in inputs:
+            given.push_ref(self._view(array, word))
+        context.invoke(function, given, results)
+        views = [results.get_as_object(i, rt.HalBufferView) for i in range(len(kinds))]
+        return [_array(v, np.dtype(k)) for v, k in zip(views, kinds)]
+
+    def drop(self, number: int) -> None:
+        """Forget a module."""
+        self.loaded.pop(number, None)
+
+    def _view(self, array: np.ndarray, word: str) -> Any:
+        rt = self.rt
+        kind = getattr(rt.HalElementType, WORDS[word])
+        where, usage = rt.MemoryType.DEVICE_LOCAL, rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING
+        flat = array.reshape(-1) if array.size else np.zeros(1, array.dtype)  # a buffer is never empty, a view may be
+        buffer = self.device.allocator.allocate_buffer_copy(where, usage, self.device, flat)
+        return rt.HalBufferView(buffer, list(array.shape), int(kind))
+
+
+def _array(view: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """A result, copied out of the device's memory."""
+    if 0 in view.shape:
+        return np.empty(view.shape, dtype)
+    return np.array(view.map().asarray(view.shape, dtype))
+
+
+def serve(source: BinaryIO, sink: BinaryIO) -> None:
+    """Answer requests until the other end is gone."""
+    programs = Programs()
+    while True:
+        try:
+            word, *arguments = pickle.load(source)
+        except EOFError:
+            return
+        try:
+            answer = ("ok", getattr(programs, word)(*arguments))
+        except Exception as error:
+            answer = ("error", f"{type(error).__name__}: {error}")
+        pickle.dump(answer, sink, protocol=pickle.HIGHEST_PROTOCOL)
+        sink.flush()
+
+
+if __name__ == "__main__":
+    pipe = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints goes to stderr
+    serve(sys.stdin.buffer, pipe)

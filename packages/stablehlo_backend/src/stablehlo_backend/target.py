@@ -1,0 +1,126 @@
+"""StableHLO: the target's options, what writing and running mean for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+import weakref
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ir.conditions import SINCE, Slices, sizes_of, small
+from ir.errors import RefusedError, RuntimeFailure
+from ir.graph import Graph
+from ir.passes.canonicalize_factories import canonicalize_factories
+from ir.passes.fold_batch_norm import fold_batch_norm
+from ir.passes.fold_constants import fold_constants
+from ir.passes.promote import promote
+from ir.passes.simplify_arithmetic import simplify_arithmetic
+from ir.registry import Registry
+from ir.target import Pass, Runner, Target
+from ir.types import DType
+from stablehlo_backend.format.module import SUFFIXES, Module, archive_of, own_archive
+from stablehlo_backend.helper import HloHelper
+from stablehlo_backend.registry import load
+from stablehlo_backend.runtime.child import Loaded
+from stablehlo_backend.runtime.compiler import compiled
+
+
+class StableHLO(Target):
+    """A StableHLO module, compiled and run by IREE on the CPU, in a child process.
+
+    Args:
+        cpu: what `--iree-llvmcpu-target-cpu` takes: "host" is for this machine and its like, "generic" for all of its
+            architecture, where IREE lacks some functions of float64.
+        flags: more flags for iree-compile.
+    """
+
+    name = "stablehlo"
+    suffix = ".mlir"
+    suffixes = SUFFIXES
+
+    def __init__(self, cpu: str = "host", flags: Sequence[str] = ()) -> None:
+        self.cpu = cpu
+        self.flags = tuple(flags)
+
+    @property
+    def registry(self) -> Registry:
+        return load()
+
+    @property
+    def passes(self) -> Sequence[Pass]:
+        return (simplify_arithmetic, fold_batch_norm, promote, canonicalize_factories, fold_constants)
+
+    def helper(self, graph: Graph) -> HloHelper:
+        return HloHelper(self, graph)
+
+    def side_files(self, path: Path) -> Collection[str]:
+        return own_archive(path)
+
+    def write(self, artifact: Module, path: Path) -> None:
+        """Write the text (.mlir) or what IREE compiles it to (.vmfb), and the tensors beside it (.irpa)."""
+        text = artifact.write_archive(path)
+        if path.suffix.lower() == ".vmfb":
+            path.write_bytes(compiled(text, self.cpu, self.flags))
+        else:
+            path.write_text(text)
+
+    def packed(self, artifact: Module) -> Module:
+        """The module with its tensors, not with what computes them."""
+        return dataclasses.replace(artifact, tensors={name: artifact.array(name) for name in artifact.tensors})
+
+    def runner(self, artifact: Module, graph: Graph, path: Path | None = None) -> Runner:
+        return HloProgram(self, artifact, graph, path)
+
+
+class HloProgram:
+    """A compiled module: torch tensors in and out."""
+
+    def __init__(self, target: StableHLO, artifact: Module, graph: Graph, path: Path | None) -> None:
+        self.graph, self.artifact, self.slices = graph, artifact, Slices(graph)
+        self._folder = Path(tempfile.mkdtemp(prefix="stablehlo-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        if path is None:
+            path = self._folder / "model.vmfb"
+            target.write(artifact, path)
+        archive = archive_of(path)
+        if path.suffix.lower() != ".vmfb":
+            module = self._folder / "model.vmfb"
+            module.write_bytes(compiled(path.read_text(), target.cpu, target.flags))
+            path = module
+        self.loaded = Loaded(path.absolute(), None if archive is None else archive.absolute())
+        self.loaded.ensure()
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        """The results in the order of the graph's outputs and updates."""
+        import torch
+
+        if shorter := self.slices.shorter(inputs):
+            raise RefusedError(f"target 'stablehlo' refuses to run: {shorter}")
+        given = [(_array(t), d.name) for t, d in zip(inputs, self.artifact.takes, strict=True)]
+        dtypes = self.artifact.gives
+        kinds = ["uint16" if d is DType.bfloat16 else d.name for d in dtypes]
+        try:
+            made = self.loaded.run(given, kinds)
+        except RuntimeFailure as error:
+            if at := small(sizes_of(self.graph, inputs)):
+                raise RefusedError(f"target 'stablehlo': a step may not hold at {at}, {SINCE}\n{error}") from error
+            raise
+        found = [torch.from_numpy(r) for r in made]
+        return [t.view(torch.bfloat16) if d is DType.bfloat16 else t for t, d in zip(found, dtypes, strict=True)]
+
+    def close(self) -> None:
+        """Let the child process forget the module."""
+        self.loaded.close()
+
+
+def _array(tensor: Any) -> np.ndarray:
+    """A torch tensor as an array that numpy has a type for: bfloat16 by its bits."""
+    import torch
+
+    tensor = tensor.detach().cpu().resolve_neg().contiguous()
+    return np.asarray((tensor.view(torch.uint16) if tensor.dtype is torch.bfloat16 else tensor).numpy())

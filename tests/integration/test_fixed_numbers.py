@@ -1,0 +1,97 @@
+"""Dynamic sizes where an op of torch takes a number: torch.export puts that of the example there, and notes it.
+
+A program that goes on with it at other sizes has other numbers than the model, so that it refuses them.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import ir
+
+FIXED = {
+    "linspace": lambda x, n: torch.linspace(0, 1, n),
+    "logspace": lambda x, n: torch.logspace(0, 1, n),
+    "hann_window": lambda x, n: torch.hann_window(n),
+    "one_hot": lambda x, n: F.one_hot(torch.arange(3), n + 3),
+    "unfold": lambda x, n: x.unfold(1, n, 1),
+    "tril_indices": lambda x, n: torch.tril_indices(n, n + 5),
+    "adaptive_avg_pool1d": F.adaptive_avg_pool1d,
+    "avg_pool1d": F.avg_pool1d,
+    "max_pool2d": lambda x, n: F.max_pool2d(x[None], (1, n)),
+    "diag": lambda x, n: x[0].diag(n),
+    "new_tensor": lambda x, n: x.new_tensor([1, n]),
+    "rot90": lambda x, n: x.rot90(n),
+    "diff": lambda x, n: x.diff(n=n // 4),
+    "interpolate": lambda x, n: F.interpolate(x[None], scale_factor=n / 8),
+    "chunk": lambda x, n: x.chunk(n, 1),
+    "split": lambda x, n: x.split(n, 1),
+    "int": lambda x, n: x * int(n),
+}
+
+
+class Halved(torch.nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+
+    def forward(self, x):
+        return FIXED[self.name](x, x.shape[1] // 2)
+
+
+def leaves(result):
+    return torch.utils._pytree.tree_leaves(result)
+
+
+@pytest.mark.filterwarnings("ignore:the model branches on dynamic sizes")
+@pytest.mark.parametrize("name", FIXED)
+def test_a_number_that_torch_fixed_is_held_to(name):
+    model = Halved(name)
+    graph = ir.capture(model, (torch.randn(2, 16),), dynamic_shapes=({1: "n"},))
+    for target in ("eager", "onnx", "nnef"):
+        try:
+            program = ir.export(graph, target=target)
+        except ir.ExportError:
+            assert target != "eager"
+            continue
+        refused = 0
+        for size in (16, 17, 34, 9, 6):
+            x = torch.randn(2, size)
+            try:
+                given = program(x)
+            except ir.ExportError as error:
+                assert "for other" in str(error), error
+                refused += 1
+                continue
+            for a, b in zip(leaves(given), leaves(model(x)), strict=True):
+                torch.testing.assert_close(a, b)
+        assert 0 < refused < 5 or name == "split"
+
+
+def test_the_number_is_told_at_the_capture():
+    with pytest.warns(UserWarning, match=r"n//2.*16.*\(an op of torch takes a number there"):
+        ir.capture(Halved("linspace"), (torch.randn(2, 32),), dynamic_shapes=({1: "n"},))
+
+
+def branched(x):
+    return x * 2 if x.shape[0] > x.shape[1] else x - 1
+
+
+@pytest.mark.filterwarnings("ignore:the model branches on dynamic sizes")
+@pytest.mark.parametrize("target", ["eager", "onnx", "nnef"])
+def test_every_program_refuses_the_other_side_of_a_branch(target):
+    program = ir.export(branched, (torch.randn(9, 4),), dynamic_shapes=({0: "n", 1: "m"},), target=target)
+    x = torch.randn(5, 4)
+    assert torch.equal(program(x), x * 2)
+    with pytest.raises(ir.RefusedError, match=r"holds only where .*: .*test_fixed_numbers.py:\d+ branched on that"):
+        program(x.T)
+
+
+def test_an_attribute_that_a_size_decides_is_refused():
+    def model(x):
+        return F.conv1d(x[None], torch.ones(1, 2, 1), stride=x.shape[1] // 2)
+
+    with pytest.raises(ir.RefusedError, match=r"Conv's strides is \[n//2\], which is only known at run time"):
+        ir.export(model, (torch.randn(2, 16),), dynamic_shapes=({1: "n"},), target="onnx")

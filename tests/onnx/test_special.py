@@ -1,0 +1,13 @@
+"""Special functions in onnxruntime against torch: everywhere, at their poles and far out."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.special import check, everywhere, precisions
+
+
+@everywhere
+@precisions
+def test_against_torch(name: str, dtype: torch.dtype) -> None:
+    check(name, "onnx", dtype)
