@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import ir
+from onnx_backend.target import EXACT
 from tests.zoo import get
 
 with warnings.catch_warnings():
@@ -85,6 +86,8 @@ def optimised(path: Path) -> collections.Counter[str]:
     """The ops that onnxruntime runs."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    for key, value in EXACT.items():
+        options.add_session_config_entry(key, value)
     options.optimized_model_filepath = str(path.with_suffix(".run"))
     ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return collections.Counter(n.op_type for n in onnx.load(options.optimized_model_filepath).graph.node)

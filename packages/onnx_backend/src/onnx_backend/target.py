@@ -48,8 +48,8 @@ LIMIT = 2**31 - 2**20  # what a protobuf message may hold, less room for the gra
 # An Expand that a condition fails at, as onnxruntime's message names it.
 _NEEDED = re.compile(r"Name:'[^']* needs ([^']*)'")
 # Where onnxruntime would rather be fast: products with 4- and 8-bit weights in float32, not in int8 (level 4, its
-# default).
-EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
+# default); and on x86 without VNNI, int8 weights as uint8, whose products do not saturate in 16 bits.
+EXACT = {"session.qdq_matmulnbits_accuracy_level": "1", "session.x64quantprecision": "1"}
 
 
 class Onnx(Target):

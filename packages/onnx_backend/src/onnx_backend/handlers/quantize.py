@@ -137,7 +137,7 @@ def _dequantize(h, x, scale, zero, low, high, axis=None, block=None):
         origin = h.const(np.zeros(shape), x.type.dtype)
     else:
         origin = h.shaped(_zero(h, zero, x.type.dtype), shape)
-    x, origin = _halved(h, x, origin, low, high)
+    x, origin = _halved(h, x, _unshared(h, origin, x), low, high)
     operands = [x, steps, origin]
     turned = [_turned(h, t) for t in operands] if block is not None and x.type.rank == 2 else [None]
     if all(t is not None for t in turned):  # the form that onnxruntime makes MatMulNBits of; `linear` turns it back
@@ -176,6 +176,14 @@ def _zero(h, zero, dtype):
         return h.const(zero, dtype)
     made = h.derived(("cast", dtype), [zero], lambda z: z.astype(numpy_dtype(dtype)), zero.type.shape, dtype)
     return made or h.cast(_narrowed(h, zero, DType.float32), dtype)
+
+
+def _unshared(h, zero, x):
+    """The zero point of one int8 weight: onnxruntime rewrites both (x64quantprecision), and fails on one of two weights."""
+    held = x.value.const_value
+    if held is None or x.type.dtype is not DType.int8:
+        return zero
+    return h.derived(("zero point", id(held)), [zero], lambda z: z, zero.type.shape) or zero
 
 
 def _wide(h, x, dtype):
