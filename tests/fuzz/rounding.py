@@ -57,7 +57,7 @@ class Shaken(torch.fx.Interpreter):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         wide = _wide(target, args, kwargs)
         tied = _name(target) in EXTREMES and _has_both_zeros((args, kwargs))
-        result = self._of_ties(target, args, kwargs) or self._called(target, args, kwargs)
+        result = self._of_ties(target, args, kwargs) or self._called(target, self._turned(target, args), kwargs)
         if self._widens(target, args, result):
             self._move(result, result.abs() * torch.finfo(args[0].dtype).eps)
             return result
@@ -96,6 +96,16 @@ class Shaken(torch.fx.Interpreter):
         order = torch.randperm(row.shape[dim], generator=self.generator)
         values, at = target(**{**named, "self": row.index_select(dim, order)})
         return values, order[at]
+
+    def _turned(self, target: Any, args: Any) -> Any:
+        """The operands; those of a sum in another order, for of 1, 1e38 and -1e38 it gives 0 or 1 by the order."""
+        if target not in SUMS:
+            return args
+        x, dims = args[0], args[1] if len(args) > 1 else None
+        for dim in dims or range(x.dim()):
+            if x.dim():
+                x = x.index_select(dim, torch.randperm(x.shape[dim], generator=self.generator))
+        return (x, *args[1:])
 
     def _widens(self, target: Any, args: Any, result: Any) -> bool:
         """True of a computed half that is read in a wider type, where a runtime may not have rounded it.
@@ -178,7 +188,7 @@ class _Undefined(Shaken):
         result = torch.fx.Interpreter.call_function(self, target, args, kwargs)
         name = str(target).split(".")[1] if str(target).startswith("aten.") else ""
         self.undefined |= _cast_beyond(name, tensors, result) or _sign_of_nan(name, tensors)
-        self.undefined |= _overflowed(result, wide)
+        self.undefined |= _overflowed(result, wide) or _by_kernel(name, tensors, result)
         return result
 
 
@@ -206,9 +216,21 @@ def _overflowed(result: Any, wide: Any) -> bool:
     return bool((result.isnan() & ~wide.isnan() | beyond).any())
 
 
+def _by_kernel(name: str, tensors: Sequence[Tensor], result: Any) -> bool:
+    """What a kernel makes of infinities: the mean beside a variance is nan where the sum of its rows is infinite; and
+    of two products, one beyond the largest number, the difference is infinite where it is fused with one of them."""
+    if name.startswith(("var_mean", "std_mean")):
+        return not bool(tensors[0].isfinite().all())
+    if name not in ("cross", "linalg_cross"):
+        return False
+    large = math.sqrt(torch.finfo(result.dtype).max) if result.is_floating_point() else math.inf
+    return any(bool((t.isfinite() & (t.abs() > large)).any()) for t in tensors)
+
+
 CASTS = {"to", "_to_copy", "type_as", "copy_", "copy", "index_put_", "masked_fill_", "fill_"}
 _ATEN = torch.ops.aten
 FIRST_OF_EQUALS = (_ATEN.topk.default, _ATEN.kthvalue.default, _ATEN.median.dim, _ATEN.nanmedian.dim)
+SUMS = (_ATEN.sum.default, _ATEN.sum.dim_IntList, _ATEN.nansum.default, _ATEN.mean.default, _ATEN.mean.dim)
 HALVES = (torch.float16, torch.bfloat16)
 
 

@@ -6,7 +6,6 @@ LIMITS: dict[str, str] = {
     "shape/view_dtype": "it needs BitCast, which opset 26 brings",
     "pool/odd_max1d": f"{DIFFERS}MaxPool skips nan, and starts from the lowest finite number",
     "pool/minus_inf_max2d": f"{DIFFERS}MaxPool starts from the lowest finite number",
-    "index/odd_scatter_extremes": f"{DIFFERS}the maximum and minimum of ScatterElements skip nan",
     "recurrent/lstm_odd": f"{DIFFERS}the activations of LSTM cut nan and infinities off",
     "recurrent/gru_odd": f"{DIFFERS}the activations of GRU cut nan and infinities off",
 }

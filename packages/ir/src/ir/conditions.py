@@ -12,6 +12,7 @@ from ir.graph import Graph, Node, Range, Value
 # the ops that look at sizes, and what their condition and message are called
 _TEXTS = {"ir::require": ("condition", "message"), "aten::_assert_scalar": ("self", "assert_msg")}
 CUTS = frozenset({"aten::slice", "aten::tensor_split"})  # what makes a fixed size of a dynamic one
+SHORTER = CUTS | {"aten::diagonal"}  # and what makes 1 of any size but 0
 
 
 class Conditions:
@@ -85,13 +86,15 @@ class Slices:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._cuts = [n for n in graph.nodes if n.op in CUTS and symbols_of(n)] if graph.context else []
+        self._cuts = [n for n in graph.nodes if n.op in SHORTER and symbols_of(n)] if graph.context else []
         self._found: dict[tuple[tuple[str, int], ...], str] = {}
 
     def shorter(self, inputs: Sequence[Any]) -> str:
         """Which slice does not have the size of the trace, and where it was written; "" where all have."""
+        if not self._cuts:
+            return ""
         sizes = sizes_of(self._graph, inputs)
-        if not self._cuts or not (at := small(sizes)):
+        if not (at := small(sizes)):
             return ""
         key = tuple(sizes.items())
         if key not in self._found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -27,6 +28,15 @@ def axes(dims: int | Sequence[int] | None, rank: int) -> list[int]:
     if dims is None or (not isinstance(dims, int) and len(dims) == 0):
         return list(range(rank))
     return [axis(d, rank) for d in ([dims] if isinstance(dims, int) else dims)]
+
+
+def squeezed(sizes: Sequence[Dim], dims: Sequence[int], result: Sequence[Dim]) -> list[int]:
+    """Which of these axes `squeeze` drops, by the shape it gives.
+
+    torch drops an axis that was 1 at the trace, and the graph holds where it is: s0//2 of a size traced as 3.
+    """
+    choices = itertools.combinations(sorted(dims, key=lambda d: sizes[d] != 1), len(sizes) - len(result))
+    return sorted(next(c for c in choices if [s for i, s in enumerate(sizes) if i not in c] == list(result)))
 
 
 def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:

@@ -12,7 +12,7 @@ from ir.dims import Expr, evaluate, is_static, quotient
 from ir.helper import numpy_dtype
 from ir.types import DType
 
-Factors = Sequence[float] | None
+Factors = Sequence[float | None] | None  # None for an axis whose sizes decide: nearest neighbours alone take it
 LARGEST = 8192  # the sizes up to which the rounding of both was tried
 
 
@@ -43,7 +43,7 @@ def nearest(h: Any, x: Any, factors: Factors, exact: bool) -> Any:
     """Nearest neighbours: Resize by whole factors, else Gather with the indices that torch computes."""
     old, new = x.type.shape[2:], h.out.shape[2:]
     whole = [quotient(n, o) for o, n in zip(old, new, strict=True)]
-    given = factors or whole
+    given = [f or w for f, w in zip(factors or whole, whole, strict=True)]
     if is_static(whole) and all(w == f for w, f in zip(whole, given, strict=True)):
         return _emit(h, x, whole, _NEAREST)
     dynamic = any(isinstance(d, Expr) for d in (*old, *new))
@@ -51,7 +51,7 @@ def nearest(h: Any, x: Any, factors: Factors, exact: bool) -> Any:
         return _emit(h, x, None, _NEAREST)
     copies = len(old) == 2 and not exact  # the kernel for images copies an axis of the same size, whatever the factor
     for i, (o, n) in enumerate(zip(old, new, strict=True)):
-        if o != n or not (copies or factors is None or factors[i] == 1):
+        if o != n or not (copies or factors is None or factors[i] in (None, 1)):
             factor = factors[i] if factors else None
             x = h.emit("Gather", x, _neighbours(h, o, n, factor, exact, copies), axis=2 + i)
     return x

@@ -164,7 +164,7 @@ class Onnx(Target):
     def runner(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None = None) -> OnnxProgram:
         refers = path is not None and self.external_data == "reference"
         staged = refers and path is not None and not any(path.parent.glob("*.safetensors"))
-        return OnnxProgram(artifact, Slices(graph), path, path.parent.parent if staged and path is not None else None)
+        return OnnxProgram(artifact, graph, path, path.parent.parent if staged and path is not None else None)
 
 
 class OnnxProgram:
@@ -173,8 +173,8 @@ class OnnxProgram:
     `folder` is where files that it refers to lie, if not beside it.
     """
 
-    def __init__(self, artifact: onnx_ir.Model, slices: Slices, path: Path | None, folder: Path | None = None) -> None:
-        self.slices = slices
+    def __init__(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None, folder: Path | None = None) -> None:
+        self.slices = Slices(graph)
         self._open = functools.partial(self._opened, artifact, path, folder)
         self._open()
         _RUNNING.add(self)

@@ -8,6 +8,7 @@ written, torch's decomposition of the op has the casts (`mixes`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -142,6 +143,8 @@ def _common(node: Node, context: Context) -> tuple[DType | None, tuple[DType, ..
     ):
         operands = [v for v in operands if v.type.dtype is not DType.bool]
     types, common = {v.type.dtype for v in operands}, result_type(operands)
+    if common is not None and common.is_float:  # not narrower than a 0-d operand, whose digits would be lost
+        common = functools.reduce(promote_types, types, common)
     results = context.result_types(node, dict.fromkeys(types, common)) if common and len(types) > 1 else None
     return (None, ()) if results is None else (common, results)
 

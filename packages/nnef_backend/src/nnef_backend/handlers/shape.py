@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 from ir.dims import Expr, floordiv, maximum, minimum
-from ir.geometry import window_size
+from ir.geometry import squeezed, window_size
 from ir.types import DType
 from nnef_backend.handlers.padding import padded
 from nnef_backend.registry import register as op
@@ -34,11 +33,7 @@ def view_dtype(h, self, dtype):
 @op("aten::squeeze")
 def squeeze(h, self, dim=None):
     dims = h.axes(dim, self) if dim is None or self.type.rank else []
-    sizes, count = self.type.shape, self.type.rank - h.out.rank
-    # torch drops an axis whose size is 1 wherever the graph holds, as s0//2 of a size that was traced as 3
-    choices = itertools.combinations(sorted(dims, key=lambda d: sizes[d] != 1), count)
-    gone = next(c for c in choices if [s for i, s in enumerate(sizes) if i not in c] == list(h.out.shape))
-    return h.squeeze(self, sorted(gone))
+    return h.squeeze(self, squeezed(self.type.shape, dims, h.out.shape))
 
 
 @op("aten::unsqueeze")

@@ -179,7 +179,7 @@ def _zero(h, zero, dtype):
 
 
 def _unshared(h, zero, x):
-    """The zero point of one int8 weight: onnxruntime rewrites both (x64quantprecision), and fails on one of two weights."""
+    """The zero point of an int8 weight: onnxruntime rewrites both as uint8, and fails where two weights share one."""
     held = x.value.const_value
     if held is None or x.type.dtype is not DType.int8:
         return zero

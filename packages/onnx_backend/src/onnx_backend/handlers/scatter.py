@@ -23,7 +23,15 @@ def scatter_elements(h, x, axis, index, updates, reduction=None):
     dtype, work = x.type.dtype, summed_in(x.type.dtype, reduction)
     made = h.emit("ScatterElements", h.cast(x, work), index, h.cast(updates, work), axis=axis, reduction=reduction,
                   shape=x.type.shape)  # fmt: skip
+    if reduction in ("max", "min") and dtype.is_float:
+        made = h.emit("Where", _reached_by_nan(h, x, axis, index, updates), h.const(math.nan, work), made)
     return h.cast(made, dtype)
+
+
+def _reached_by_nan(h, x, axis, index, updates):
+    """Where a nan is or is written to; onnxruntime's maxima and minima skip it."""
+    there, written = (h.cast(h.emit("IsNaN", t), DType.int32) for t in (x, updates))
+    return h.cast(scatter_elements(h, there, axis, index, written, "max"), DType.bool)
 
 
 def scatter_nd(h, x, index, updates, accumulate=False):

@@ -35,7 +35,8 @@ def bitcast_refused(h, self, dtype):
 
 @op("aten::squeeze", "aten::squeeze_copy")
 def squeeze(h, self, dim=None):
-    return h.squeeze(self, [a for a in h.axes(dim, self) if self.type.rank and self.type.shape[a] == 1])
+    dims = h.axes(dim, self) if self.type.rank else []
+    return h.squeeze(self, geometry.squeezed(self.type.shape, dims, h.out.shape))
 
 
 @op("aten::unsqueeze", "aten::unsqueeze_copy")
@@ -338,6 +339,18 @@ def triu(h, self, diagonal=0):
 # -- resizing and sampling ---------------------------------------------------------------------------------------------
 
 
+def _by_axis(h, scales, scales_d, scales_h, scales_w):
+    """The factors that an op was given, None for an axis whose sizes decide."""
+    return [scales] if h.out.rank == 3 else [scales_d, scales_h, scales_w][5 - h.out.rank :]
+
+
+def _completed(h, x, factors):
+    sizes = zip(x.type.shape[2:], h.out.shape[2:], factors, strict=True)
+    if not all(f or (isinstance(old, int) and isinstance(new, int)) for old, new, f in sizes):
+        h.refuse("a factor for some of the axes, where another has a dynamic size; give a factor for each")
+    return [f or new / old for old, new, f in zip(x.type.shape[2:], h.out.shape[2:], factors, strict=True)]
+
+
 def _neighbours(prefix, exact):
     @op(*(f"aten::{prefix}{n}d.vec" for n in (1, 2, 3)))
     def by_factors(h, input, output_size=None, scale_factors=None):
@@ -345,8 +358,8 @@ def _neighbours(prefix, exact):
 
     @op(*(f"aten::{prefix}{n}d" for n in (1, 2, 3)))
     def by_sizes(h, self, output_size, scales_h=None, scales_w=None, scales_d=None, scales=None):
-        given = [s for s in (scales, scales_d, scales_h, scales_w) if s is not None]
-        return resampling.nearest(h, self, given if len(given) == len(output_size) else None, exact)
+        given = _by_axis(h, scales, scales_d, scales_h, scales_w)
+        return resampling.nearest(h, self, given if any(given) else None, exact)
 
 
 _neighbours("upsample_nearest", exact=False)
@@ -362,8 +375,8 @@ def _interpolation(names, resize):
 
     @op(*(f"aten::{name}" for name in names))
     def by_sizes(h, self, output_size, align_corners, scales_h=None, scales_w=None, scales_d=None, scales=None):
-        given = [s for s in (scales, scales_d, scales_h, scales_w) if s is not None]
-        return resize(h, self, given if len(given) == len(output_size) else None, align_corners)
+        given = _by_axis(h, scales, scales_d, scales_h, scales_w)
+        return resize(h, self, _completed(h, self, given) if any(given) else None, align_corners)
 
 
 _interpolation(("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"), resampling.linear)

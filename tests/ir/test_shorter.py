@@ -1,0 +1,33 @@
+"""Which ops give less than the trace says where a size is 0 or 1 (ir.conditions.SHORTER), beside what torch gives."""
+
+from __future__ import annotations
+
+import pytest
+
+import ir
+from ir.conditions import SHORTER, symbols_of
+from ir.dims import evaluate
+from ir.importer.conditions import SQUEEZES
+from tests.cases import FAMILIES, TRACED
+
+CASES = [c for c in FAMILIES["shape"] if c.dynamic_shapes]
+OTHERWISE = SQUEEZES | {"aten::split"}  # whose condition the graph holds (`ir::require`)
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_what_is_shorter_at_sizes_that_torch_does_not_trace(size):
+    found = set()
+    for case in CASES:
+        graph = ir.capture(case.module(), case.args(TRACED), dynamic_shapes=case.dynamic_shapes)
+        sizes = {d.as_symbol: size for v in graph.inputs for d in v.type.shape if not isinstance(d, int)}
+        found |= {n.op for n in graph.nodes if symbols_of(n) <= sizes.keys() and differs(graph, n, sizes)}
+    assert "aten::slice" in found
+    assert found <= SHORTER | OTHERWISE
+
+
+def differs(graph: ir.Graph, node: ir.Node, sizes: dict[str, int]) -> bool:
+    if not symbols_of(node):
+        return False
+    traced = [tuple(evaluate(d, sizes) for d in v.type.shape) for v in node.outputs]
+    true = graph.context.result_shapes(node, sizes)
+    return true is not None and true != traced and min(n for s in traced for n in s) >= 0
