@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ir.dims import minimum
 from ir.types import DType
-from onnx_backend.handlers.linalg import F64, at, column_sum, counted, last_axis, mul, sub, swapped
+from onnx_backend.handlers.linalg import F64, at, column_sum, counted, mul, sub, swapped
 from onnx_backend.registry import register as op
 
 
@@ -22,6 +22,11 @@ def reflected(h, a, factor, x, last_first):
         return [sub(h, x, mul(h, at(h, factors, k, -1), turned))]
 
     return h.loop(count, [x], step)[0]
+
+
+def last_axis(h, x):
+    """What a loop piled up on the first axis, along the last."""
+    return h.transpose(x, [*range(1, x.type.rank), 0])
 
 
 @op("aten::linalg_householder_product")

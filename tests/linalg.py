@@ -1,0 +1,100 @@
+"""Linear algebra and the matrices to try it on: random, singular and empty ones, batches. For all targets' tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import ir
+
+L = torch.linalg
+
+
+def _random(*shape: int) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+SQUARE, TALL, WIDE = _random(2, 3, 5, 5), _random(2, 3, 5, 3), _random(2, 3, 3, 5)
+SIDES = _random(2, 3, 5, 2)
+REGULAR = SQUARE + 3 * torch.eye(5)
+POSITIVE = SQUARE @ SQUARE.mT + torch.eye(5)
+PERMUTED = torch.eye(4, dtype=torch.float64)[[2, 0, 3, 1]]
+SINGULAR = torch.tensor([[0.0, 1, 2], [0, 3, 4], [0, 1, 1]], dtype=torch.float64)
+ONE, NONE = _random(1, 1), _random(2, 0, 0)
+
+Case = tuple[Callable[..., Any], tuple[Tensor, ...]]
+EXACT: dict[str, Case] = {  # one result alone is right
+    "solve": (L.solve, (SQUARE, SIDES)),
+    "solve_vector": (L.solve, (SQUARE[0, 0], SIDES[0, 0, :, 0])),
+    "solve_vectors": (L.solve, (SQUARE, SIDES[..., 0])),
+    "solve_many_sides": (L.solve, (SQUARE[0, 0], SIDES)),
+    "solve_many_matrices": (L.solve, (SQUARE, SIDES[0, 0])),
+    "solve_crossed_batches": (L.solve, (SQUARE[:, :1], SIDES[:1])),
+    "solve_right": (lambda a, b: L.solve(a, b.mT, left=False), (SQUARE, SIDES)),
+    "inv": (L.inv, (SQUARE,)),
+    "inv_of_30": (L.inv, (_random(30, 30),)),
+    "inv_of_1": (L.inv, (ONE,)),
+    "inv_of_0": (L.inv, (NONE,)),
+    "inv_of_no_matrices": (L.inv, (SQUARE[:0, 0],)),
+    "inv_ex_info": (lambda a: L.inv_ex(a)[1], (torch.stack([SINGULAR, SINGULAR + torch.eye(3)]),)),
+    "det": (L.det, (SQUARE,)),
+    "det_of_0": (L.det, (NONE,)),
+    "det_singular": (L.det, (SINGULAR,)),
+    "slogdet": (L.slogdet, (SQUARE,)),
+    "slogdet_singular": (L.slogdet, (SINGULAR,)),
+    "logdet": (torch.logdet, (SQUARE,)),
+    "lu": (L.lu, (SQUARE,)),
+    "lu_tall": (L.lu, (TALL,)),
+    "lu_wide": (L.lu, (WIDE,)),
+    "lu_permuted": (L.lu, (PERMUTED,)),
+    "lu_singular": (L.lu, (SINGULAR,)),
+    "lu_of_0": (L.lu, (NONE,)),
+    "lu_factor_ex": (L.lu_factor_ex, (torch.stack([SINGULAR, SINGULAR + torch.eye(3)]),)),
+    "lu_unpack": (lambda a: torch.lu_unpack(*L.lu_factor(a)), (WIDE,)),
+    "lu_solve": (lambda a, b: L.lu_solve(*L.lu_factor(a), b), (SQUARE, SIDES)),
+    "lu_solve_adjoint": (lambda a, b: L.lu_solve(*L.lu_factor(a), b, adjoint=True), (SQUARE, SIDES)),
+    "lu_solve_right": (lambda a, b: L.lu_solve(*L.lu_factor(a), b.mT, left=False), (SQUARE, SIDES)),
+    "triangle_upper": (lambda a, b: L.solve_triangular(a, b, upper=True), (REGULAR, SIDES)),
+    "triangle_lower_right": (lambda a, b: L.solve_triangular(a, b.mT, upper=False, left=False), (REGULAR, SIDES)),
+    "triangle_unit": (lambda a, b: L.solve_triangular(a, b, upper=False, unitriangular=True), (SQUARE, SIDES)),
+    "triangle_transposed": (lambda a, b: torch.triangular_solve(b, a, True, True)[0], (REGULAR, SIDES)),
+    "cholesky": (L.cholesky, (POSITIVE,)),
+    "cholesky_upper": (lambda a: L.cholesky(a, upper=True), (POSITIVE,)),
+    "cholesky_of_triangle": (lambda a: torch.cholesky(a.triu(), upper=True), (POSITIVE,)),
+    "cholesky_of_0": (L.cholesky, (NONE,)),
+    "cholesky_ex_info": (lambda a: L.cholesky_ex(a)[1], (torch.stack([SINGULAR, torch.eye(3).double()]),)),
+    "cholesky_solve": (torch.cholesky_solve, (SIDES, REGULAR)),
+    "cholesky_solve_upper": (lambda b, a: torch.cholesky_solve(b, a, upper=True), (SIDES, REGULAR)),
+    "cholesky_inverse": (torch.cholesky_inverse, (REGULAR,)),
+}
+
+everything = pytest.mark.parametrize("name", EXACT)
+
+
+def check(name: str, target: str) -> None:
+    """In float64, then in float32 against the results of float64."""
+    function, args = EXACT[name]
+    for dtype, digits in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
+        given = tuple(a.to(dtype) for a in args)
+        program = ir.export(lambda *x: function(*x), given, target=target)
+        _compare(program(*given), function(*given), digits)
+
+
+def check_batch(name: str, target: str) -> None:
+    """A batch whose size is known at run time alone."""
+    function, args = EXACT[name]
+    shapes = ({0: torch.export.Dim("n")},) * len(args)
+    program = ir.export(lambda *x: function(*x), args, target=target, dynamic_shapes=(shapes,))
+    for given in (args, tuple(torch.cat([a, a, a]) for a in args), tuple(a[:1] for a in args)):
+        _compare(program(*given), function(*given), 1e-9)
+
+
+def _compare(actual: Any, expected: Any, digits: float) -> None:
+    results = [x if isinstance(x, (tuple, list)) else (x,) for x in (actual, expected)]
+    for a, e in zip(*results, strict=True):
+        torch.testing.assert_close(a, e, rtol=digits, atol=digits, equal_nan=True)
