@@ -27,8 +27,23 @@ PERMUTED = torch.eye(4, dtype=torch.float64)[[2, 0, 3, 1]]
 SINGULAR = torch.tensor([[0.0, 1, 2], [0, 3, 4], [0, 1, 1]], dtype=torch.float64)
 ONE, NONE = _random(1, 1), _random(2, 0, 0)
 
+PROJECTION = (lambda q: q @ q.mT)(L.qr(_random(7, 3))[0])
+
+
+def _eigh(a: Tensor) -> tuple[Tensor, ...]:
+    """What is free of the vectors' signs: values, the matrix again and V^T V."""
+    values, v = L.eigh(a)
+    return values, (v * values.unsqueeze(-2)) @ v.mT, v.mT @ v
+
+
+def _svd(a: Tensor, full: bool = False) -> tuple[Tensor, ...]:
+    u, s, v = L.svd(a, full_matrices=full)
+    k = s.shape[-1]
+    return s, (u[..., :k] * s.unsqueeze(-2)) @ v[..., :k, :], u.mT @ u, v @ v.mT
+
+
 Case = tuple[Callable[..., Any], tuple[Tensor, ...]]
-EXACT: dict[str, Case] = {  # one result alone is right
+CASES: dict[str, Case] = {
     "solve": (L.solve, (SQUARE, SIDES)),
     "solve_vector": (L.solve, (SQUARE[0, 0], SIDES[0, 0, :, 0])),
     "solve_vectors": (L.solve, (SQUARE, SIDES[..., 0])),
@@ -71,14 +86,73 @@ EXACT: dict[str, Case] = {  # one result alone is right
     "cholesky_solve": (torch.cholesky_solve, (SIDES, REGULAR)),
     "cholesky_solve_upper": (lambda b, a: torch.cholesky_solve(b, a, upper=True), (SIDES, REGULAR)),
     "cholesky_inverse": (torch.cholesky_inverse, (REGULAR,)),
+    "geqrf": (torch.geqrf, (TALL,)),
+    "geqrf_wide": (torch.geqrf, (WIDE,)),
+    "geqrf_nothing_to_reflect": (torch.geqrf, (torch.stack([REGULAR[0, 0].triu(), -torch.eye(5).double()]),)),
+    "geqrf_of_1": (torch.geqrf, (ONE,)),
+    "qr": (L.qr, (SQUARE,)),
+    "qr_tall": (L.qr, (TALL,)),
+    "qr_wide": (L.qr, (WIDE,)),
+    "qr_complete": (lambda a: L.qr(a, "complete"), (TALL,)),
+    "qr_complete_wide": (lambda a: L.qr(a, "complete"), (WIDE,)),
+    "qr_r": (lambda a: L.qr(a, "r"), (TALL,)),
+    "qr_of_0": (L.qr, (NONE,)),
+    "householder_product": (lambda a: L.householder_product(*torch.geqrf(a)), (TALL,)),
+    "householder_product_of_some": (L.householder_product, (TALL, TALL[..., 0, :2])),
+    **{
+        f"ormqr{'_left' * left}{'_transposed' * transposed}": (
+            lambda a, t, c, left=left, transposed=transposed: torch.ormqr(a, t, c if left else c.mT, left, transposed),
+            (SQUARE[..., :3], TALL[..., 0, :], SIDES),
+        )
+        for left in (True, False)
+        for transposed in (True, False)
+    },
+    "eigvalsh": (L.eigvalsh, (SQUARE,)),
+    "eigvalsh_upper": (lambda a: L.eigvalsh(a, "U"), (SQUARE,)),
+    "eigvalsh_of_1": (L.eigvalsh, (ONE,)),
+    "eigvalsh_of_0": (L.eigvalsh, (NONE,)),
+    "eigvalsh_singular": (L.eigvalsh, (SINGULAR,)),
+    "eigh": (_eigh, (SQUARE,)),
+    "eigh_equal": (_eigh, (PROJECTION,)),
+    "eigh_of_1": (_eigh, (ONE,)),
+    "svdvals": (L.svdvals, (TALL,)),
+    "svdvals_of_0": (L.svdvals, (NONE,)),
+    "svd": (_svd, (SQUARE,)),
+    "svd_tall": (_svd, (TALL,)),
+    "svd_wide": (_svd, (WIDE,)),
+    "svd_tall_full": (lambda a: _svd(a, True), (TALL,)),
+    "svd_wide_full": (lambda a: _svd(a, True), (WIDE,)),
+    "svd_singular": (_svd, (SINGULAR,)),
+    "svd_of_zeros": (_svd, (torch.zeros(3, 4, dtype=torch.float64),)),
+    "svd_equal": (_svd, (PROJECTION,)),
+    "svd_of_1": (_svd, (ONE,)),
+    "pinv": (L.pinv, (TALL,)),
+    "pinv_wide": (L.pinv, (WIDE,)),
+    "pinv_singular": (L.pinv, (SINGULAR,)),
+    "pinv_of_0": (L.pinv, (NONE,)),
+    "pinv_hermitian": (lambda a: L.pinv(a, hermitian=True), (PROJECTION - 0.5 * PROJECTION[:1].T @ PROJECTION[:1],)),
+    "pinv_tolerance": (lambda a: L.pinv(a, atol=0.5, rtol=0.3), (SQUARE,)),
+    "pinv_tolerances": (lambda a, t: L.pinv(a, atol=t), (SQUARE[0], torch.tensor([0.0, 0.5, 2]).double())),
+    "pinverse": (torch.pinverse, (SQUARE,)),
+    "matrix_rank": (L.matrix_rank, (torch.stack([SINGULAR, SINGULAR + torch.eye(3), 0 * SINGULAR]),)),
+    "matrix_rank_hermitian": (lambda a: L.matrix_rank(a, hermitian=True), (PROJECTION,)),
+    "cond": (L.cond, (SQUARE,)),
+    "cond_nuclear": (lambda a: L.cond(a, "nuc"), (SQUARE,)),
+    "norm_nuclear": (lambda a: L.matrix_norm(a, "nuc"), (TALL,)),
+    "norm_spectral": (lambda a: L.matrix_norm(a, 2), (TALL,)),
+    "norm_least": (lambda a: L.matrix_norm(a, -2), (TALL,)),
+    "matrix_exp": (torch.matrix_exp, (SQUARE,)),
+    "matrix_exp_large": (torch.matrix_exp, (torch.stack([SINGULAR, -30 * POSITIVE[0, 0, :3, :3]]),)),
+    "matrix_exp_of_1": (torch.matrix_exp, (ONE,)),
+    "matrix_exp_of_0": (torch.matrix_exp, (NONE,)),
 }
 
-everything = pytest.mark.parametrize("name", EXACT)
+everything = pytest.mark.parametrize("name", CASES)
 
 
 def check(name: str, target: str) -> None:
     """In float64, then in float32 against the results of float64."""
-    function, args = EXACT[name]
+    function, args = CASES[name]
     for dtype, digits in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
         given = tuple(a.to(dtype) for a in args)
         program = ir.export(lambda *x: function(*x), given, target=target)
@@ -87,7 +161,7 @@ def check(name: str, target: str) -> None:
 
 def check_batch(name: str, target: str) -> None:
     """A batch whose size is known at run time alone."""
-    function, args = EXACT[name]
+    function, args = CASES[name]
     shapes = ({0: torch.export.Dim("n")},) * len(args)
     program = ir.export(lambda *x: function(*x), args, target=target, dynamic_shapes=(shapes,))
     for given in (args, tuple(torch.cat([a, a, a]) for a in args), tuple(a[:1] for a in args)):

@@ -2,7 +2,6 @@
 
 CHANCE = "tract draws no random numbers"
 SPECIAL = "tract has no such function, and torch does not decompose it"
-ALGEBRA = "tract has no linear algebra beyond products"
 LOOP = "tract has no loop whose end depends on data"
 
 
@@ -28,10 +27,6 @@ LIMITS: dict[str, str] = {
     **_all(
         SPECIAL,
         "reduce/mode reduce/histc reduce/odd_median reduce/odd_order_nan_and_inf",
-    ),
-    **_all(
-        ALGEBRA,
-        "matmul/svdvals",
     ),
     **_all(LOOP, "control/while_until_large control/while_given_steps"),
     "attention/flash_log_sums": "it reads a result that only the backward pass of attention does",

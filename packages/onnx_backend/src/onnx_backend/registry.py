@@ -23,8 +23,6 @@ FAMILIES = (
     "histogram",
     "matmul",
     "linalg",
-    "spectral",
-    "householder",
     "conv",
     "pool",
     "norm",

@@ -36,7 +36,7 @@ def eliminated(a: Tensor, count: int) -> tuple[Tensor, Tensor]:
         pivot = at(first, k, -1)
         factor = torch.where(below, at(a, k, -1) / torch.where(pivot == 0, 1.0, pivot), 0.0)
         a = torch.where(below & (column == k), factor, a - factor * torch.where(column > k, first, 0.0))
-        return [a, torch.where(torch.arange(count) == k, best.squeeze(-1), pivots)]
+        return [a, torch.where(torch.arange(pivots.shape[-1]) == k, best.squeeze(-1), pivots)]
 
     start = torch.zeros((*a.shape[:-2], count), dtype=torch.int64)
     lu, pivots = repeat(count, step, [a, start])

@@ -1,0 +1,64 @@
+"""Functions of matrices: the pseudo-inverse and the exponential."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ir.decompositions.jacobi import eigen, singular, symmetric
+from ir.decompositions.linalg import identity, wide
+from ir.decompositions.loops import repeat
+from ir.decompositions.registry import decomposition
+
+
+@decomposition("linalg_pinv.atol_rtol_tensor")
+def _pinv(self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False) -> Tensor:
+    """By singular values; those of symmetric matrices are the magnitudes of eigenvalues."""
+    x = wide(self)
+    if any(isinstance(size, int) and size == 0 for size in x.shape):
+        return x.mT.to(self.dtype)
+    if hermitian:
+        values, left = eigen(symmetric(x), True)
+        right, sizes = left, values.abs()
+    else:
+        left, values, right = singular(x)
+        sizes = values
+    default = torch.finfo(self.dtype).eps * torch.sym_max(x.shape[-2], x.shape[-1])
+    if rtol is None:
+        relative = default if atol is None else torch.where(atol > 0, 0.0, default).to(torch.float64).unsqueeze(-1)
+    else:
+        relative = rtol.to(torch.float64).unsqueeze(-1)
+    bound = relative * sizes.amax(-1, keepdim=True)
+    bound = bound if atol is None else torch.maximum(bound, atol.to(torch.float64).unsqueeze(-1))
+    inverse = torch.where(sizes > bound, 1 / values, 0.0)
+    return torch.matmul(right * inverse.unsqueeze(-2), left.mT).to(self.dtype)
+
+
+_TERMS = 18  # of the exponential's series: enough for float64 where no column sums to more than 1
+_SQUARINGS = 48  # beyond 2**48 float64 has no digits left to scale
+
+
+@decomposition("linalg_matrix_exp")
+def _matrix_exp(self: Tensor) -> Tensor:
+    """Halved until small, summed by Horner's rule, squared as often (Moler and Van Loan 2003, method 3).
+
+    What is larger than can be halved so often gives nan.
+    """
+    x = wide(self)
+    if any(isinstance(size, int) and size == 0 for size in x.shape):
+        return self.clone()
+    largest = x.abs().sum(-2, keepdim=True).amax(-1, keepdim=True)
+    halvings = (torch.clamp(largest, min=1.0).log() / math.log(2)).ceil()
+    x = x / torch.exp2(halvings)
+
+    def term(i: Tensor, total: Tensor, x: Tensor) -> list[Tensor]:
+        return [identity(x.shape[-1]) + torch.matmul(x, total) / (_TERMS - i).to(torch.float64)]
+
+    def square(i: Tensor, total: Tensor, halvings: Tensor) -> list[Tensor]:
+        return [torch.where(i < halvings, torch.matmul(total, total), total)]
+
+    (total,) = repeat(_TERMS, term, [identity(x.shape[-1]).expand(x.shape)], x)
+    (total,) = repeat(_SQUARINGS, square, [total], halvings)
+    return torch.where(halvings > _SQUARINGS, math.nan, total).to(self.dtype)
