@@ -98,13 +98,18 @@ def symmetric(a: Tensor, upper: bool = False) -> Tensor:
     return half + half.mT + torch.diag_embed(_diagonal(a))
 
 
-def eigen(a: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
-    """Eigenvalues of symmetric matrices, ascending, and eigenvectors."""
+def eigenvalues(a: Tensor) -> Tensor:
+    """The eigenvalues of symmetric matrices, ascending."""
+    (a,) = _in_rounds(_turn_both, [a], _static(a.shape[-1]))
+    return _diagonal(a).sort()[0]
+
+
+def eigen(a: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, and eigenvectors."""
     size = _static(a.shape[-1])
-    start = [a, identity(size).expand(a.shape)] if vectors else [a]
-    a, *v = _in_rounds(_turn_both, start, size)
+    a, v = _in_rounds(_turn_both, [a, identity(size).expand(a.shape)], size)
     values, order = _diagonal(a).sort()
-    return values, _columns(v[0], order) if vectors else None
+    return values, _columns(v, order)
 
 
 def _columns(x: Tensor, order: Tensor) -> Tensor:
@@ -119,8 +124,9 @@ def _static(size: Any) -> int:
 
 @decomposition("_linalg_eigh")
 def _eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
-    values, vectors = eigen(symmetric(wide(A), UPLO.upper() == "U"), compute_v)
-    return values.to(A.dtype), torch.empty(0, dtype=A.dtype) if vectors is None else vectors.to(A.dtype)
+    a = symmetric(wide(A), UPLO.upper() == "U")
+    values, vectors = eigen(a) if compute_v else (eigenvalues(a), torch.empty(0))
+    return values.to(A.dtype), vectors.to(A.dtype)
 
 
 # -- singular values ---------------------------------------------------------------------------------------------------
@@ -131,15 +137,6 @@ def _turn_columns(partner: Tensor, a: Tensor, *vectors: Tensor) -> list[Tensor]:
     across, lengths = a.index_select(-1, partner), a.square().sum(-2)
     rotation = _rotation(lengths, lengths.index_select(-1, partner), (a * across).sum(-2), partner)
     return [_turned(a, across, *rotation), *(_turned(v, v.index_select(-1, partner), *rotation) for v in vectors)]
-
-
-def _orthogonal(a: Tensor, vectors: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """A V with orthogonal columns, their lengths (descending), and V."""
-    size = _static(a.shape[-1])
-    start = [a, identity(size).expand(*a.shape[:-2], size, size)] if vectors else [a]
-    a, *v = _in_rounds(_turn_columns, start, size)
-    lengths, order = a.square().sum(-2).sqrt().sort(descending=True)
-    return _columns(a, order), lengths, _columns(v[0], order) if vectors else None
 
 
 def _completed(x: Tensor, count: Any) -> Tensor:
@@ -158,8 +155,17 @@ def _wider(a: Tensor) -> bool:
     return isinstance(rows, int) and (not isinstance(columns, int) or rows < columns)
 
 
+def _lengths(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Those of the columns as a row, descending, and which columns they are of."""
+    lengths, order = a.square().sum(-2).sqrt().sort(descending=True)
+    return lengths.unsqueeze(-2), order
+
+
 def singular_values(a: Tensor) -> Tensor:
-    return leading(_orthogonal(a.mT if _wider(a) else a, False)[1].unsqueeze(-2), least(a), -1).squeeze(-2)
+    """The singular values, descending."""
+    a = a.mT if _wider(a) else a
+    (image,) = _in_rounds(_turn_columns, [a], _static(a.shape[-1]))
+    return leading(_lengths(image)[0], least(a), -1).squeeze(-2)
 
 
 def singular(a: Tensor, full: bool = False) -> tuple[Tensor, Tensor, Tensor]:
@@ -167,12 +173,12 @@ def singular(a: Tensor, full: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     if _wider(a):
         v, s, u = singular(a.mT, full)
         return u, s, v
-    image, s, v = _orthogonal(a, True)
-    assert v is not None
-    scale = s.unsqueeze(-2)
-    u = _completed(image / torch.where(scale == 0, 1.0, scale), a.shape[-2] if full else least(a))
-    count = least(a)  # beyond it the singular values are 0
-    return u, leading(scale, count, -1).squeeze(-2), v if full else leading(v, count, -1)
+    size, count = _static(a.shape[-1]), least(a)  # beyond the least singular values are 0
+    image, v = _in_rounds(_turn_columns, [a, identity(size).expand(*a.shape[:-2], size, size)], size)
+    s, order = _lengths(image)
+    image, v = _columns(image, order), _columns(v, order)
+    u = _completed(image / torch.where(s == 0, 1.0, s), a.shape[-2] if full else count)
+    return u, leading(s, count, -1).squeeze(-2), v if full else leading(v, count, -1)
 
 
 @decomposition("_linalg_svd")

@@ -20,11 +20,11 @@ def _pinv(self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = Non
     if any(isinstance(size, int) and size == 0 for size in x.shape):
         return x.mT.to(self.dtype)
     if hermitian:
-        values, left = eigen(symmetric(x), True)
-        right, sizes = left, values.abs()
+        values, left = eigen(symmetric(x))
+        right = left
     else:
         left, values, right = singular(x)
-        sizes = values
+    sizes = values.abs()
     default = torch.finfo(self.dtype).eps * torch.sym_max(x.shape[-2], x.shape[-1])
     if rtol is None:
         relative = default if atol is None else torch.where(atol > 0, 0.0, default).to(torch.float64).unsqueeze(-1)
