@@ -82,6 +82,23 @@ CASES = family(
     row("softmin", lambda x: F.softmin(x, dim=1), f32("B", 5)),
     mod("softmax2d", lambda: nn.Softmax2d(), IMAGE),
     # losses
+    row(
+        "ctc_loss",
+        lambda x, y: [
+            F.ctc_loss(x.log_softmax(2), y, (6, 5, 4), (2, 3, 0), reduction=r) for r in ("mean", "sum", "none")
+        ],
+        *(f32(6, 3, 5), i64(value=[[1, 1, 9], [2, 3, 2], [4, 9, 9]])),
+    ),
+    row(
+        "ctc_loss_lengths",
+        lambda x, y, m, n: F.ctc_loss(x.log_softmax(2), y, m, n, blank=3, zero_infinity=True),
+        *(f32("T", "B", 5), i64("B", 4, low=0, high=3), i64("B", low=2, high=6), i64("B", low=0, high=5)),
+    ),
+    row(
+        "ctc_loss_joined",
+        lambda x, y, m, n: F.ctc_loss(x.log_softmax(2), y, m, n, reduction="none"),
+        *(f32(5, 2, 4), i64(value=[1, 2, 2, 3, 1]), i64(value=[5, 4]), i64(value=[2, 3])),
+    ),
     row("cross_entropy", lambda x, y: F.cross_entropy(x, y), LOGITS, CLASSES),
     row("cross_entropy_none", lambda x, y: F.cross_entropy(x, y, reduction="none"), LOGITS, CLASSES),
     row("cross_entropy_smoothed", lambda x, y: F.cross_entropy(x, y, label_smoothing=0.1), LOGITS, CLASSES),

@@ -77,6 +77,18 @@ CASES = family(
         lambda x: F.adaptive_max_pool2d(x, 2, return_indices=True),
         f32("B", 3, 6, 8),
     ),
+    row("adaptive_max2d_many", lambda x: F.adaptive_max_pool2d(x, (8, 9), return_indices=True), f32("B", 2, 11, 10)),
+    row("adaptive_max1d_indices_dynamic", lambda x: F.adaptive_max_pool1d(x, 4, return_indices=True), SOUND),
+    row(
+        "fractional_max2d",
+        lambda x, s: F.fractional_max_pool2d(x, 2, (3, 4), return_indices=True, _random_samples=s),
+        *(f32("B", 3, 7, 9), f32("B", 3, 2, low=0)),
+    ),
+    row(
+        "fractional_max3d",
+        lambda x, s: F.fractional_max_pool3d(x, (2, 1, 2), (3, 1, 4), return_indices=True, _random_samples=s),
+        *(f32(2, 3, 5, 6, 7), f32(2, 3, 3, low=0)),
+    ),
     row("adaptive_max3d", lambda x: F.adaptive_max_pool3d(x, 1), VOLUME),
     row("lp1d", lambda x: F.lp_pool1d(x, 2, 3, stride=2), f32("B", 3, "T", positive=True)),
     row("lp2d", lambda x: F.lp_pool2d(x, 3, 2), f32("B", 3, "H", "W", positive=True)),

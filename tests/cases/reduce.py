@@ -64,7 +64,10 @@ CASES = family(
     row("median", lambda x: x.median(), f32("B", 3)),
     row("median_dim_even", lambda x: x.median(1), f32("B", 4)),
     row("kthvalue", lambda x: x.kthvalue(2, 1), f32("B", 3)),
-    row("mode", lambda x: x.mode(1).values, i64(value=TIES)),
+    row("mode", lambda x: (x.mode(1), x.float().mode(0, keepdim=True)), i64(value=TIES)),
+    row("mode_dynamic", lambda x: (x.mode(1), x.bool().mode(0)), i64("B", "S", low=0, high=3)),
+    row("nanmedian", lambda x: (x.nanmedian(), x.nanmedian(0)), f32("B", "S")),
+    row("nanmedian_of_nothing", lambda x: (x.nanmedian(), x[:, :0].nanmedian()), f32(2, 3, value=[nan])),
     row("quantile", lambda x: torch.quantile(x, 0.3, dim=1), f32("B", 4)),
     row(
         "quantile_many",
@@ -144,7 +147,52 @@ CASES = family(
     row("diff", lambda x: torch.diff(x, dim=1), f32("B", "S")),
     row("trapezoid", lambda x: torch.trapezoid(x, dx=0.5, dim=1), f32("B", "S")),
     row("histc", lambda x: torch.histc(x, bins=4, min=-2, max=2), f32("B", 3)),
+    row(
+        "histc_of_extremes", lambda x: (torch.histc(x, 3), torch.histc(x * 0, 4), torch.histc(x, 2, -9, 9)), f32("B", 3)
+    ),
+    row("histc_odd", lambda x: torch.histc(x, 4, -1, 1), f32(value=[1.0, -1.0, 1.0000001, nan, inf, -inf, 0.5, -0.0])),
+    row("histogram", lambda x: torch.histogram(x, 5), f32("B", 3)),
+    row("histogram_range", lambda x: torch.histogram(x, 7, range=(-1.0, 1.0), density=True), f32("B", 8)),
+    row(
+        "histogram_edges",
+        lambda x, e, w: torch.histogram(x, e, weight=w),
+        *(f32(7, value=[0.0, 1.0, nan, -1.0, 2.0, 3.0, 0.7]), f32(value=[-1.0, 0.0, 0.5, 2.0]), f32(7, positive=True)),
+    ),
+    row("histogramdd", lambda x: torch.histogramdd(x, [3, 4]), f32("B", 2)),
+    row(
+        "histogramdd_edges",
+        lambda x, e: torch.histogramdd(x, [e, e + 1], density=True),
+        f32(9, 2),
+        f32(value=[-2.0, 0, 3]),
+    ),
     row("bincount", lambda x: torch.bincount(x, minlength=6), i64(8, low=0, high=6)),
+    row(
+        "segments",
+        lambda x, n: [
+            torch.segment_reduce(x, r, lengths=n, unsafe=True) for r in ("sum", "mean", "prod", "max", "min")
+        ],
+        *(f32("B", 3), i64(value=[1, 0, 1])),
+    ),
+    row(
+        "segments_odd",
+        lambda x, at: [
+            torch.segment_reduce(x, r, offsets=at, initial=2.0) for r in ("sum", "mean", "prod", "max", "min")
+        ],
+        *(f32(value=[1.0, nan, inf, -inf, 2.0, 3.0]), i64(value=[0, 1, 1, 3, 6])),
+    ),
+    row(
+        "segments_of_rows",
+        lambda x, n: [torch.segment_reduce(x, r, lengths=n, axis=1) for r in ("sum", "max")],
+        *(f32(2, 6, 3), i64(value=[[2, 4, 0], [1, 1, 4]])),
+    ),
+    row("cov", lambda x: (torch.cov(x), torch.corrcoef(x.T), torch.cov(x[0], correction=9)), f32("B", 4)),
+    row(
+        "cov_weighted",
+        lambda x, n, w: [torch.cov(x, correction=0), torch.cov(x, fweights=n), torch.cov(x, fweights=n, aweights=w)],
+        *(f32(3, "S"), i64("S", low=1, high=4), f32("S", positive=True)),
+    ),
+    row("pdist", lambda x: (torch.pdist(x), torch.pdist(x, 1.0), torch.pdist(x, inf)), f32(5, 3)),
+    row("pdist_odd", lambda x: (torch.pdist(x, 0.0), torch.pdist(x)), f32(value=[[nan, 1.0], [inf, 1.0], [0.0, 1.0]])),
     # order
     row("topk", lambda x: x.topk(2), f32("B", 5)),
     row("topk_dim_0", lambda x: x.topk(2, dim=0), f32("S", 3)),

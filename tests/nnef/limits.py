@@ -1,7 +1,6 @@
 """What tract cannot say, case by case, with the reason; strict: see tests.harness.check_case."""
 
 CHANCE = "tract draws no random numbers"
-SPECIAL = "tract has no such function, and torch does not decompose it"
 LOOP = "tract has no loop whose end depends on data"
 
 
@@ -23,10 +22,6 @@ LIMITS: dict[str, str] = {
         CHANCE,
         "create/dropout_train create/rand create/randn_like create/rand_like_f16 create/randn_added create/randint "
         "create/randperm create/bernoulli create/normal create/multinomial",
-    ),
-    **_all(
-        SPECIAL,
-        "reduce/mode reduce/histc reduce/odd_median reduce/odd_order_nan_and_inf",
     ),
     **_all(LOOP, "control/while_until_large control/while_given_steps"),
     "attention/flash_log_sums": "it reads a result that only the backward pass of attention does",

@@ -11,7 +11,7 @@ import numpy as np
 
 from ir import geometry
 from ir.dims import Dim, Expr
-from ir.errors import RefusedError
+from ir.errors import ExportError, RefusedError
 from ir.graph import Body, Graph, Node, SymbolSource, Value, Weight
 from ir.types import DType, TensorType
 
@@ -200,9 +200,30 @@ class OpHelper(abc.ABC, Generic[V]):
             self.refuse(f"{what} is {dim}, which is only known at run time")
         return int(dim)
 
+    def must_be_dense(self, argument: str) -> None:
+        """Refuse a tensor whose places in memory are not known, or not those of its elements in order."""
+        value = self.node.args[argument]
+        if value not in self.graph.inputs and value not in self.graph.weights:
+            self.refuse("the layout in memory of a result is torch's own affair; index or reshape instead")
+        if not _is_dense(self.graph, value):
+            self.refuse(f"%{value.name} is not contiguous in memory; call .contiguous() on it, or index instead")
+
     def refuse(self, reason: str) -> NoReturn:
         """Say that this argument, dtype or shape cannot be expressed; the node's body is tried next."""
         raise Refusal(refusal_text(self.target.name, self.node, reason))
+
+
+def _is_dense(graph: Graph, value: Value) -> bool:
+    """True unless the weight, or the example that the model was captured with, has strides of its own."""
+    if value in graph.weights:
+        tensor = graph.weights[value].tensor
+        return tensor is None or tensor.is_contiguous()
+    try:
+        args, kwargs = graph.context.example()
+        tensors = graph.structure.flatten(args, kwargs)
+    except (AttributeError, ExportError):  # a program saved without examples
+        return True
+    return bool(tensors[graph.inputs.index(value)].is_contiguous())
 
 
 def refusal_text(target: str, node: Node, reason: str) -> str:

@@ -20,7 +20,6 @@ FAMILIES = (
     "activation",
     "reduce",
     "order",
-    "histogram",
     "matmul",
     "linalg",
     "conv",

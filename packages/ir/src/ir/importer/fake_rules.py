@@ -2,7 +2,8 @@
 
 torch.export keeps `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and `max_pool1d` as one node, but computes its result's shape
 with the composite kernel, step by step, and `tensor_split` asks whether the pieces are equal. In the `dynamic` block a
-shape rule answers instead, so time and length may stay symbols. The fake_quantize family has no fake kernel at all.
+shape rule answers instead, so time and length may stay symbols; `ctc_loss` and `cov` read numbers out of tensors that
+their shape does not need. The fake_quantize family and the histograms have no fake kernel at all.
 Only fake tensors see the rules. A size that data decides is at least 2 by the default of `create_unbacked_symint`, and
 the program asserts it; here it may be 0.
 """
@@ -16,9 +17,18 @@ from typing import Any
 import torch
 
 from ir import geometry
-from ir.importer.torch_api import DispatchKey, FakeImplCtx, FakeTensor, forget_kernels, pytree, run_kernel
+from ir.importer.torch_api import (
+    DispatchKey,
+    FakeImplCtx,
+    FakeTensor,
+    check_size,
+    forget_kernels,
+    has_kernel,
+    pytree,
+    run_kernel,
+)
 
-_KEY = DispatchKey.CompositeImplicitAutograd
+_COMPOSITE = DispatchKey.CompositeImplicitAutograd
 
 
 def _recurrent(input: Any, state: Any, params: Any, biases: Any, layers: Any, dropout: Any, train: Any,
@@ -61,6 +71,34 @@ def _fake_quantize(input: Any, *args: Any, **kwargs: Any) -> Any:
     return torch.empty_like(input)
 
 
+def _histogram(self: Any, bins: Any = 100, *args: Any, **kwargs: Any) -> Any:
+    edges = bins.shape[0] if isinstance(bins, torch.Tensor) else bins + 1
+    return self.new_empty([edges - 1]), self.new_empty([edges])
+
+
+def _histogramdd(self: Any, bins: Any, *args: Any, **kwargs: Any) -> Any:
+    bins = [bins] * self.shape[-1] if isinstance(bins, int) else bins
+    edges = [b.shape[0] if isinstance(b, torch.Tensor) else b + 1 for b in bins]
+    return self.new_empty([n - 1 for n in edges]), [self.new_empty([n]) for n in edges]
+
+
+def _ctc_loss(log_probs: Any, targets: Any, given: Any, wanted: Any, blank: int = 0, reduction: int = 1,
+              zero_infinity: bool = False) -> Any:  # fmt: skip
+    if log_probs.dim() == 3:
+        many = (len(n) if isinstance(n, (list, tuple)) else n.shape[0] for n in (given, wanted))
+        for n in (*many, *targets.shape[:-1]):
+            check_size(n == log_probs.shape[1])
+    return log_probs.new_empty([] if reduction else log_probs.shape[1:-1])
+
+
+def _cov(self: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+    dtype = self.dtype if aweights is None else torch.promote_types(self.dtype, aweights.dtype)
+    floating = dtype.is_floating_point or dtype.is_complex
+    rows = self.shape[:-1]
+    shape = [] if not rows or rows[0] == 1 else [rows[0], rows[0]]
+    return self.new_empty(shape, dtype=dtype if floating else torch.get_default_dtype())
+
+
 def rules() -> dict[Any, Any]:
     """The shape rule of each such operator."""
     aten = torch.ops.aten
@@ -68,6 +106,7 @@ def rules() -> dict[Any, Any]:
     overloads = [getattr(packet, name) for packet in fake for name in packet.overloads()]
     late = (aten.quantile, aten.nanquantile) if torch.__version__ < "2.12" else ()
     quantiles = [getattr(packet, name) for packet in late for name in packet.overloads() if "out" not in name]
+    tables = (aten.histogramdd.default, aten.histogramdd.int_bins, aten.histogramdd.TensorList_bins)
     recurrent = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
     return {
         **dict.fromkeys(recurrent, _recurrent),
@@ -75,6 +114,11 @@ def rules() -> dict[Any, Any]:
         **dict.fromkeys(quantiles, _quantile),
         aten.max_pool1d.default: _max_pool1d,
         aten.tensor_split.sections: _tensor_split,
+        **dict.fromkeys((aten.ctc_loss.IntList, aten.ctc_loss.Tensor), _ctc_loss),
+        **dict.fromkeys((aten.cov.default, aten.corrcoef.default), _cov),
+        aten.histogram.bin_ct: _histogram,
+        aten.histogram.bins_tensor: _histogram,
+        **dict.fromkeys(tables, _histogramdd),
     }
 
 
@@ -85,7 +129,8 @@ def dynamic() -> Iterator[None]:
     counted = FakeImplCtx.create_unbacked_symint
     FakeImplCtx.create_unbacked_symint = FakeImplCtx.new_dynamic_size  # type: ignore[method-assign]
     for op, rule in rules().items():
-        op.py_kernels[_KEY] = _only_fake(op, rule)
+        key = _COMPOSITE if has_kernel(op.name(), "CompositeImplicitAutograd") else DispatchKey.Meta
+        op.py_kernels[key] = _only_fake(op, rule, key)
         forget_kernels(op)
     try:
         yield
@@ -97,11 +142,11 @@ def dynamic() -> Iterator[None]:
             forget_kernels(op)
 
 
-def _only_fake(op: Any, rule: Any) -> Any:
+def _only_fake(op: Any, rule: Any, key: Any) -> Any:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         tensors = [a for a in pytree.tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
         if any(isinstance(t, FakeTensor) for t in tensors):
             return rule(*args, **kwargs)
-        return run_kernel(op, _KEY, *args, **kwargs)
+        return run_kernel(op, key, *args, **kwargs)
 
     return kernel

@@ -34,6 +34,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # ma
 from torch.fx.experimental.proxy_tensor import make_fx as make_fx  # a function as a graph of operators
 from torch.fx.experimental.symbolic_shapes import DimDynamic as DimDynamic  # how `ShapeEnv` treats a new size
 from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv  # the symbols, and what was asked of them
+from torch.fx.experimental.symbolic_shapes import statically_known_true as statically_known_true  # asks without a guard
 from torch.utils import _python_dispatch, _pytree
 from torch.utils._sympy import functions
 from torch.utils._sympy.functions import TruncToInt as TruncToInt  # int() of a float that sizes decide

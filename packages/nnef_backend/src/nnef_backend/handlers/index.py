@@ -12,6 +12,7 @@ from ir.types import DType
 from nnef_backend.exact import quotient
 from nnef_backend.handlers.elementwise import convert_element_type
 from nnef_backend.handlers.order import sort
+from nnef_backend.handlers.shape import strided_places
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
 from nnef_backend.reshaping import cut
@@ -248,6 +249,13 @@ def diagonal_scatter(h, self, src, offset=0, dim1=0, dim2=1):
     places = h.progression(first, columns + 1, src.type.shape[-1])
     made = scatter_rows(h, h.reshape(front, [lines * columns, *front.type.shape[2:]]), places, values, "none")
     return h.transpose(h.reshape(made, front.type.shape), invert(order))
+
+
+@op("aten::as_strided_scatter")
+def as_strided_scatter(h, self, src, size, stride, storage_offset=None):
+    places = h.reshape(strided_places(h, size, stride, storage_offset), [product(size)])
+    flat, values = (h.reshape(x, [product(x.type.shape)]) for x in (self, src))
+    return h.reshape(written(h, "tract_core_scatter_elements", flat, places, values, "none", axis=0), self.type.shape)
 
 
 @op("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -11,8 +10,6 @@ from ir.dims import Expr, ceildiv, floordiv, product, quotient
 from ir.geometry import ceil_overhang, ntuple
 from ir.types import DType
 from nnef_backend.registry import register as op
-
-MANY = 64  # windows that are written out one by one
 
 
 class Window:
@@ -199,14 +196,9 @@ def by_slices(h, x, reduce, axis, count):
 def adaptive_indices(h, x):
     """Where the maxima lie in their planes."""
     n = _space(h)
-    lead, space, out = x.type.shape[:-n], x.type.shape[-n:], h.out.shape[-n:]
-    if all(o == 1 for o in out):
-        return h.reshape(_first(h, x, n), h.out.shape)
-    if any(isinstance(s, Expr) for s in (*space, *out)) or product(out) > MANY:
-        h.refuse("tract has indices of adaptive windows only for few windows of fixed size")
-    cells = [[(o * s // c, -(-(o + 1) * s // c)) for o in range(c)] for s, c in zip(space, out, strict=True)]
-    places = [_place(h, x, n, window) for window in itertools.product(*cells)]
-    return h.reshape(h.concat(places, len(lead)), h.out.shape)
+    if not all(o == 1 for o in h.out.shape[-n:]):
+        h.refuse("tract has indices of windows of one size only")
+    return h.reshape(_first(h, x, n), h.out.shape)
 
 
 def _first(h, x, n):
@@ -219,12 +211,3 @@ def _first(h, x, n):
     odd = h.is_nan(flat)
     last = h.emit("argmax_reduce", h.emit("select", odd, h.positions(flat.type.shape[-1]), -1), axes=axes)
     return h.emit("select", h.emit("any_reduce", odd, axes=axes), last, first)
-
-
-def _place(h, x, n, window):
-    """The place in the whole plane of the maximum in one window."""
-    plane = np.arange(math.prod(x.type.shape[-n:])).reshape(x.type.shape[-n:])
-    for axis, (begin, end) in enumerate(window, start=x.type.rank - n):
-        x = h.slice(x, axis, begin, end)
-    inside = plane[tuple(slice(*w) for w in window)].reshape(-1)
-    return h.take(h.constant(inside), _first(h, x, n), 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ir.dims import Expr, floordiv, maximum, minimum
+from ir.dims import Expr, floordiv, maximum, minimum, product
 from ir.geometry import squeezed, window_size
 from ir.types import DType
 from nnef_backend.handlers.padding import padded
@@ -318,16 +318,20 @@ def diag_embed(h, self, offset=0, dim1=-2, dim2=-1):
     return h.transpose(y, [rank - 2 if i == a else rank - 1 if i == b else order.index(i) for i in range(rank)])
 
 
-@op("aten::as_strided")
-def as_strided(h, self, size, stride, storage_offset=None):
-    given = h.node.args["self"]
-    if given not in h.graph.inputs and given not in h.graph.weights:
-        h.refuse("the layout in memory of a result is torch's own affair")
+def strided_places(h, size, stride, storage_offset):
+    """Where each element lies in the memory of an input or a weight."""
+    h.must_be_dense("self")
     index = h.tensor(storage_offset or 0, DType.int64)
     for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
         column = h.reshape(h.progression(0, step, n), [n if i == axis else 1 for i in range(len(size))])
         index = h.emit("add", index, column)
-    return h.take(h.reshape(self, [math.prod(self.type.shape)]), index, 0)
+    return index
+
+
+@op("aten::as_strided", "aten::as_strided_copy")
+def as_strided(h, self, size, stride, storage_offset=None):
+    flat = h.reshape(self, [product(self.type.shape)])
+    return h.take(flat, strided_places(h, size, stride, storage_offset), 0)
 
 
 @op("aten::meshgrid")

@@ -94,39 +94,6 @@ def median(h, self, dim=None, keepdim=False):
     return h.emit("Where", there, h.const(math.nan, value), value), h.emit("Where", there, first, at)
 
 
-@op("aten::nanmedian")
-def nanmedian(h, self, dim=None, keepdim=False):
-    """The median of what is a number: with each nan above infinity, it lies in the lower part of the row."""
-    if not self.type.dtype.is_float or self.type.rank == 0:
-        return median(h, self, dim, keepdim)
-    if dim is None:
-        return nanmedian(h, h.filled(h.reshape(self, [count(self, range(self.type.rank))]), 0, math.nan), 0)[0]
-    axis = h.axis(dim, self)
-    number = h.emit("Not", h.emit("IsNaN", self))
-    known = h.reduce("ReduceSum", h.cast(number, DType.int64), [axis], True)
-    middle = h.emit("Max", h.emit("Div", h.emit("Sub", known, 1), 2), 0)
-    at = h.emit("GatherElements", order(h, self, self.type.shape[axis], axis), middle, axis=axis)
-    value = h.emit("GatherElements", self, at, axis=axis)
-    return [value, at] if keepdim else [h.squeeze(x, [axis]) for x in (value, at)]
-
-
-@op("aten::mode")
-def mode(h, self, dim=-1, keepdim=False):
-    """The smallest of the most frequent values, and its last place."""
-    if self.type.rank == 0:
-        return self, h.const(0, DType.int64)
-    axis = h.axis(dim, self)
-    same = h.emit("Equal", h.unsqueeze(self, [axis]), h.unsqueeze(self, [axis + 1]))
-    often = h.reduce("ReduceSum", h.cast(same, DType.int64), [axis + 1])
-    most = h.emit("Equal", often, h.reduce("ReduceMax", often, [axis], True))
-    top = h.reduce("ReduceMax", self, [axis], True)
-    value = h.reduce("ReduceMin", h.emit("Where", most, self, top), [axis], True)
-    hit = h.cast(h.emit("Equal", self, value), DType.int32)
-    shape = value.type.shape if keepdim else [s for i, s in enumerate(value.type.shape) if i != axis]
-    at = h.emit("ArgMax", hit, axis=axis, keepdims=keepdim, select_last_index=1, shape=shape)
-    return value if keepdim else h.squeeze(value, [axis]), at
-
-
 @op("aten::quantile")
 def quantile(h, self, q, dim=None, keepdim=False, interpolation="linear", skip=False):
     """Rows sorted, and read between two places; a nan where there is any, or where nothing else is."""

@@ -8,7 +8,7 @@ from ir import geometry
 from ir.dims import Expr, ceildiv, maximum, product, quotient
 from ir.helper import numpy_dtype
 from ir.types import DType
-from onnx_backend.handlers.reduce import amax, average, place
+from onnx_backend.handlers.reduce import amax, average
 from onnx_backend.registry import register as op
 
 
@@ -333,45 +333,3 @@ for _n in (1, 2, 3):
     op(f"aten::adaptive_max_pool{_n}d")(_adaptive_max(_n))
 for _n in (2, 3):
     op(f"aten::_adaptive_avg_pool{_n}d")(_adaptive_avg(_n))
-
-
-@op("aten::fractional_max_pool2d", "aten::fractional_max_pool3d")
-def fractional_max_pool(h, self, kernel_size, output_size, random_samples):
-    """Windows at places that the samples choose, for each channel its own.
-
-    Source: aten/src/ATen/native/FractionalMaxPooling.h, generate_intervals.
-    """
-    n = len(kernel_size)
-    *batch, channels = self.type.shape[: self.type.rank - n]
-    planes = product([*batch, channels])
-    sizes = [h.static(s, "a spatial size") for s in self.type.shape[-n:]]
-    samples = h.reshape(random_samples, [planes, n])
-    index = None
-    for i, (size, kernel, out) in enumerate(zip(sizes, kernel_size, output_size, strict=True)):
-        # 2-d samples count the axes from the last, 3-d ones from the first
-        column = n - 1 - i if n == 2 else i
-        sample = h.slice(samples, 1, column, column + 1, size=1)
-        starts = _fractional_starts(h, sample, size, kernel, out)
-        shape = [planes, *[1] * (2 * n)]
-        shape[1 + i] = out
-        inside = h.reshape(h.range(0, kernel, size=kernel), [kernel if a == n + i else 1 for a in range(2 * n)])
-        places = h.emit("Add", h.reshape(starts, shape), inside)
-        index = places if index is None else h.emit("Add", h.emit("Mul", index, size), places)
-    window, total = product(kernel_size), product(output_size)
-    index = h.reshape(h.expand(index, [planes, *output_size, *kernel_size]), [planes, total * window])
-    found = h.emit("GatherElements", h.reshape(self, [planes, product(sizes)]), index, axis=1)
-    found, index = (h.reshape(t, [planes, total, window]) for t in (found, index))
-    best = place(h, "ArgMax", found, 2, True)
-    return [h.reshape(h.emit("GatherElements", t, best, axis=2), r.shape) for t, r in zip((found, index), h.results)]
-
-
-def _fractional_starts(h, sample, size, kernel, out):
-    """Where the windows of each plane start, int64 [planes, out]."""
-    last = h.const([size - kernel])
-    if out == 1:
-        return h.expand(h.unsqueeze(last, [0]), [sample.type.shape[0], 1])
-    step = h.const((size - kernel) / (out - 1), sample)
-    counted = h.cast(h.range(0, out, size=out), sample.type.dtype)
-    floors = [h.emit("Floor", h.emit("Mul", t, step)) for t in (h.emit("Add", counted, sample), sample)]
-    starts = h.cast(h.emit("Sub", *floors), DType.int64)
-    return h.emit("Where", h.emit("Equal", h.range(0, out, size=out), out - 1), last, starts)

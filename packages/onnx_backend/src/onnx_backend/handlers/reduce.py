@@ -254,15 +254,6 @@ def cdist(h, x1, x2, p=2, compute_mode=None):
     return norm(h, gap, p, [rank])
 
 
-@op("aten::pdist", "aten::_pdist_forward")
-def pdist(h, self, p=2):
-    """The pairs i < j of rows, whose number must be known."""
-    n = h.static(self.type.shape[0], "the number of rows")
-    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
-    left, right = (h.emit("Gather", self, [pair[k] for pair in pairs], axis=0) for k in (0, 1))
-    return norm(h, h.emit("Sub", left, right), p, [1])
-
-
 @op("aten::trapezoid.dx", "aten::trapz.dx")
 def trapezoid(h, y, dx=1, dim=-1):
     """The sum less half of both ends; nothing of nothing."""
@@ -271,6 +262,19 @@ def trapezoid(h, y, dx=1, dim=-1):
     ends = (h.emit("Gather", y, h.const(i, DType.int64), axis=axis) for i in (0, -1))
     inside = h.emit("Sub", total(h, y, [axis]), h.emit("Mul", h.emit("Add", *ends), h.const(0.5, y)))
     return inside if dx == 1 else h.emit("Mul", inside, h.const(dx, y))
+
+
+@op("aten::bincount")
+def bincount(h, self, weights=None, minlength=0):
+    """How often each place occurs in a vector, or the sum of the weights there."""
+    floor = h.const([minlength - 1], self)
+    top = h.emit("Add", h.reduce("ReduceMax", h.concat([self, floor], 0)), 1)
+    places = h.emit("Range", h.const(0, self), top, h.const(1, self), shape=h.out.shape)
+    here = h.emit("Equal", h.unsqueeze(self, [1]), places)
+    if weights is None:
+        return h.reduce("ReduceSum", h.cast(here, h.out.dtype), [0])
+    each = h.unsqueeze(h.cast(weights, h.out.dtype), [1])  # chosen, as nan times nothing is nan
+    return h.reduce("ReduceSum", h.emit("Where", here, each, h.const(0, h.out.dtype)), [0])
 
 
 # -- running totals ----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ir import geometry
-from ir.dims import Expr, maximum, product
+from ir.dims import maximum, product
 from ir.types import DType
 from onnx_backend.handlers.elementwise import LARGEST
 from onnx_backend.handlers.index import flat, is_mask, places, stacked
@@ -18,6 +18,8 @@ FIRST = {"add": 16, "mul": 16, "max": 18, "min": 18}
 
 def scatter_elements(h, x, axis, index, updates, reduction=None):
     """ONNX's ScatterElements; what writes several times to one place needs a reduction."""
+    if reduction == "add" and h.opset < 16 and whole(x, axis, index, updates):
+        return summed(h, x, axis, index, updates)
     if reduction and h.opset < FIRST[reduction]:
         h.refuse(f"it needs ScatterElements with reduction={reduction!r}; use opset={FIRST[reduction]}")
     dtype, work = x.type.dtype, summed_in(x.type.dtype, reduction)
@@ -32,6 +34,20 @@ def _reached_by_nan(h, x, axis, index, updates):
     """Where a nan is or is written to; onnxruntime's maxima and minima skip it."""
     there, written = (h.cast(h.emit("IsNaN", t), DType.int32) for t in (x, updates))
     return h.cast(scatter_elements(h, there, axis, index, written, "max"), DType.bool)
+
+
+def whole(x, axis, *others):
+    """True if all have the same size along each other axis."""
+    return all(t.type.shape[a] == s for t in others for a, s in enumerate(x.type.shape) if a != axis)
+
+
+def summed(h, x, axis, index, updates):
+    """Each place adds up what is written there, in the ops of opset 13."""
+    size = x.type.shape[axis]
+    places = h.along(h.range(0, size, size=size), x.type.rank + 1, axis)
+    here = h.emit("Equal", h.unsqueeze(h.cast(index, DType.int64), [axis]), places)
+    each = h.emit("Where", here, h.unsqueeze(updates, [axis]), h.const(0, updates))
+    return h.emit("Add", x, h.reduce("ReduceSum", each, [axis + 1]))
 
 
 def scatter_nd(h, x, index, updates, accumulate=False):
@@ -127,7 +143,7 @@ def write(h, x, dim, index, source, reduction=None):
     if x.type.rank == 0 or source.type.rank == 0:
         return scattered(h, x, 0, index, source, reduction)
     axis = h.axis(dim, x)
-    if axis == 0 and reduction in (None, "add") and index.type.rank == 1:
+    if axis == 0 and (reduction is None or (reduction == "add" and h.opset >= 16)) and index.type.rank == 1:
         return scatter_nd(h, x, h.unsqueeze(h.cast(index, DType.int64), [1]), source, bool(reduction))
     return scatter_elements(h, x, axis, along(h, index, source.type.shape, axis), source, reduction)
 
@@ -243,16 +259,6 @@ def put(h, self, index, source, accumulate=False):
 
 
 # -- writes to a part that is known ------------------------------------------------------------------------------------
-
-
-@op("aten::select_scatter")
-def select_scatter(h, self, src, dim, index):
-    axis = h.axis(dim, self)
-    size = self.type.shape[axis]
-    at = index if isinstance(index, Expr) or index >= 0 else index + size
-    here = h.emit("Equal", h.range(0, size, size=size), h.tensor(at, DType.int64))
-    mask = h.along(here, self.type.rank, axis)
-    return h.emit("Where", mask, h.unsqueeze(h.cast(src, self.type.dtype), [axis]), self)
 
 
 @op("aten::slice_scatter")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ir import geometry
 from ir.dims import Dim, Expr, maximum, minimum, product
-from ir.errors import ExportError
 from ir.types import DType
 from onnx_backend import resampling, sampling
 from onnx_backend.handlers.padding import END, constant_pad
@@ -97,26 +96,9 @@ def diagonal_length(height, width, offset):
     return maximum(minimum(height + min(offset, 0), width - max(offset, 0)), 0)
 
 
-def is_dense(h, value):
-    """True unless the weight, or the example that the model was captured with, has strides of its own."""
-    if value in h.graph.weights:
-        tensor = h.graph.weights[value].tensor
-        return tensor is None or tensor.is_contiguous()
-    try:
-        args, kwargs = h.graph.context.example()
-        tensors = h.graph.structure.flatten(args, kwargs)
-    except (AttributeError, ExportError):  # a program saved without examples
-        return True
-    return tensors[h.graph.inputs.index(value)].is_contiguous()
-
-
 def strided_places(h, size, stride, storage_offset):
     """Where each element lies in the memory of an input or a weight, which is dense; only theirs is known."""
-    given = h.node.args["self"]
-    if given not in h.graph.inputs and given not in h.graph.weights:
-        h.refuse("the layout in memory of a result is torch's own affair; index or reshape instead")
-    if not is_dense(h, given):
-        h.refuse(f"%{given.name} is not contiguous in memory; call .contiguous() on it, or index instead")
+    h.must_be_dense("self")
     total = h.tensor(storage_offset or 0, DType.int64)
     for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
         column = h.reshape(h.steps(n, step), [-1 if i == axis else 1 for i in range(len(size))])

@@ -1,0 +1,73 @@
+"""Pieces of a tensor: splits, and writes to a part that is known."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ir.decompositions.registry import decomposition
+from ir.importer.torch_api import statically_known_true
+
+
+def _evenly(self: Tensor, sections: int, axis: int) -> list[Tensor]:
+    """Pieces of one size: that the sections divide the axis is torch's own condition."""
+    size = self.shape[axis] // sections
+    return [self.narrow(axis, i * size, size) for i in range(sections)]
+
+
+@decomposition("hsplit.int")
+def _hsplit(self: Tensor, sections: int) -> list[Tensor]:
+    return _evenly(self, sections, min(self.dim() - 1, 1))
+
+
+decomposition("vsplit.int")(functools.partial(_evenly, axis=0))
+decomposition("dsplit.int")(functools.partial(_evenly, axis=2))
+
+
+@decomposition("_chunk_cat")
+def _chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
+    """Each tensor filled up with zeros to whole chunks, which are rows; these side by side."""
+    axis, rows = dim % tensors[0].dim(), []
+    for t in tensors:
+        before, size, after = t.shape[:axis], t.shape[axis], t.shape[axis + 1 :]
+        each = (size + num_chunks - 1) // num_chunks
+        whole = t.new_zeros([*before, each * num_chunks, *after]).index_copy(axis, torch.arange(size), t)
+        rows.append(whole.reshape([*before, num_chunks, each * math.prod(after)]))
+    return torch.cat(rows, axis + 1)
+
+
+def _fitted(src: Tensor, like: Sequence[Any]) -> Tensor:
+    """The source in sizes that it has in any case, where torch.export does not say so."""
+    for axis, (have, size) in enumerate(zip(src.shape, like, strict=True)):
+        src = src if statically_known_true(have == size) else src.index_select(axis, torch.arange(size))
+    return src
+
+
+@decomposition("select_scatter")
+def _select_scatter(self: Tensor, src: Tensor, dim: int, index: Any) -> Tensor:
+    axis = dim % self.dim()
+    at = index + self.shape[axis] if isinstance(index, int) and index < 0 else index
+    here = (torch.arange(self.shape[axis]) == at).reshape([-1] + [1] * (self.dim() - axis - 1))
+    src = _fitted(src, [*self.shape[:axis], *self.shape[axis + 1 :]]).to(self.dtype)
+    return torch.where(here, src.unsqueeze(axis), self)
+
+
+@decomposition("slice_scatter")
+def _slice_scatter(
+    self: Tensor, src: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Tensor:
+    """As many places as the source has."""
+    axis = dim % self.dim()
+    size, length, start = self.shape[axis], src.shape[axis], 0 if start is None else start
+    if isinstance(start, int) and start < 0:
+        start = torch.sym_max(start + size, 0)
+    if step == 1 and all(isinstance(n, int) for n in (start, length, size)):
+        start = min(start, size)
+        after = self.narrow(axis, start + length, size - start - length)
+        return torch.cat([self.narrow(axis, 0, start), src, after], axis)
+    return self.index_copy(axis, torch.arange(length) * step + start, src)

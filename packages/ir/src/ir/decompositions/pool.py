@@ -1,0 +1,76 @@
+"""Pools whose windows differ: drawn by chance, or adapted to a size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ir.decompositions.registry import decomposition
+
+
+@decomposition("fractional_max_pool2d", "fractional_max_pool3d")
+def _fractional_max_pool(
+    self: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Windows at places that the samples choose, for each channel its own (B. Graham, 2014)."""
+    n = len(output_size)
+    kernel_size = kernel_size if len(kernel_size) == n else [*kernel_size] * n
+    planes = math.prod(self.shape[:-n])
+    samples = random_samples.reshape(planes, n)
+    places = []
+    for i, (size, kernel, count) in enumerate(zip(self.shape[-n:], kernel_size, output_size, strict=True)):
+        column = n - 1 - i if n == 2 else i  # 2-d samples count the axes from the last, 3-d ones from the first
+        first = _starts(samples[:, column : column + 1], size, kernel, count)
+        places.append(first.unsqueeze(2) + torch.arange(kernel))
+    return _largest(self, places)
+
+
+def _starts(sample: Tensor, size: Any, kernel: int, count: int) -> Tensor:
+    """[planes, count]: where windows start, in steps of two sizes, the last one at the end."""
+    i = torch.arange(count)
+    step = torch.scalar_tensor(size - kernel, dtype=sample.dtype) / max(count - 1, 1)
+    first = torch.floor((i + sample) * step) - torch.floor(sample * step)
+    return torch.where(i == count - 1, size - kernel, first.to(torch.int64))
+
+
+@decomposition("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
+def _adaptive_max_pool(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Each window as wide as the widest: a place more is its last one again."""
+    if sum(not isinstance(s, int) for s in self.shape[-len(output_size) :]) > 1:
+        raise NotImplementedError("indices of windows that differ in size, over several dynamic sizes")
+    places = []
+    for size, count in zip(self.shape[-len(output_size) :], output_size, strict=True):
+        i = torch.arange(count).unsqueeze(1)
+        first = torch.div(i * size, count, rounding_mode="floor")
+        last = torch.div((i + 1) * size + (count - 1), count, rounding_mode="floor") - 1
+        widest = (size + count - 1) // count + 1
+        places.append(torch.minimum(first + torch.arange(widest), last))
+    return _largest(self, places)
+
+
+def _largest(x: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The maximum of each window and its place in the plane: the first, or that of the last nan.
+
+    `places` has a tensor [windows, width] for each of the last axes, or [planes, windows, width].
+    """
+    n, own = len(places), places[0].dim() == 3
+    sizes, counts, widths = x.shape[-n:], [p.shape[-2] for p in places], [p.shape[-1] for p in places]
+    index = torch.zeros((), dtype=torch.int64)
+    for i, (size, p) in enumerate(zip(sizes, places, strict=True)):
+        shape = [1] * (2 * n)
+        shape[i], shape[n + i] = counts[i], widths[i]
+        index = index * size + p.reshape([*p.shape[:-2], *shape])
+    index = index.reshape([*index.shape[: -2 * n], math.prod(counts), math.prod(widths)])
+    flat = x.reshape(math.prod(x.shape[:-n]), math.prod(sizes))
+    found = flat.gather(1, index.flatten(1)).reshape(index.shape) if own else flat[:, index]
+    value = found.amax(2)
+    place = torch.where(found == value.unsqueeze(2), index, math.prod(sizes)).amin(2)
+    if x.dtype.is_floating_point:
+        last = torch.where(found.isnan(), index, -1).amax(2)
+        place = torch.where(last >= 0, last, place)
+    shape = [*x.shape[:-n], *counts]
+    return value.reshape(shape), place.reshape(shape)
