@@ -231,6 +231,23 @@ CASES = family(
         lambda w, i, o: [F.embedding_bag(i, w, o, mode=mode, padding_idx=2) for mode in ("sum", "mean", "max")],
         *(TABLE, i64(value=[0, 2, 3, 4, 2, 2]), i64(value=[0, 2, 4])),
     ),
+    row(
+        "embedding_bag_odd",
+        lambda w, i, o: [
+            F.embedding_bag(i, w, o, mode=mode, padding_idx=p) for mode in ("sum", "max") for p in (None, 3)
+        ],
+        *(
+            f32(value=[[nan, 1.0], [2.0, 3.0], [inf, nan], [4.0, -inf]]),
+            i64(value=[3, 0, 1, 2, 1]),
+            i64(value=[0, 2, 2, 3]),
+        ),
+    ),
+    row(
+        "embedding_bag_weighted",
+        lambda w, i, o, s: F.embedding_bag(i, w, o, mode="sum", per_sample_weights=s, include_last_offset=True),
+        *(TABLE, i64(6, low=0, high=5), i64(value=[0, 0, 4, 6]), f32(6)),
+    ),
+    row("embedding_bag_dynamic", lambda i: F.embedding_bag(i, torch.eye(5), mode="max"), i64("B", 4, low=0, high=5)),
     row("one_hot", lambda i: F.one_hot(i, 5), i64("B", "S", low=0, high=5)),
     row("one_hot_float", lambda i: F.one_hot(i, 5).float() @ torch.arange(10.0).view(5, 2), PLACES),
     # positions that depend on the data

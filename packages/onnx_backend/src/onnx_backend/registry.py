@@ -31,7 +31,6 @@ FAMILIES = (
     "pieces",
     "index",
     "scatter",
-    "bags",
     "create",
     "recurrent",
     "control",

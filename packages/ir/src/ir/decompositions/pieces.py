@@ -41,7 +41,7 @@ def _chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
     return torch.cat(rows, axis + 1)
 
 
-def _fitted(src: Tensor, like: Sequence[Any]) -> Tensor:
+def fitted(src: Tensor, like: Sequence[Any]) -> Tensor:
     """The source in sizes that it has in any case, where torch.export does not say so."""
     for axis, (have, size) in enumerate(zip(src.shape, like, strict=True)):
         src = src if statically_known_true(have == size) else src.index_select(axis, torch.arange(size))
@@ -53,7 +53,7 @@ def _select_scatter(self: Tensor, src: Tensor, dim: int, index: Any) -> Tensor:
     axis = dim % self.dim()
     at = index + self.shape[axis] if isinstance(index, int) and index < 0 else index
     here = (torch.arange(self.shape[axis]) == at).reshape([-1] + [1] * (self.dim() - axis - 1))
-    src = _fitted(src, [*self.shape[:axis], *self.shape[axis + 1 :]]).to(self.dtype)
+    src = fitted(src, [*self.shape[:axis], *self.shape[axis + 1 :]]).to(self.dtype)
     return torch.where(here, src.unsqueeze(axis), self)
 
 

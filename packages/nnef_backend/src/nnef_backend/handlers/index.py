@@ -258,34 +258,6 @@ def as_strided_scatter(h, self, src, size, stride, storage_offset=None):
     return h.reshape(written(h, "tract_core_scatter_elements", flat, places, values, "none", axis=0), self.type.shape)
 
 
-@op("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only")
-def embedding_bag(h, weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False,
-                  per_sample_weights=None, include_last_offset=False, padding_idx=None):  # fmt: skip
-    bags, width = h.out.shape
-    count = indices.type.shape[0]
-    starts = h.cast(offsets, DType.int64)
-    begun = h.emit("le", starts, h.unsqueeze(h.positions(count), [1]))
-    bag = h.emit("sub", h.reduce("sum_reduce", h.cast(begun, DType.int64), 1), 1)
-    rows_ = h.take(weight, indices, 0)
-    if per_sample_weights is not None:
-        rows_ = h.emit("mul", rows_, h.unsqueeze(per_sample_weights, [1]))
-    least = -math.inf if mode == 2 else 0
-    ones = h.expand(h.const(1, weight), [count])
-    if padding_idx is not None and (padding_idx != -1 or h.node.op == "aten::embedding_bag"):  # others: -1 is none
-        kept = h.emit("ne", indices, padding_idx % h.static(weight.type.shape[0], "the number of embeddings"))
-        rows_ = h.emit("select", h.unsqueeze(kept, [1]), rows_, least)
-        ones = h.cast(kept, weight.type.dtype)
-    start = h.expand(h.const(least, weight), [bags, width])
-    made = scatter_rows(h, start, bag, rows_, "max" if mode == 2 else "add")
-    zeros = h.expand(h.const(0, weight), [bags])
-    held = h.unsqueeze(scatter_rows(h, zeros, bag, ones, "add"), [1])
-    if mode == 1:
-        made = quotient(h, made, h.emit("max", held, 1))
-    if mode == 2:
-        made = h.emit("select", h.emit("eq", held, 0), 0, made)
-    return [made, None, None, None]
-
-
 # -- what depends on data --------------------------------------------------------------------------------------------
 
 

@@ -14,40 +14,44 @@ from onnx_backend.registry import register as op
 
 REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
 FIRST = {"add": 16, "mul": 16, "max": 18, "min": 18}
+BEFORE = {  # what reduces, what joins with the old content, and whose neutral element stands elsewhere
+    "add": ("ReduceSum", "Add", "sum"),
+    "mul": ("ReduceProd", "Mul", "prod"),
+    "max": ("ReduceMax", "Max", "amax"),
+    "min": ("ReduceMin", "Min", "amin"),
+}
 
 
 def scatter_elements(h, x, axis, index, updates, reduction=None):
     """ONNX's ScatterElements; what writes several times to one place needs a reduction."""
-    if reduction == "add" and h.opset < 16 and whole(x, axis, index, updates):
-        return summed(h, x, axis, index, updates)
-    if reduction and h.opset < FIRST[reduction]:
-        h.refuse(f"it needs ScatterElements with reduction={reduction!r}; use opset={FIRST[reduction]}")
     dtype, work = x.type.dtype, summed_in(x.type.dtype, reduction)
-    made = h.emit("ScatterElements", h.cast(x, work), index, h.cast(updates, work), axis=axis, reduction=reduction,
-                  shape=x.type.shape)  # fmt: skip
+    write = _compared if reduction and h.opset < FIRST[reduction] else _scattered
+    made = write(h, h.cast(x, work), axis, index, h.cast(updates, work), reduction)
     if reduction in ("max", "min") and dtype.is_float:
         made = h.emit("Where", _reached_by_nan(h, x, axis, index, updates), h.const(math.nan, work), made)
     return h.cast(made, dtype)
+
+
+def _scattered(h, x, axis, index, updates, reduction):
+    return h.emit("ScatterElements", x, index, updates, axis=axis, reduction=reduction, shape=x.type.shape)
+
+
+def _compared(h, x, axis, index, updates, reduction):
+    """Before ScatterElements had the reduction: each place takes, out of all that is written, what is written there."""
+    if any(t.type.shape[a] != s for t in (index, updates) for a, s in enumerate(x.type.shape) if a != axis):
+        h.refuse(f"it needs ScatterElements with reduction={reduction!r}; use opset={FIRST[reduction]}")
+    size, dtype = x.type.shape[axis], x.type.dtype
+    places = h.along(h.range(0, size, size=size), x.type.rank + 1, axis)
+    here = h.emit("Equal", h.unsqueeze(h.cast(index, DType.int64), [axis]), places)
+    reduce, join, nothing = BEFORE[reduction]
+    each = h.emit("Where", here, h.unsqueeze(updates, [axis]), h.const(neutral(nothing, dtype), dtype))
+    return h.emit(join, x, h.reduce(reduce, each, [axis + 1]))
 
 
 def _reached_by_nan(h, x, axis, index, updates):
     """Where a nan is or is written to; onnxruntime's maxima and minima skip it."""
     there, written = (h.cast(h.emit("IsNaN", t), DType.int32) for t in (x, updates))
     return h.cast(scatter_elements(h, there, axis, index, written, "max"), DType.bool)
-
-
-def whole(x, axis, *others):
-    """True if all have the same size along each other axis."""
-    return all(t.type.shape[a] == s for t in others for a, s in enumerate(x.type.shape) if a != axis)
-
-
-def summed(h, x, axis, index, updates):
-    """Each place adds up what is written there, in the ops of opset 13."""
-    size = x.type.shape[axis]
-    places = h.along(h.range(0, size, size=size), x.type.rank + 1, axis)
-    here = h.emit("Equal", h.unsqueeze(h.cast(index, DType.int64), [axis]), places)
-    each = h.emit("Where", here, h.unsqueeze(updates, [axis]), h.const(0, updates))
-    return h.emit("Add", x, h.reduce("ReduceSum", each, [axis + 1]))
 
 
 def scatter_nd(h, x, index, updates, accumulate=False):
