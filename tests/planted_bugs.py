@@ -51,6 +51,8 @@ BUGS = (
     Bug("ir/bounds.py", "(a[0] - b[1], a[1] - b[0])", "(a[0] - b[0], a[1] - b[1])", "tests/ir/test_dims.py"),
     Bug("ir/importer/symbols.py", "if name and name not in self.names.values():", "if name:",
         "tests/ir/test_importer.py"),
+    Bug("ir/importer/symbols.py", "}\") in taken", "}\") in ()", "tests/ir/test_importer.py"),
+    Bug("ir/passes/promote.py", "functools.reduce(promote_types, types, common)", "common", "tests/ir/test_promote.py"),
     Bug("ir/importer/symbols.py", "low in (None, 2)", "low in (None, 0)", "tests/ir/test_importer.py"),
     Bug("ir/importer/trace_context.py", "xreplace(values) == False", "xreplace(values) is None",
         "tests/ir/test_custom_ops.py"),

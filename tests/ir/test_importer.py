@@ -150,6 +150,13 @@ def test_a_size_that_torch_traces_from_two_on_may_be_less():
     assert list(graph.symbols.values()) == [ir.Range(0, None)]
 
 
+@pytest.mark.parametrize("named", [0, 1])
+def test_a_dimension_without_a_name_takes_none_that_is_given(named):
+    dims = {named: torch.export.Dim("s0"), 1 - named: torch.export.Dim.DYNAMIC}
+    graph = capture(lambda x: x + 1, torch.ones(3, 4), dynamic_shapes=(dims,))
+    assert len(graph.symbols) == 2 and graph.inputs[0].type.shape[named].as_symbol == "s0"
+
+
 def test_sizes_as_outputs_and_items():
     graph = capture(lambda x: (x.shape[0] * 2, x.sum()), torch.ones(4), dynamic_shapes=({0: "n"},))
     assert ops(graph) == ["aten::sum", "ir::scalar"]

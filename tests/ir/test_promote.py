@@ -71,3 +71,13 @@ def test_what_is_computed_in_a_wider_type_is_cast_back():
     graph = ir.check(promote(ir.capture(fn, (torch.ones(2, 4, dtype=torch.float16), torch.ones(4)))))
     assert [n.op for n in graph.nodes] == ["ir::cast", "aten::layer_norm", "ir::cast"]
     assert [n.outputs[0].type.dtype.short for n in graph.nodes] == ["f32", "f32", "f16"]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [lambda x, y: torch.broadcast_tensors(x, y), lambda x, y: torch.kron(x, y), lambda x, y: torch.block_diag(x, y)],
+)
+def test_an_operand_without_dimensions_is_never_narrowed(fn):
+    graph = promote(ir.capture(fn, (torch.ones(3, dtype=torch.float16), torch.ones(()))))
+    casts = [n for n in graph.nodes if n.op == "ir::cast" and n.args["self"] in graph.inputs]
+    assert all(n.args["self"].type.dtype is DType.float16 for n in casts)
