@@ -57,6 +57,7 @@ class Shaken(torch.fx.Interpreter):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         wide = _wide(target, args, kwargs)
         tied = _name(target) in EXTREMES and _has_both_zeros((args, kwargs))
+        tied |= _name(target) in ("sum", "cumsum")  # of -0.0 alone, from 0.0 or from the first of them
         result = self._of_ties(target, args, kwargs) or self._called(target, self._turned(target, args), kwargs)
         if self._widens(target, args, result):
             self._move(result, result.abs() * torch.finfo(args[0].dtype).eps)
@@ -70,7 +71,7 @@ class Shaken(torch.fx.Interpreter):
                     self.shake(t, w, _ulps(target, t.dtype))
                     if noise := _of_equals(target, args, t):
                         t.add_(torch.rand(t.shape, generator=self.generator).to(t.dtype) * noise)
-                if tied and not _overlaps(t):  # of 0.0 and -0.0, which are equal, either is the extreme
+                if tied and not _overlaps(t):  # of 0.0 and -0.0, which are equal, either is the result
                     signs = torch.randint(0, 2, t.shape, generator=self.generator).to(torch.bool)
                     t.copy_(torch.where((t == 0) & signs, -t, t))
         return result

@@ -126,7 +126,8 @@ def _by_recurrence(first: Callable[[Tensor], Tensor], following: Recurrence, bou
 
     state = [low, high, torch.where(degree == 0, low, high)]
     if isinstance(n, Tensor) and not bounded:
-        found = repeat_until(degree.to(torch.int64).max() - 1, step, state, wide, degree)[2]
+        most = torch.cat([degree.flatten(), torch.ones(1, dtype=torch.float64)]).max()  # also of none
+        found = repeat_until(most.to(torch.int64) - 1, step, state, wide, degree)[2]
     else:
         highest = limit if isinstance(n, Tensor) else min(int(n), limit) if bounded else int(n)
         found = repeat(highest - 1, step, state, wide, degree)[2] if highest > 1 else state[2]

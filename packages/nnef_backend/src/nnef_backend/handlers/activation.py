@@ -8,7 +8,7 @@ from ir.dims import floordiv
 from ir.passes.simplify_arithmetic import SUMS_OF_PRODUCTS
 from ir.types import DType
 from nnef_backend.erf import erf, erfc
-from nnef_backend.handlers.elementwise import log1p, times
+from nnef_backend.handlers.elementwise import expm1, log1p, times
 from nnef_backend.handlers.logic import clamp
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
@@ -101,7 +101,7 @@ def rrelu(h, self, lower=0.125, upper=1 / 3, training=False):
 def elu(h, self, alpha=1, scale=1, input_scale=1):
     x = h.floating(self)
     grown, scaled = (x if factor == 1 else h.emit("mul", x, factor) for factor in (input_scale, scale))
-    below = h.emit("mul", h.emit("sub", h.emit("exp", grown), 1.0), alpha * scale)
+    below = h.emit("mul", expm1(h, grown), alpha * scale)
     return h.cast(h.emit("select", h.emit("lt", x, 0.0), below, scaled), h.out.dtype)
 
 

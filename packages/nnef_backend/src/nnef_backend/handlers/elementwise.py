@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ir.types import DType
-from nnef_backend.erf import erf, erfc
+from nnef_backend.erf import NEAR, erf, erfc, polynomial
 from nnef_backend.exact import divided, integers, quotient, reduced
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
@@ -111,13 +111,24 @@ rows({
     "log10": lambda h, self: h.emit("mul", h.emit("log", self), 1 / math.log(10)),
     "log2": lambda h, self: h.emit("log2", self) if self.type.dtype is not DType.float64  # which tract does in f32
     else h.emit("mul", h.emit("log", self), 1 / math.log(2)),
-    "erf": lambda h, self: erf(h, self),
-    "special_erf": lambda h, self: erf(h, self),
+    "erf": lambda h, self: _erf(h, self),
+    "special_erf": lambda h, self: _erf(h, self),
     "erfc": lambda h, self: _erfc(h, self),
     "special_erfc": lambda h, self: _erfc(h, self),
     "deg2rad": lambda h, self: h.emit("mul", self, math.pi / 180),
     "rad2deg": lambda h, self: h.emit("mul", self, 180 / math.pi),
 })  # fmt: skip
+
+
+def _erf(h, x):
+    """tract's own has no digits of x left near 0, which only a sum with a number does not show."""
+    work = h.cast(x, h.out.dtype)
+    uses = h.graph.uses.get(h.node.outputs[0], ())
+    summed = bool(uses) and all(n.op == "aten::add" and not h.is_value(n.args["other"]) for n in uses)
+    if summed or h.out.dtype is not DType.float32 or not h.target.tract:
+        return erf(h, work)
+    near = h.emit("mul", work, polynomial(h, h.emit("mul", work, work), NEAR[:4]))
+    return h.emit("select", h.emit("lt", h.emit("abs", work), 0.25), near, erf(h, work))
 
 
 def _erfc(h, x):

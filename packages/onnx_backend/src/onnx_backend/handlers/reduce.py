@@ -71,7 +71,25 @@ def mean(h, self, dim=None, keepdim=False, dtype=None):
 @op("aten::prod", "prims::prod")
 def prod(h, self=None, dim=None, keepdim=False, dtype=None, inp=None, dims=None, output_dtype=None):
     self = h.cast(self if inp is None else inp, h.out.dtype)
-    return reduced(h, "ReduceProd", self, dim if dims is None else dims, keepdim)
+    dims = dim if dims is None else dims
+    if self.type.dtype is DType.int64:
+        return _whole_product(h, self, h.axes(dims, self))
+    return reduced(h, "ReduceProd", self, dims, keepdim)
+
+
+def _whole_product(h, x, axes):
+    """A product of int64 along axes of known size by halves, for onnxruntime's ReduceProd multiplies doubles."""
+    axes = axes if x.type.rank else []
+    known = {a: n for a in axes if isinstance(n := x.type.shape[a], int) and n}
+    rest = [a for a in axes if a not in known]
+    x = h.reduce("ReduceProd", x, rest, True) if rest else x
+    for axis, count in known.items():
+        while count > 1:
+            half, odd = divmod(count, 2)
+            pairs = h.emit("Mul", h.slice(x, axis, 0, half), h.slice(x, axis, half, 2 * half))
+            x = h.emit("Concat", pairs, h.slice(x, axis, count - 1, count), axis=axis) if odd else pairs
+            count = half + odd
+    return h.reshape(x, h.out.shape)
 
 
 # -- extremes ----------------------------------------------------------------------------------------------------------
