@@ -27,6 +27,7 @@ PERMUTED = torch.eye(4, dtype=torch.float64)[[2, 0, 3, 1]]
 SINGULAR = torch.tensor([[0.0, 1, 2], [0, 3, 4], [0, 1, 1]], dtype=torch.float64)
 ONE, NONE = _random(1, 1), _random(2, 0, 0)
 
+BLOCKS = (SQUARE + SQUARE.mT) * (1 - torch.eye(5))  # nothing on the diagonal: pivots of two rows
 PROJECTION = (lambda q: q @ q.mT)(L.qr(_random(7, 3))[0])
 
 
@@ -145,6 +146,20 @@ CASES: dict[str, Case] = {
     "matrix_exp_large": (torch.matrix_exp, (torch.stack([SINGULAR, -30 * POSITIVE[0, 0, :3, :3]]),)),
     "matrix_exp_of_1": (torch.matrix_exp, (ONE,)),
     "matrix_exp_of_0": (torch.matrix_exp, (NONE,)),
+    "ldl_factor_ex": (L.ldl_factor_ex, (SQUARE + SQUARE.mT,)),
+    "ldl_factor_blocks": (L.ldl_factor_ex, (BLOCKS,)),
+    "ldl_factor_of_1": (L.ldl_factor_ex, (ONE,)),
+    "ldl_factor_of_0": (L.ldl_factor_ex, (NONE,)),
+    "ldl_factor_info": (L.ldl_factor_ex, (torch.stack([0 * SINGULAR, torch.eye(3).double()]),)),
+    "ldl_solve": (lambda a, b: L.ldl_solve(*L.ldl_factor(a), b), (SQUARE + SQUARE.mT, SIDES)),
+    "ldl_solve_blocks": (lambda a, b: L.ldl_solve(*L.ldl_factor(a), b), (BLOCKS, SIDES)),
+    "lstsq": (lambda a, b: L.lstsq(a, b), (TALL, SIDES)),
+    "lstsq_wide": (lambda a, b: L.lstsq(a, b[..., :3, :]), (WIDE, SIDES)),
+    "lstsq_vector": (lambda a, b: L.lstsq(a, b)[0], (TALL, SIDES[..., 0])),
+    "lstsq_singular": (lambda a: L.lstsq(a, a, driver="gelsd"), (SINGULAR,)),  # gelsy reads memory that nothing set
+    "lstsq_full_rank": (lambda a, b: L.lstsq(a, b, driver="gels"), (TALL, SIDES)),
+    "lstsq_values": (lambda a, b: L.lstsq(a, b, driver="gelsd"), (SQUARE, SIDES)),
+    "lstsq_of_0": (L.lstsq, (NONE, NONE)),
 }
 
 everything = pytest.mark.parametrize("name", CASES)

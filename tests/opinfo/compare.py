@@ -133,6 +133,11 @@ def qr(args: Any, kwargs: Any, reports: Any, actual: Any, expected: Any) -> str:
     return _orthonormal("Q", q) or _near("R", r, r.triu()) or _near("Q R", q @ r, args[0])
 
 
+def lstsq(args: Any, kwargs: Any, reports: Any, actual: Any, expected: Any) -> str:
+    """A X as torch's: of a matrix without full rank X is open."""
+    return _near("A X", args[0] @ actual[0], args[0] @ expected[0])
+
+
 def places(position: int, of: int = 1, ordered: bool = False) -> Property:
     """Places of equal elements are open: what lies there must be what lies at torch's places.
 
@@ -156,6 +161,8 @@ PROPERTIES: dict[str, Property] = {
     "linalg.svd": svd,
     "linalg.qr": qr,
     "qr": qr,
+    "linalg.lstsq": lstsq,
+    "linalg.lstsq.grad_oriented": lstsq,
     "sort": places(1, ordered=True),
     "argsort": places(1, of=0, ordered=True),
     "topk": places(2),

@@ -1,4 +1,4 @@
-"""Functions of matrices: the pseudo-inverse and the exponential."""
+"""Functions of matrices: least squares, the pseudo-inverse and the exponential."""
 
 from __future__ import annotations
 
@@ -13,11 +13,41 @@ from ir.decompositions.loops import repeat
 from ir.decompositions.registry import decomposition
 
 
+def _is_empty(x: Tensor) -> bool:
+    return any(isinstance(size, int) and size == 0 for size in x.shape)
+
+
+@decomposition("linalg_lstsq")
+def _lstsq(
+    self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The least solution by singular values, whatever driver; `gels` takes the matrix to have full rank."""
+    a, right = wide(self), wide(b)
+    rows, columns = a.shape[-2:]
+    vector = right.dim() == a.dim() - 1 and right.shape == a.shape[:-1]
+    right = right.unsqueeze(-1) if vector else right
+    if _is_empty(a):
+        s, kept = a.sum(-1), torch.zeros(a.shape[:-1], dtype=torch.bool)
+        x = torch.zeros((*a.shape[:-2], columns, right.shape[-1]), dtype=torch.float64)
+    else:
+        u, s, v = singular(a)
+        digits = torch.finfo(torch.float64 if driver == "gels" else self.dtype).eps
+        ratio = digits * torch.sym_max(rows, columns) if rcond is None or driver == "gels" else rcond
+        kept = s > ratio * s.narrow(-1, 0, 1)
+        x = torch.matmul(v, torch.where(kept, 1 / s, 0.0).unsqueeze(-1) * torch.matmul(u.mT, right))
+    none = torch.empty(0, dtype=self.dtype)
+    residuals = (right - torch.matmul(a, x)).square().sum(-2) if driver == "gels" and rows > columns else none
+    rank = none.to(torch.int64) if driver == "gels" else kept.sum(-1)
+    values = s if driver in ("gelsd", "gelss") else none
+    x = x.squeeze(-1) if vector else x
+    return x.to(self.dtype), residuals.to(self.dtype), rank, values.to(self.dtype)
+
+
 @decomposition("linalg_pinv.atol_rtol_tensor")
 def _pinv(self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False) -> Tensor:
     """By singular values; those of symmetric matrices are the magnitudes of eigenvalues."""
     x = wide(self)
-    if any(isinstance(size, int) and size == 0 for size in x.shape):
+    if _is_empty(x):
         return x.mT.to(self.dtype)
     if hermitian:
         values, left = eigen(symmetric(x))
@@ -47,7 +77,7 @@ def _matrix_exp(self: Tensor) -> Tensor:
     What is larger than can be halved so often gives nan.
     """
     x = wide(self)
-    if any(isinstance(size, int) and size == 0 for size in x.shape):
+    if _is_empty(x):
         return self.clone()
     largest = x.abs().sum(-2, keepdim=True).amax(-1, keepdim=True)
     halvings = (torch.clamp(largest, min=1.0).log() / math.log(2)).ceil()

@@ -3,7 +3,8 @@
 torch.export keeps `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and `max_pool1d` as one node, but computes its result's shape
 with the composite kernel, step by step, and `tensor_split` asks whether the pieces are equal. In the `dynamic` block a
 shape rule answers instead, so time and length may stay symbols; `ctc_loss` and `cov` read numbers out of tensors that
-their shape does not need. The fake_quantize family and the histograms have no fake kernel at all.
+their shape does not need. The fake_quantize family, the histograms and `linalg_lstsq` have no fake
+kernel at all.
 Only fake tensors see the rules. A size that data decides is at least 2 by the default of `create_unbacked_symint`, and
 the program asserts it; here it may be 0.
 """
@@ -19,6 +20,7 @@ import torch
 from ir import geometry
 from ir.importer.torch_api import (
     DispatchKey,
+    DynamicOutputShapeException,
     FakeImplCtx,
     FakeTensor,
     check_size,
@@ -99,6 +101,29 @@ def _cov(self: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     return self.new_empty(shape, dtype=dtype if floating else torch.get_default_dtype())
 
 
+def _lstsq(self: Any, b: Any, rcond: Any = None, *, driver: str | None = None) -> Any:
+    """Results of drivers that tell no rank have static sizes, and the default driver leaves residuals out."""
+    rows, columns = self.shape[-2:]
+    check_size(b.shape[self.dim() - 2] == rows)
+    vector = b.dim() == self.dim() - 1
+    batch, sides = self.shape[:-2], 1 if vector else b.shape[-1]
+    ranked, valued = driver != "gels", driver in ("gelsd", "gelss")
+    if valued and rows > columns:
+        raise DynamicOutputShapeException(torch.ops.aten.linalg_lstsq.default)
+    residuals = (*batch, sides) if driver == "gels" and rows > columns else (0,)
+    return (
+        self.new_empty((*batch, columns) if vector else (*batch, columns, sides)),
+        self.new_empty(residuals),
+        self.new_empty(batch if ranked else (0,), dtype=torch.int64),
+        self.new_empty((*batch, rows) if valued else (0,)),
+    )
+
+
+def _geqrf(self: Any) -> Any:
+    rows, columns = self.shape[-2:]
+    return torch.empty_like(self), self.new_empty((*self.shape[:-2], torch.sym_min(rows, columns)))
+
+
 def rules() -> dict[Any, Any]:
     """The shape rule of each such operator."""
     aten = torch.ops.aten
@@ -119,6 +144,8 @@ def rules() -> dict[Any, Any]:
         aten.histogram.bin_ct: _histogram,
         aten.histogram.bins_tensor: _histogram,
         **dict.fromkeys(tables, _histogramdd),
+        aten.linalg_lstsq.default: _lstsq,
+        aten.geqrf.default: _geqrf,
     }
 
 

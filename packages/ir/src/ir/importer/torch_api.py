@@ -29,6 +29,9 @@ from torch._ops import OpOverload as OpOverload  # an operator with one schema
 from torch._ops import OpOverloadPacket as OpOverloadPacket  # all operators of one name
 from torch._prims_common import is_contiguous_or_false as is_contiguous_or_false  # for eager: guards on no size
 from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException  # a fake's data
+from torch._subclasses.fake_tensor import (
+    DynamicOutputShapeException as DynamicOutputShapeException,  # a fake's shape
+)
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor  # a tensor without data
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # makes them, and runs operators on them
 from torch.fx.experimental.proxy_tensor import make_fx as make_fx  # a function as a graph of operators
