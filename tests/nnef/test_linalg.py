@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from tests.linalg import check, check_batch, everything
+from tests.linalg import BATCHES, COMPLEX, SINGLE, check, check_batch, check_complex, everything
 
 
 @everything
@@ -12,6 +13,16 @@ def test_against_torch(name: str) -> None:
     check(name, "nnef")
 
 
-@pytest.mark.parametrize("name", ["solve", "inv", "det", "lu", "lu_solve_adjoint", "cholesky_solve"])
+@pytest.mark.parametrize("name", SINGLE)
+def test_float32(name: str) -> None:
+    check(name, "nnef", torch.float32, 2e-4)
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_matrices(name: str) -> None:
+    check_complex(name, "nnef")
+
+
+@pytest.mark.parametrize("name", BATCHES)
 def test_a_batch_of_any_size(name: str) -> None:
     check_batch(name, "nnef")

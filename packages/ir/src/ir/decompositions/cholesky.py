@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ir.decompositions.linalg import at, first_failure, identity, places, substituted, wide
+from ir.decompositions.linalg import at, first_failure, identity, mH, places, real, substituted, wide
 from ir.decompositions.loops import repeat
 from ir.decompositions.registry import decomposition
 
@@ -28,13 +28,13 @@ def _triangular_solve(
 
 
 def _factor(x: Tensor) -> Tensor:
-    """L with L L^T = x by outer products; what lies above the diagonal of x is not read."""
+    """L with L L^H = x by outer products; what lies above the diagonal of x is not read."""
 
     def step(k: Tensor, a: Tensor) -> list[Tensor]:
         row, column = places(a)
         this = at(a, k, -1)
-        this = torch.where(row >= k, this / at(this, k, -2).sqrt(), 0.0)
-        a = torch.where(column > k, a - this * this.mT, a)
+        this = torch.where(row >= k, this / real(at(this, k, -2)).sqrt(), 0.0)
+        a = torch.where(column > k, a - this * mH(this), a)
         return [torch.where((column == k) & (row >= k), this, a)]
 
     return repeat(x.shape[-1], step, [x])[0].tril()
@@ -44,20 +44,20 @@ def _factor(x: Tensor) -> Tensor:
 def _cholesky_ex(self: Tensor, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     """A matrix that is not positive definite gives nan, where torch raises."""
     lower = _factor(wide(self))
-    positive = lower.diagonal(dim1=-2, dim2=-1) > 0
-    return (lower.mT if upper else lower).to(self.dtype), first_failure(~positive)
+    positive = real(lower.diagonal(dim1=-2, dim2=-1)) > 0
+    return (mH(lower) if upper else lower).to(self.dtype), first_failure(~positive)
 
 
 @decomposition("cholesky")
 def _cholesky(self: Tensor, upper: bool = False) -> Tensor:
     """Of the triangle that it gives, where linalg_cholesky reads the lower one."""
-    return _factor(wide(self).mT).mT.to(self.dtype) if upper else _factor(wide(self)).to(self.dtype)
+    return mH(_factor(mH(wide(self)))).to(self.dtype) if upper else _factor(wide(self)).to(self.dtype)
 
 
 def _solve(factor: Tensor, b: Tensor, upper: bool) -> Tensor:
     """The inverse of the matrix that has this factor, times B."""
-    lower = factor.mT if upper else factor
-    return substituted(lower.mT, substituted(lower, b, upper=False), upper=True)
+    lower = mH(factor) if upper else factor
+    return substituted(mH(lower), substituted(lower, b, upper=False), upper=True)
 
 
 @decomposition("cholesky_solve", "_cholesky_solve_helper")
@@ -67,4 +67,4 @@ def _cholesky_solve(self: Tensor, input2: Tensor, upper: bool = False) -> Tensor
 
 @decomposition("cholesky_inverse")
 def _cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
-    return _solve(wide(self), identity(self.shape[-1]), upper).to(self.dtype)
+    return _solve(wide(self), identity(self.shape[-1]).to(wide(self).dtype), upper).to(self.dtype)

@@ -10,10 +10,13 @@ from ir.decompositions.linalg import (
     batched,
     exchanged,
     first_failure,
+    height,
     identity,
     leading,
     least,
+    mH,
     places,
+    real_type,
     substituted,
     wide,
 )
@@ -29,8 +32,7 @@ def eliminated(a: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
     def step(k: Tensor, a: Tensor, pivots: Tensor) -> list[Tensor]:
         row, column = places(a)
-        height = torch.where(row >= k, at(a, k, -1).abs(), -1.0)
-        best = height.argmax(-2, keepdim=True)
+        best = torch.where(row >= k, height(at(a, k, -1)), -1.0).argmax(-2, keepdim=True)
         a = exchanged(a, k, best)
         first, below = at(a, k, -2), row > k
         pivot = at(first, k, -1)
@@ -113,19 +115,19 @@ def solved(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return substituted(lu, done[..., size:], upper=True), lu, pivots
 
 
-def _with_factors(lu: Tensor, pivots: Tensor, b: Tensor, adjoint: bool = False) -> Tensor:
-    """A^-1 B, or the same of A^T, from the factors and exchanges of A."""
+def _with_factors(lu: Tensor, pivots: Tensor, b: Tensor, turned: bool = False) -> Tensor:
+    """A^-1 B, or the same of A^H, from the factors and exchanges of A."""
     lu, b = batched(lu, b)
     pivots = pivots.expand(*b.shape[:-2], -1)
-    if adjoint:
-        x = substituted(lu.mT, substituted(lu.mT, b, upper=False), upper=True, unit=True)
+    if turned:
+        x = substituted(mH(lu), substituted(mH(lu), b, upper=False), upper=True, unit=True)
         return _permuted(x, pivots, backwards=True)
     return substituted(lu, substituted(lu, _permuted(b, pivots, backwards=False), upper=False, unit=True), upper=True)
 
 
 @decomposition("linalg_inv_ex")
 def _inv(A: Tensor, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    inverse, lu, _ = solved(wide(A), identity(A.shape[-1]))
+    inverse, lu, _ = solved(wide(A), identity(A.shape[-1]).to(wide(A).dtype))
     return inverse.to(A.dtype), first_failure(_diagonal(lu) == 0)
 
 
@@ -143,7 +145,7 @@ def _solve(A: Tensor, B: Tensor, left: bool = True, check_errors: bool = False) 
 @decomposition("linalg_lu_solve")
 def _lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, left: bool = True, adjoint: bool = False) -> Tensor:
     lu, b, exchanges = wide(LU), wide(B), pivots.to(torch.int64) - 1
-    x = _with_factors(lu, exchanges, b, adjoint) if left else _with_factors(lu, exchanges, b.mT, not adjoint).mT
+    x = _with_factors(lu, exchanges, b, adjoint) if left else mH(_with_factors(lu, exchanges, mH(b), not adjoint))
     return x.to(LU.dtype)
 
 
@@ -166,5 +168,10 @@ def _det(A: Tensor) -> tuple[Tensor, ...]:
 def _slogdet(A: Tensor) -> tuple[Tensor, ...]:
     lu, pivots = eliminated(wide(A), A.shape[-1])
     diagonal = _diagonal(lu)
-    sign = _sign(pivots) * diagonal.sign().prod(-1)
-    return sign.to(A.dtype), diagonal.abs().log().sum(-1).to(A.dtype), lu.to(A.dtype), (pivots + 1).to(torch.int32)
+    sign = _sign(pivots) * diagonal.sgn().prod(-1)
+    return (
+        sign.to(A.dtype),
+        diagonal.abs().log().sum(-1).to(real_type(A.dtype)),
+        lu.to(A.dtype),
+        (pivots + 1).to(torch.int32),
+    )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ir.decompositions.linalg import at, identity, leading, least, places, wide
+from ir.decompositions.linalg import at, conjugate, identity, leading, least, mH, places, real, squared, wide
 from ir.decompositions.loops import repeat
 from ir.decompositions.registry import decomposition
 
@@ -20,40 +20,42 @@ def factored(a: Tensor) -> tuple[Tensor, Tensor]:
         row, column = places(a)
         this = at(a, k, -1)
         below, head = torch.where(row > k, this, 0.0), at(this, k, -2)
-        rest = below.square().sum(-2, keepdim=True)
-        length = (rest + head * head).sqrt()
-        none = rest == 0  # nothing to reflect
-        beta = torch.where(none, head, torch.where(head < 0, length, -length))
+        rest = squared(below).sum(-2, keepdim=True)
+        length = (rest + squared(head)).sqrt()
+        none = (rest == 0) & (head == real(head))  # nothing to reflect
+        beta = torch.where(none, head, torch.where(real(head) < 0, length, -length))
         safe = torch.where(none, 1.0, beta)
         factor = torch.where(none, 0.0, (safe - head) / safe)
         below = below / torch.where(none, 1.0, head - safe)
         v = torch.where(row == k, 1.0, below)
-        turned = a - factor * v * torch.matmul(v.mT, a)
+        turned = a - conjugate(factor) * v * torch.matmul(mH(v), a)
         kept = torch.where(row < k, this, torch.where(row == k, beta, below))
         a = torch.where(column > k, turned, torch.where(column == k, kept, a))
         return [a, torch.where(torch.arange(factors.shape[-1]) == k, factor.squeeze(-1), factors)]
 
-    start = torch.zeros((*a.shape[:-2], count), dtype=torch.float64)
+    start = torch.zeros((*a.shape[:-2], count), dtype=a.dtype)
     a, factors = repeat(count, step, [a, start])
     return a, factors
 
 
 def reflected(a: Tensor, factors: Tensor, x: Tensor, last_first: bool) -> Tensor:
-    """H_1 ... H_k X for the k reflections in `a`; H_k ... H_1 X if not `last_first`."""
+    """H_1 ... H_k X for the k reflections in `a`, or the adjoint of that product, which starts with the first."""
     count = factors.shape[-1]
 
     def step(i: Tensor, x: Tensor, a: Tensor, factors: Tensor) -> list[Tensor]:
         k = count - 1 - i if last_first else i
         row, _ = places(a)
         v = torch.where(row == k, 1.0, torch.where(row > k, at(a, k, -1), 0.0))
-        return [x - at(factors, k, -1).unsqueeze(-1) * v * torch.matmul(v.mT, x)]
+        factor = at(factors, k, -1).unsqueeze(-1)
+        factor = factor if last_first else conjugate(factor)
+        return [x - factor * v * torch.matmul(mH(v), x)]
 
     return repeat(count, step, [x], a, factors)[0]
 
 
 def columns_of_q(a: Tensor, factors: Tensor, count: Any) -> Tensor:
     """The first columns of the product of the reflections."""
-    start = identity(a.shape[-2], count).expand(*a.shape[:-1], count)
+    start = identity(a.shape[-2], count).to(a.dtype).expand(*a.shape[:-1], count)
     return reflected(a, factors, start, last_first=True)
 
 
@@ -79,8 +81,8 @@ def _householder_product(input: Tensor, tau: Tensor) -> Tensor:
 
 @decomposition("ormqr")
 def _ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
-    """Q C, Q^T C, C Q or C Q^T; from the right as (Q^T C^T)^T."""
+    """Q C, Q^H C, C Q or C Q^H; from the right as (Q^H C^H)^H."""
     a, factors, c = wide(self), wide(input2), wide(input3)
     if left:
         return reflected(a, factors, c, last_first=not transpose).to(self.dtype)
-    return reflected(a, factors, c.mT, last_first=transpose).mT.to(self.dtype)
+    return mH(reflected(a, factors, mH(c), last_first=transpose)).to(self.dtype)

@@ -1,4 +1,4 @@
-"""Eigenvalues of symmetric matrices and singular values by Jacobi's rotations.
+"""Eigenvalues of Hermitian matrices and singular values by Jacobi's rotations.
 
 A step turns half as many pairs of axes as there are at once, each axis being in one pair; after n - 1 steps each axis
 has met each other one (R. Brent and F. Luk, 1985). The signs of the vectors are free, here as in LAPACK.
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ir.decompositions.householder import columns_of_q, factored
-from ir.decompositions.linalg import identity, leading, least, wide
+from ir.decompositions.linalg import conjugate, identity, leading, least, mH, real, real_type, squared, wide
 from ir.decompositions.loops import repeat
 from ir.decompositions.registry import decomposition
 
@@ -48,19 +48,21 @@ def _sweeps(size: int) -> int:
 def _rotation(here: Tensor, there: Tensor, between: Tensor, partner: Tensor) -> tuple[Tensor, Tensor]:
     """Cosine and sine for each axis: of the diagonal's elements and the one beside them that becomes 0."""
     place = torch.arange(partner.shape[0])
-    between = torch.where(place > partner, between.index_select(-1, partner), between)  # one number for both
-    none = (between == 0) | (place == partner)
-    ratio = (there - here) / torch.where(none, 1.0, 2 * between)
+    mirrored = conjugate(between.index_select(-1, partner))
+    between = torch.where(place > partner, mirrored, between)  # one number for both
+    size = between.abs()
+    none = (size == 0) | (place == partner)
+    ratio = (there - here) / torch.where(none, 1.0, 2 * size)
     tangent = 1 / (ratio.abs() + (1 + ratio * ratio).sqrt())
     tangent = torch.where((ratio < 0) | ((ratio == 0) & (place > partner)), -tangent, tangent)
     tangent = torch.where(none, 0.0, tangent)
     cosine = 1 / (1 + tangent * tangent).sqrt()
-    return cosine, tangent * cosine
+    return cosine, tangent * cosine * between.sgn()
 
 
 def _turned(x: Tensor, across: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """The columns turned with those of their partners."""
-    return x * cosine.unsqueeze(-2) - across * sine.unsqueeze(-2)
+    return x * cosine.unsqueeze(-2) - across * conjugate(sine).unsqueeze(-2)
 
 
 def _diagonal(x: Tensor) -> Tensor:
@@ -81,34 +83,34 @@ def _in_rounds(turn: Any, state: list[Tensor], size: int) -> list[Tensor]:
     return repeat(_sweeps(size) * count, step, state, table)
 
 
-# -- symmetric matrices ------------------------------------------------------------------------------------------------
+# -- Hermitian matrices ------------------------------------------------------------------------------------------------
 
 
 def _turn_both(partner: Tensor, a: Tensor, *vectors: Tensor) -> list[Tensor]:
-    across, diagonal = a.index_select(-1, partner), _diagonal(a)
+    across, diagonal = a.index_select(-1, partner), real(_diagonal(a))
     rotation = _rotation(diagonal, diagonal.index_select(-1, partner), _diagonal(across), partner)
-    a = _turned(a, across, *rotation).mT
+    a = mH(_turned(a, across, *rotation))
     a = _turned(a, a.index_select(-1, partner), *rotation)
     return [a, *(_turned(v, v.index_select(-1, partner), *rotation) for v in vectors)]
 
 
 def symmetric(a: Tensor, upper: bool = False) -> Tensor:
-    """The symmetric matrices that have this triangle."""
+    """The Hermitian matrices that have this triangle."""
     half = a.triu(1) if upper else a.tril(-1)
-    return half + half.mT + torch.diag_embed(_diagonal(a))
+    return half + mH(half) + torch.diag_embed(real(_diagonal(a))).to(a.dtype)
 
 
 def eigenvalues(a: Tensor) -> Tensor:
-    """The eigenvalues of symmetric matrices, ascending."""
+    """The eigenvalues of Hermitian matrices, ascending."""
     (a,) = _in_rounds(_turn_both, [a], _static(a.shape[-1]))
-    return _diagonal(a).sort()[0]
+    return real(_diagonal(a)).sort()[0]
 
 
 def eigen(a: Tensor) -> tuple[Tensor, Tensor]:
     """The same, and eigenvectors."""
     size = _static(a.shape[-1])
-    a, v = _in_rounds(_turn_both, [a, identity(size).expand(a.shape)], size)
-    values, order = _diagonal(a).sort()
+    a, v = _in_rounds(_turn_both, [a, identity(size).to(a.dtype).expand(a.shape)], size)
+    values, order = real(_diagonal(a)).sort()
     return values, _columns(v, order)
 
 
@@ -126,7 +128,7 @@ def _static(size: Any) -> int:
 def _eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
     a = symmetric(wide(A), UPLO.upper() == "U")
     values, vectors = eigen(a) if compute_v else (eigenvalues(a), torch.empty(0))
-    return values.to(A.dtype), vectors.to(A.dtype)
+    return values.to(real_type(A.dtype)), vectors.to(A.dtype)
 
 
 # -- singular values ---------------------------------------------------------------------------------------------------
@@ -134,8 +136,8 @@ def _eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, T
 
 def _turn_columns(partner: Tensor, a: Tensor, *vectors: Tensor) -> list[Tensor]:
     """Until columns are orthogonal (M. Hestenes, 1958)."""
-    across, lengths = a.index_select(-1, partner), a.square().sum(-2)
-    rotation = _rotation(lengths, lengths.index_select(-1, partner), (a * across).sum(-2), partner)
+    across, lengths = a.index_select(-1, partner), squared(a).sum(-2)
+    rotation = _rotation(lengths, lengths.index_select(-1, partner), (conjugate(a) * across).sum(-2), partner)
     return [_turned(a, across, *rotation), *(_turned(v, v.index_select(-1, partner), *rotation) for v in vectors)]
 
 
@@ -143,7 +145,7 @@ def _completed(x: Tensor, count: Any) -> Tensor:
     """So many orthonormal columns: those of `x`, in the place of zeros and behind them any."""
     a, factors = factored(x)
     q = columns_of_q(a, factors, count)
-    turned = torch.where(_diagonal(a) < 0, -1.0, 1.0).to(torch.float64)
+    turned = torch.where(real(_diagonal(a)) < 0, -1.0, 1.0).to(torch.float64)
     more = count - turned.shape[-1]
     turned = torch.cat([turned, torch.ones((*turned.shape[:-1], more), dtype=torch.float64)], -1) if more else turned
     return q * turned.unsqueeze(-2)
@@ -157,24 +159,24 @@ def _wider(a: Tensor) -> bool:
 
 def _lengths(a: Tensor) -> tuple[Tensor, Tensor]:
     """Those of the columns as a row, descending, and which columns they are of."""
-    lengths, order = a.square().sum(-2).sqrt().sort(descending=True)
+    lengths, order = squared(a).sum(-2).sqrt().sort(descending=True)
     return lengths.unsqueeze(-2), order
 
 
 def singular_values(a: Tensor) -> Tensor:
     """The singular values, descending."""
-    a = a.mT if _wider(a) else a
+    a = mH(a) if _wider(a) else a
     (image,) = _in_rounds(_turn_columns, [a], _static(a.shape[-1]))
     return leading(_lengths(image)[0], least(a), -1).squeeze(-2)
 
 
 def singular(a: Tensor, full: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """U, S, V of A = U S V^T."""
+    """U, S, V of A = U S V^H."""
     if _wider(a):
-        v, s, u = singular(a.mT, full)
+        v, s, u = singular(mH(a), full)
         return u, s, v
     size, count = _static(a.shape[-1]), least(a)  # beyond the least singular values are 0
-    image, v = _in_rounds(_turn_columns, [a, identity(size).expand(*a.shape[:-2], size, size)], size)
+    image, v = _in_rounds(_turn_columns, [a, identity(size).to(a.dtype).expand(*a.shape[:-2], size, size)], size)
     s, order = _lengths(image)
     image, v = _columns(image, order), _columns(v, order)
     u = _completed(image / torch.where(s == 0, 1.0, s), a.shape[-2] if full else count)
@@ -187,6 +189,6 @@ def _svd(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if not compute_uv:
         none = torch.empty(0, dtype=A.dtype)
-        return none, singular_values(wide(A)).to(A.dtype), none
+        return none, singular_values(wide(A)).to(real_type(A.dtype)), none
     u, s, v = singular(wide(A), full_matrices)
-    return u.to(A.dtype), s.to(A.dtype), v.mT.to(A.dtype)
+    return u.to(A.dtype), s.to(real_type(A.dtype)), mH(v).to(A.dtype)

@@ -10,8 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from ir.decompositions.jacobi import symmetric
-from ir.decompositions.linalg import at, batched, places, wide
+from ir.decompositions.linalg import at, batched, height, places, wide
 from ir.decompositions.loops import repeat
 from ir.decompositions.registry import decomposition
 
@@ -33,12 +32,12 @@ def _element(column: Tensor, place: Tensor) -> Tensor:
 def _pivot(a: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The row to exchange with, whether the block has two rows, and whether the column has nothing but zeros."""
     row, _ = places(a)
-    column = at(a, k, -1).abs()
+    column = height(at(a, k, -1))
     here = at(column, k, -2)
     below = torch.where(row > k, column, -1.0)
     place = below.argmax(-2, keepdim=True)
     largest = torch.clamp(below.amax(-2, keepdim=True), min=0.0)
-    other = a.gather(-1, place.expand(*a.shape[:-1], 1)).abs()
+    other = height(a.gather(-1, place.expand(*a.shape[:-1], 1)))
     beside = torch.where((row >= k) & (row != place), other, 0.0).amax(-2, keepdim=True)
     none = torch.maximum(here, largest) == 0
     stays = none | (here >= _ALPHA * largest) | (here * beside >= _ALPHA * largest * largest)
@@ -89,9 +88,16 @@ def _factor_step(k: Tensor, a: Tensor, ld: Tensor, pivots: Tensor, info: Tensor,
     ]
 
 
+def _refuse_hermitian(x: Tensor, hermitian: bool) -> None:
+    if hermitian and x.is_complex():
+        raise NotImplementedError("Hermitian matrices")
+
+
 @decomposition("linalg_ldl_factor_ex")
 def _ldl_factor(self: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> tuple[Tensor, ...]:
-    a = symmetric(wide(self))
+    _refuse_hermitian(self, hermitian)
+    a = wide(self).tril()
+    a = a + a.tril(-1).mT
     numbers = torch.zeros(a.shape[:-1], dtype=torch.int64)
     batch = torch.zeros(a.shape[:-2], dtype=torch.int64)
     start = [a, torch.zeros_like(a), numbers, batch, batch]
@@ -138,6 +144,7 @@ def _up(i: Tensor, x: Tensor, done: Tensor, ld: Tensor, pivots: Tensor) -> list[
 
 @decomposition("linalg_ldl_solve")
 def _ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
+    _refuse_hermitian(LD, hermitian)
     ld, x = batched(wide(LD), wide(B))
     exchanges = pivots.to(torch.int64).unsqueeze(-1).expand(*x.shape[:-1], 1)
     start = torch.zeros((*x.shape[:-2], 1, 1), dtype=torch.int64)

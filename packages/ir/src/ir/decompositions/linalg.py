@@ -11,10 +11,33 @@ from ir.decompositions.loops import repeat
 
 
 def wide(x: Tensor) -> Tensor:
-    """The matrices in float64, which factorizations are computed in."""
-    if x.is_complex():
-        raise NotImplementedError("complex matrices")
-    return x.to(torch.float64)
+    """The matrices in float64 or complex128, which factorizations are computed in."""
+    return x.to(torch.complex128 if x.is_complex() else torch.float64)
+
+
+def real_type(dtype: torch.dtype) -> torch.dtype:
+    """The element type of magnitudes."""
+    return dtype.to_real() if dtype.is_complex else dtype
+
+
+def real(x: Tensor) -> Tensor:
+    """The real part."""
+    return torch.real(x) if x.is_complex() else x
+
+
+def conjugate(x: Tensor) -> Tensor:
+    """The same, of a real tensor itself."""
+    return x.conj() if x.is_complex() else x
+
+
+def mH(x: Tensor) -> Tensor:
+    """The matrices transposed and conjugated."""
+    return conjugate(x.mT)
+
+
+def squared(x: Tensor) -> Tensor:
+    """The squares of magnitudes."""
+    return torch.view_as_real(x).square().sum(-1) if x.is_complex() else x.square()
 
 
 def places(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,6 +70,11 @@ def batched(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Both with the batch dimensions of the two."""
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
+
+
+def height(x: Tensor) -> Tensor:
+    """What LAPACK compares pivots by: a magnitude, of a complex number the sum of those of its parts."""
+    return torch.view_as_real(x).abs().sum(-1) if x.is_complex() else x.abs()
 
 
 def first_failure(bad: Tensor) -> Tensor:

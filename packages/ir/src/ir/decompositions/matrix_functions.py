@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ir.decompositions.jacobi import eigen, singular, symmetric
-from ir.decompositions.linalg import identity, wide
+from ir.decompositions.linalg import identity, mH, real, real_type, squared, wide
 from ir.decompositions.loops import repeat
 from ir.decompositions.registry import decomposition
 
@@ -27,20 +27,20 @@ def _lstsq(
     vector = right.dim() == a.dim() - 1 and right.shape == a.shape[:-1]
     right = right.unsqueeze(-1) if vector else right
     if _is_empty(a):
-        s, kept = a.sum(-1), torch.zeros(a.shape[:-1], dtype=torch.bool)
-        x = torch.zeros((*a.shape[:-2], columns, right.shape[-1]), dtype=torch.float64)
+        s, kept = real(a).sum(-1), torch.zeros(a.shape[:-1], dtype=torch.bool)
+        x = torch.zeros((*a.shape[:-2], columns, right.shape[-1]), dtype=a.dtype)
     else:
         u, s, v = singular(a)
         digits = torch.finfo(torch.float64 if driver == "gels" else self.dtype).eps
         ratio = digits * torch.sym_max(rows, columns) if rcond is None or driver == "gels" else rcond
         kept = s > ratio * s.narrow(-1, 0, 1)
-        x = torch.matmul(v, torch.where(kept, 1 / s, 0.0).unsqueeze(-1) * torch.matmul(u.mT, right))
-    none = torch.empty(0, dtype=self.dtype)
-    residuals = (right - torch.matmul(a, x)).square().sum(-2) if driver == "gels" and rows > columns else none
+        x = torch.matmul(v, torch.where(kept, 1 / s, 0.0).unsqueeze(-1) * torch.matmul(mH(u), right))
+    none = torch.empty(0, dtype=real_type(self.dtype))
+    residuals = squared(right - torch.matmul(a, x)).sum(-2) if driver == "gels" and rows > columns else none
     rank = none.to(torch.int64) if driver == "gels" else kept.sum(-1)
     values = s if driver in ("gelsd", "gelss") else none
     x = x.squeeze(-1) if vector else x
-    return x.to(self.dtype), residuals.to(self.dtype), rank, values.to(self.dtype)
+    return x.to(self.dtype), residuals.to(none.dtype), rank, values.to(none.dtype)
 
 
 @decomposition("linalg_pinv.atol_rtol_tensor")
@@ -63,7 +63,7 @@ def _pinv(self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = Non
     bound = relative * sizes.amax(-1, keepdim=True)
     bound = bound if atol is None else torch.maximum(bound, atol.to(torch.float64).unsqueeze(-1))
     inverse = torch.where(sizes > bound, 1 / values, 0.0)
-    return torch.matmul(right * inverse.unsqueeze(-2), left.mT).to(self.dtype)
+    return torch.matmul(right * inverse.unsqueeze(-2), mH(left)).to(self.dtype)
 
 
 _TERMS = 18  # of the exponential's series: enough for float64 where no column sums to more than 1
@@ -84,11 +84,11 @@ def _matrix_exp(self: Tensor) -> Tensor:
     x = x / torch.exp2(halvings)
 
     def term(i: Tensor, total: Tensor, x: Tensor) -> list[Tensor]:
-        return [identity(x.shape[-1]) + torch.matmul(x, total) / (_TERMS - i).to(torch.float64)]
+        return [identity(x.shape[-1]).to(x.dtype) + torch.matmul(x, total) / (_TERMS - i).to(torch.float64)]
 
     def square(i: Tensor, total: Tensor, halvings: Tensor) -> list[Tensor]:
         return [torch.where(i < halvings, torch.matmul(total, total), total)]
 
-    (total,) = repeat(_TERMS, term, [identity(x.shape[-1]).expand(x.shape)], x)
+    (total,) = repeat(_TERMS, term, [identity(x.shape[-1]).to(x.dtype).expand(x.shape)], x)
     (total,) = repeat(_SQUARINGS, square, [total], halvings)
     return torch.where(halvings > _SQUARINGS, math.nan, total).to(self.dtype)

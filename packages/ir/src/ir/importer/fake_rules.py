@@ -107,15 +107,16 @@ def _lstsq(self: Any, b: Any, rcond: Any = None, *, driver: str | None = None) -
     check_size(b.shape[self.dim() - 2] == rows)
     vector = b.dim() == self.dim() - 1
     batch, sides = self.shape[:-2], 1 if vector else b.shape[-1]
+    kind = self.dtype.to_real() if self.is_complex() else self.dtype
     ranked, valued = driver != "gels", driver in ("gelsd", "gelss")
     if valued and rows > columns:
         raise DynamicOutputShapeException(torch.ops.aten.linalg_lstsq.default)
     residuals = (*batch, sides) if driver == "gels" and rows > columns else (0,)
     return (
         self.new_empty((*batch, columns) if vector else (*batch, columns, sides)),
-        self.new_empty(residuals),
+        self.new_empty(residuals, dtype=kind),
         self.new_empty(batch if ranked else (0,), dtype=torch.int64),
-        self.new_empty((*batch, rows) if valued else (0,)),
+        self.new_empty((*batch, rows) if valued else (0,), dtype=kind),
     )
 
 

@@ -274,43 +274,6 @@ def addbmm(self: Any, batch1: Any, batch2: Any, beta: Any = 1, alpha: Any = 1) -
     return product * alpha + times(self, beta)
 
 
-# -- linear systems: a complex matrix as the real [[re, -im], [im, re]] ------------------------------------------------
-
-
-def block(z: Pair) -> Tensor:
-    """The real matrix of twice the size that multiplies as the complex one."""
-    return torch.cat([torch.cat([z.re, -z.im], -1), torch.cat([z.im, z.re], -1)], -2)
-
-
-@rule("linalg_inv_ex")
-def inv_ex(A: Pair, check_errors: bool = False) -> tuple[Pair, Tensor]:
-    inverse, info = torch.linalg.inv_ex(block(A))
-    re, im = inverse[..., : A.re.shape[-1]].chunk(2, -2)
-    return Pair(re, im), info
-
-
-@rule("linalg_inv", "inverse")
-def inv(A: Any = None, self: Any = None) -> Pair:
-    return inv_ex(self if A is None else A)[0]
-
-
-@rule("linalg_solve", "linalg_solve_ex")
-def solve(A: Pair, B: Pair, left: bool = True, check_errors: bool | None = None) -> Any:
-    if not left:  # X A = B is A^T X^T = B^T
-        x = solve(A.map(lambda t: t.mT), B.map(lambda t: t.mT))
-        return _with_info(x.map(lambda t: t.mT), A, check_errors)
-    vector = B.re.dim() == 1 or (B.re.dim() == A.re.dim() - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
-    right = B.map(lambda t: t.unsqueeze(-1)) if vector else B
-    made = torch.linalg.solve(block(A), torch.cat([right.re, right.im], -2))
-    x = Pair(*made.chunk(2, -2)).map(lambda t: t.squeeze(-1) if vector else t)
-    return _with_info(x, A, check_errors)
-
-
-def _with_info(x: Pair, A: Pair, check_errors: bool | None) -> Any:
-    """The second result of the ex form, which says that nothing failed; a singular matrix gives inf or nan."""
-    return x if check_errors is None else (x, torch.zeros(A.shape[:-2], dtype=torch.int32))
-
-
 # -- random numbers: the variance is shared by the parts ---------------------------------------------------------------
 
 
