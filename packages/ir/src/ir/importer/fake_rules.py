@@ -157,7 +157,8 @@ def dynamic() -> Iterator[None]:
     counted = FakeImplCtx.create_unbacked_symint
     FakeImplCtx.create_unbacked_symint = FakeImplCtx.new_dynamic_size  # type: ignore[method-assign]
     for op, rule in rules().items():
-        key = _COMPOSITE if has_kernel(op.name(), "CompositeImplicitAutograd") else DispatchKey.Meta
+        composite = has_kernel(op.name(), "CompositeImplicitAutograd") or torch.Tag.dynamic_output_shape in op.tags
+        key = _COMPOSITE if composite else DispatchKey.Meta  # torch asks no kernel of what the tag stands at
         op.py_kernels[key] = _only_fake(op, rule, key)
         forget_kernels(op)
     try:
