@@ -28,10 +28,8 @@ from torch._ops import HigherOrderOperator as HigherOrderOperator  # cond, scan 
 from torch._ops import OpOverload as OpOverload  # an operator with one schema
 from torch._ops import OpOverloadPacket as OpOverloadPacket  # all operators of one name
 from torch._prims_common import is_contiguous_or_false as is_contiguous_or_false  # for eager: guards on no size
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException  # a fake's data
-from torch._subclasses.fake_tensor import (
-    DynamicOutputShapeException as DynamicOutputShapeException,  # a fake's shape
-)
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor  # a tensor without data
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # makes them, and runs operators on them
 from torch.fx.experimental.proxy_tensor import make_fx as make_fx  # a function as a graph of operators
@@ -44,6 +42,7 @@ from torch.utils._sympy.functions import TruncToInt as TruncToInt  # int() of a 
 from torch.utils._sympy.numbers import int_oo as int_oo  # the end of an open range
 from torch.utils._sympy.value_ranges import ValueRanges as ValueRanges  # the range of a size
 
+DynamicOutputShapeException = fake_tensor.DynamicOutputShapeException  # a shape that data decides
 pytree = _pytree  # nested arguments as flat leaves and a spec; its public twin makes specs of another class
 disable_current_modes: Any = _python_dispatch._disable_current_modes  # a block out of a tracer's sight
 size_functions = functions  # FloorDiv, Mod and others, as functions of sympy
