@@ -278,6 +278,12 @@ def test_erfc_keeps_its_digits_where_it_is_small():
     same(torch.special.erfc, (torch.tensor([0, 1, 5]),))
 
 
+def test_functions_that_are_as_small_as_their_argument():
+    x = torch.tensor([1e-38, -1e-30, 1e-12, -1e-6, 1e-3, 0.1, 0.24, 0.26, -0.3, 3.0, 0.0, -0.0, inf, -inf, nan])
+    same(lambda x: torch.erf(x) / x, (x,))
+    same(lambda x: [f(x) / x for f in (F.elu, F.selu, F.celu)], (x[x < 0],))
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_roots_as_powers(dtype):
     same(lambda x: (x**0.5, x**-0.5, 1 / x**0.5, x**-1), (ODD.to(dtype),))

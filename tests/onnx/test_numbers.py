@@ -74,3 +74,36 @@ def test_a_zero_keeps_its_sign_in_what_is_written_out_for_float64() -> None:
 
     x = torch.tensor([0.0, -0.0], dtype=torch.float64)
     assert all(r.signbit().tolist() == [False, True] for r in ir.export(odd, (x,), target="onnx")(x))
+
+
+def test_a_zero_behind_a_negated_condition_keeps_its_sign() -> None:
+    x = torch.tensor([0.0, -0.0, 1.0])
+    program = ir.export(lambda x: x.masked_fill(x != 0, 0.5), (x,), target="onnx")
+    assert program(x).signbit().tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 2), (3, 0, 2), (64,), ()], ids=str)
+def test_products_of_int64_wrap_around(shape: tuple[int, ...]) -> None:
+    def products(x):
+        return [x.prod(), *(x.prod(d, keepdim=True) for d in range(-1, len(shape)))]
+
+    x = torch.randint(3, 9, shape) * 2 + 1
+    for actual, expected in zip(ir.export(products, (x,), target="onnx")(x), products(x), strict=True):
+        assert torch.equal(actual, expected)
+
+
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+def test_what_is_scattered_over_may_be_nan(reduce: str) -> None:
+    x, index = torch.tensor([1.0, nan, 3.0, -inf, 2.0]), torch.tensor([0, 0, 1, 2, 2])
+
+    def scattered(x, start):
+        return [start.scatter_reduce(0, index, x, reduce, include_self=s) for s in (True, False)]
+
+    start = torch.tensor([0.0, 1.0, 2.0, nan])
+    actual = ir.export(scattered, (x, start), target="onnx")(x, start)
+    torch.testing.assert_close(actual, scattered(x, start), equal_nan=True)
+
+
+def test_polynomials_of_no_numbers() -> None:
+    function, x = torch.special.legendre_polynomial_p, torch.ones(0, 2)
+    assert ir.export(lambda x: function(x, x), (x,), target="onnx")(x).shape == (0, 2)
