@@ -1,6 +1,7 @@
 """Programs in a child process: it may crash or hang, and another one takes its place.
 
-A request is a line of JSON, {"seed", "number"} or {"program"}; the answer a line for each outcome, then "done".
+A request is a line of JSON, {"seed", "number"} or {"program"}; the answer "drawn" once the program is there, a line for
+each outcome, then "done". A process that ends before "drawn" is torch's, whose own run the program is drawn by.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Worker:
     def __init__(self, targets: Sequence[str]) -> None:
         self.targets = list(targets)
         self.done = 0
+        self.drawn = False
         self.process: subprocess.Popen[bytes] | None = None
 
     def ask(self, request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -35,6 +37,7 @@ class Worker:
             self._start()
         assert self.process is not None and self.process.stdin is not None
         self.done += 1
+        self.drawn = False
         outcomes: list[dict[str, Any]] = []
         try:
             self.process.stdin.write(json.dumps(request | {"targets": self.targets}).encode() + b"\n")
@@ -45,6 +48,8 @@ class Worker:
         except (EOFError, BrokenPipeError, TimeoutError) as error:
             self.close()
             code = self.process.returncode
+            if not self.drawn and isinstance(error, EOFError):
+                return [{"target": "torch", "kind": "invalid", "detail": f"torch ended ({code})", "sizes": None}]
             what = f"no answer in {LIMIT:.0f} s" if isinstance(error, TimeoutError) else f"process ended ({code})"
             answered = {o["target"] for o in outcomes}
             missing = [t for t in self.targets if t not in answered]
@@ -66,7 +71,10 @@ class Worker:
             for line in lines:
                 if line == b"done":
                     return
-                yield json.loads(line)
+                if line == b"drawn":
+                    self.drawn = True
+                else:
+                    yield json.loads(line)
 
     def _start(self) -> None:
         self.close()
@@ -102,6 +110,7 @@ def main() -> None:
             inputs = tuple(Input(**{**i, "shape": tuple(i["shape"])}) for i in fields["inputs"])
             one = Program(inputs, tuple(fields["members"]), tuple(fields["steps"]), fields["result"])
             way = request["way"]
+        print("drawn", file=answers, flush=True)
         for outcome in check(one, request["targets"], way):
             print(json.dumps(asdict(outcome)), file=answers, flush=True)
         print("done", file=answers, flush=True)
