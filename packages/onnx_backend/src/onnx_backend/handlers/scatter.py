@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ir import geometry
-from ir.dims import maximum, product
+from ir.dims import Expr, maximum, product
 from ir.types import DType
 from onnx_backend.handlers.elementwise import LARGEST
 from onnx_backend.handlers.index import flat, is_mask, places, stacked
@@ -263,6 +263,17 @@ def put(h, self, index, source, accumulate=False):
 
 
 # -- writes to a part that is known ------------------------------------------------------------------------------------
+
+
+@op("aten::select_scatter")
+def select_scatter(h, self, src, dim, index):
+    """Natively, for the place may be one that data decides, which no decomposition is traced for."""
+    axis = h.axis(dim, self)
+    size = self.type.shape[axis]
+    at = index if isinstance(index, Expr) or index >= 0 else index + size
+    here = h.emit("Equal", h.range(0, size, size=size), h.tensor(at, DType.int64))
+    mask = h.along(here, self.type.rank, axis)
+    return h.emit("Where", mask, h.unsqueeze(h.cast(src, self.type.dtype), [axis]), self)
 
 
 @op("aten::slice_scatter")
