@@ -58,7 +58,7 @@ class Shaken(torch.fx.Interpreter):
         wide = _wide(target, args, kwargs)
         tied = _name(target) in EXTREMES and _has_both_zeros((args, kwargs))
         tied |= _name(target) in ("sum", "cumsum")  # of -0.0 alone, from 0.0 or from the first of them
-        result = self._of_ties(target, args, kwargs) or self._called(target, self._turned(target, args), kwargs)
+        result = self._of_ties(target, args, kwargs) or self._called(target, self._reordered(target, args), kwargs)
         if self._widens(target, args, result):
             self._move(result, result.abs() * torch.finfo(args[0].dtype).eps)
             return result
@@ -98,7 +98,7 @@ class Shaken(torch.fx.Interpreter):
         values, at = target(**{**named, "self": row.index_select(dim, order)})
         return values, order[at]
 
-    def _turned(self, target: Any, args: Any) -> Any:
+    def _reordered(self, target: Any, args: Any) -> Any:
         """The operands; those of a sum in another order, for of 1, 1e38 and -1e38 it gives 0 or 1 by the order."""
         if target not in SUMS:
             return args
@@ -189,7 +189,7 @@ class _Undefined(Shaken):
         result = torch.fx.Interpreter.call_function(self, target, args, kwargs)
         name = str(target).split(".")[1] if str(target).startswith("aten.") else ""
         self.undefined |= _cast_beyond(name, tensors, result) or _sign_of_nan(name, tensors)
-        self.undefined |= _overflowed(result, wide) or _by_kernel(name, tensors, result)
+        self.undefined |= _overflowed(result, wide) or _infinite_by_kernel(name, tensors, result)
         return result
 
 
@@ -217,7 +217,7 @@ def _overflowed(result: Any, wide: Any) -> bool:
     return bool((result.isnan() & ~wide.isnan() | beyond).any())
 
 
-def _by_kernel(name: str, tensors: Sequence[Tensor], result: Any) -> bool:
+def _infinite_by_kernel(name: str, tensors: Sequence[Tensor], result: Any) -> bool:
     """What a kernel makes of infinities: the mean beside a variance is nan where the sum of its rows is infinite; and
     of two products, one beyond the largest number, the difference is infinite where it is fused with one of them."""
     if name.startswith(("var_mean", "std_mean")):

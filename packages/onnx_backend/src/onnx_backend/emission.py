@@ -82,7 +82,7 @@ class Emitter(OpHelper[OnnxValue]):
 
     # -- emission --------------------------------------------------------------------------------------------------
 
-    def _kept(self, condition: Any, second: Any) -> Any:
+    def _where_condition(self, condition: Any, second: Any) -> Any:
         """The condition of a Where, without Not: onnxruntime turns the choices round and loses the second's -0.0."""
         negation = condition.made_by("Not")
         if negation is None or second.array is not None or not second.type.dtype.is_float:
@@ -130,7 +130,7 @@ class Emitter(OpHelper[OnnxValue]):
             if made is not None:
                 return made
         if name == "Where" and schema is not None:
-            values[0] = self._kept(values[0], values[2])
+            values[0] = self._where_condition(values[0], values[2])
         if schema is not None and self._is_double(values):
             if name in FORMS:
                 return FORMS[name](self, *values, **given)

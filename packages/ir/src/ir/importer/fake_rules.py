@@ -3,8 +3,8 @@
 torch.export keeps `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and `max_pool1d` as one node, but computes its result's shape
 with the composite kernel, step by step, and `tensor_split` asks whether the pieces are equal. In the `dynamic` block a
 shape rule answers instead, so time and length may stay symbols; `ctc_loss` and `cov` read numbers out of tensors that
-their shape does not need. The fake_quantize family, the histograms and `linalg_lstsq` have no fake
-kernel at all.
+their shape does not need. The fake_quantize family, the histograms and `linalg_lstsq` have no fake kernel at all.
+
 Only fake tensors see the rules. A size that data decides is at least 2 by the default of `create_unbacked_symint`, and
 the program asserts it; here it may be 0.
 """
