@@ -56,6 +56,16 @@ def eager(session: nox.Session) -> None:
 
 
 @nox.session
+def cuda(session: nox.Session) -> None:
+    """The eager backend on a GPU; -- the index of a CUDA build of torch, where pip's own is not one."""
+    index = ("--extra-index-url", session.posargs[0]) if session.posargs else ()
+    session.install("-c", "constraints.txt", *index, "torch", "numpy")
+    install(session, "ir", "eager_backend", extra=(*TESTS, *MODELS))
+    session.run("python", "-m", "pytest", "-n", "auto", "tests/cuda")
+    session.run("python", "-m", "benchmarks.eager_cuda", "--write")
+
+
+@nox.session
 def stablehlo(session: nox.Session) -> None:
     """The StableHLO backend alone with the core, and IREE: a slice of the cases; -- -m "slow or not slow" is all."""
     install(session, "ir", "stablehlo_backend", extra=(*TESTS, *MODELS))

@@ -705,3 +705,17 @@ def test_capture_wants_a_gpu() -> None:
     program = compiled(nn.Linear(2, 2), torch.randn(1, 2)).artifact
     with pytest.raises(ir.ExportError, match="this one is on cpu"):
         program.capture(torch.randn(1, 2))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_lowest_float32_becomes_the_lowest_of_the_programs_type(dtype: str) -> None:
+    """transformers masks with `torch.finfo(x.dtype).min`, which stands in the graph as a number of float32."""
+
+    def model(x: Tensor) -> tuple[Tensor, Tensor]:
+        lowest = torch.finfo(x.dtype).min
+        return torch.where(x > 0, x, lowest), x.double().clamp_min(lowest)
+
+    x = torch.tensor([1.0, -1.0])
+    masked, clamped = ir.export(model, (x,), target=Eager(dtype=dtype))(x)
+    assert masked.tolist() == [1.0, torch.finfo(getattr(torch, dtype)).min]
+    assert torch.equal(clamped, x.double())

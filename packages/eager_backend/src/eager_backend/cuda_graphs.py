@@ -1,7 +1,7 @@
 """A program replayed as a CUDA graph: one launch a call, for the shapes that it was captured with.
 
 Follows the rules of torch.cuda.graph and what torch.cuda.make_graphed_callables does: warm-up on the stream of the
-capture, inputs copied into fixed tensors, results copied out of them. Not run on a GPU so far.
+capture, inputs copied into fixed tensors, results copied out of them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from eager_backend import devices
 from eager_backend.contracts import CompiledProgram
+from eager_backend.source import failed_step
 from ir.dims import Expr
 from ir.errors import ExportError
 from ir.graph import Node
@@ -55,8 +57,7 @@ class CapturedProgram:
             raise ExportError(f"the program cannot be captured as a CUDA graph: {reason}; call the program itself")
         self.program = program
         self.device = device
-        # one stream for warming up and for every capture: memory of a pool is reused within its stream alone
-        self._stream = torch.cuda.Stream(device)
+        self._stream = _stream(device)
         self._pool: Any = None
         self._recordings: dict[Key, _Recording] = {}
         self._run = program.run  # the recordings' own: it keeps the tensors alive that they read
@@ -106,13 +107,21 @@ class CapturedProgram:
                     outputs = self.program(*static)
         except RuntimeError as error:
             first = error.__context__ or error  # what ends a failed capture says only that it has failed
+            reason, step = str(first).partition("\n")[0], failed_step(first, self.program.run)
             raise ExportError(
-                f"the program cannot be captured as a CUDA graph: {first}\n  A step that waits for the GPU cannot "
-                f"(indices of bools, copies to the CPU, custom ops that read numbers); call the program itself instead"
+                f"the program cannot be captured as a CUDA graph: {reason}\n  in the step {step or 'that ends it'}\n"
+                f"  A step that waits for the GPU cannot be recorded (indices of bools, copies to the CPU, custom ops "
+                f"that read numbers); call the program itself instead"
             ) from error
         finally:
             caller.wait_stream(self._stream)
         return _Recording(graph, static, outputs)
+
+
+@cache
+def _stream(device: torch.device) -> Any:
+    """The stream of every capture: a pool's memory is reused within it alone, libraries keep 32 MB for it."""
+    return torch.cuda.Stream(device)
 
 
 def obstacles(program: CompiledProgram) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -83,9 +84,18 @@ class EagerHelper(OpHelper[Slot]):
             return self.number(arg)
         if isinstance(arg, DType):
             return self.dtype(arg)
+        if isinstance(arg, float):
+            return self._limit(arg)
         if isinstance(arg, Slot):
             assert arg.home is None or arg.home is self.block, f"{arg.name} is a local of another block"
         return arg
+
+    def _limit(self, number: float) -> float:
+        """A number; what masks with the lowest float32 (`torch.finfo`) masks with the lowest of the program's type."""
+        wide = any(t.dtype is DType.float64 for t in self.results) if hasattr(self, "node") else False
+        if self.target.dtype is None or abs(number) != torch.finfo(torch.float32).max or wide:
+            return number
+        return math.copysign(min(torch.finfo(self.target.dtype).max, abs(number)), number)
 
     def _slot(self, wish: str, type: TensorType) -> Slot:
         return Slot(self.names.take(wish), type, self.block)

@@ -6,6 +6,7 @@ Straight-line source beat closures and a step loop when measured: benchmarks/cho
 from __future__ import annotations
 
 import linecache
+import traceback
 import weakref
 from collections.abc import Iterable
 from itertools import count
@@ -203,6 +204,12 @@ def _loaded(text: str, namespace: dict[str, Any], entry: str) -> FunctionType:
     run: FunctionType = namespace[entry]
     weakref.finalize(run.__code__, linecache.cache.pop, filename, None)
     return run
+
+
+def failed_step(error: BaseException, run: FunctionType) -> str:
+    """The line of the generated source, with the model's own line behind it, at which this error was raised, or ""."""
+    lines = [f.line or "" for f in traceback.extract_tb(error.__traceback__) if f.filename == run.__code__.co_filename]
+    return lines[-1].strip() if lines else ""
 
 
 def rebound(run: FunctionType, namespace: dict[str, Any]) -> FunctionType:

@@ -15,7 +15,7 @@ _END = 2**63 - 1  # torch's word for "to the end"
 rows(
     Tensor,
     "adjoint clone contiguous detach diagonal expand_as flatten narrow ravel reshape_as squeeze sum_to_size t "
-    "transpose unfold unsqueeze view_as swapaxes swapdims movedim moveaxis",
+    "transpose unfold unsqueeze swapaxes swapdims movedim moveaxis",
 )
 rows(Tensor, "split_with_sizes unbind chunk tensor_split unsafe_chunk unsafe_split unsafe_split_with_sizes")
 rows(
@@ -38,7 +38,13 @@ def _spread(size):
 
 @register("aten::view", "aten::_unsafe_view")
 def view(h, self, size=None, dtype=None):
-    return h.emit(Tensor.view, self, dtype) if size is None else h.emit(Tensor.view, self, *_spread(size))
+    """Another kernel, on a GPU or out of a pass, may give `self` other strides than those that torch.export saw."""
+    return h.emit(Tensor.view, self, dtype) if size is None else h.emit(Tensor.reshape, self, *_spread(size))
+
+
+@register("aten::view_as")
+def view_as(h, self, other):
+    return h.emit(Tensor.reshape_as, self, other)
 
 
 @register("aten::reshape")

@@ -1,16 +1,14 @@
 """What a pass does that gives tensors other strides than torch's: the steps behind it stop looking at strides.
 
-Views that may fail become reshapes, calls that nothing is known of get contiguous tensors, results torch's strides.
+Calls that nothing is known of get contiguous tensors, results torch's strides; views are reshapes anyway.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from eager_backend import io_contract
@@ -26,10 +24,6 @@ _STRIDED = frozenset([VF.as_strided, VF.view_as_real, VF.view_as_complex])
 
 def any_strides(h: Compilation, step: Step, other: Collection[Any]) -> list[Step]:
     """The step in a form that gives the same whatever strides the tensors `other` have."""
-    if step.fn is Tensor.view and not isinstance(step.args[1], torch.dtype):
-        return [replace(step, fn=Tensor.reshape)]
-    if step.fn is Tensor.view_as:
-        return [replace(step, fn=Tensor.reshape_as)]
     draws = step.node is not None and is_random(step.node)  # numbers are drawn in the order of memory
     strided = step.fn in _STRIDED or step.fn is Tensor.view or draws
     if not strided and (not isinstance(step.fn, _NEED_CONTIGUOUS) or step.fn is io_contract.write_back):
