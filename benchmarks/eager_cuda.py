@@ -8,10 +8,12 @@ reduce-overhead, which records CUDA graphs as `Program.capture` does.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,12 +48,25 @@ class Row:
 
 
 def rows(names: list[str], device: str, dtype: torch.dtype | None, small: bool, seconds: float) -> Iterator[Row]:
-    """Measure models one by one; a contender that does not take a model is left out, and said."""
+    """Measure models one by one, each in its own process: a kernel that fails ends the use of the GPU in its process.
+
+    A contender that does not take a model is left out, and said.
+    """
+    context = multiprocessing.get_context("spawn")
     for name in names:
-        yield _row(name, device, dtype, small, seconds)
+        for others in ((OURS, GRAPH, COMPILED), (OURS, GRAPH)):
+            with ProcessPoolExecutor(1, context) as child:
+                try:
+                    yield child.submit(_row, name, device, dtype, small, seconds, others).result()
+                    break
+                except RuntimeError as error:  # torch.compile's kernels, or ours
+                    print(f"{name}, with {others[-1]}: {str(error).splitlines()[0]}", file=sys.stderr)
 
 
-def _row(name: str, device: str, dtype: torch.dtype | None, small: bool, seconds: float) -> Row:
+def _row(
+    name: str, device: str, dtype: torch.dtype | None, small: bool, seconds: float, others: tuple[str, ...]
+) -> Row:
+    warnings.simplefilter("ignore")
     model = zoo.get(name, small=small)
     args, kwargs = model.inputs(model.sizes)
     graph = ir.capture(model.build(), args, kwargs, dynamic_shapes=model.dynamic_shapes)
@@ -71,7 +86,8 @@ def _row(name: str, device: str, dtype: torch.dtype | None, small: bool, seconds
     calls: dict[str, Callable[[], Any]] = {THEIRS: lambda: theirs(*given[0], **given[1])}
     made = {}
     with torch.inference_mode():
-        for contender, make in makers.items():
+        for contender in others:
+            make = makers[contender]
             try:
                 calls[contender], made[contender] = timed(make, time.perf_counter)
                 calls[contender]()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -29,8 +28,9 @@ class Reference:
     """
 
     def __init__(self, graph: ir.Graph) -> None:
-        self.program: Any = graph.context.program  # type: ignore[union-attr]
-        self.module = move_to_device_pass(copy.deepcopy(self.program), GPU).module(check_guards=False)
+        program: Any = graph.context.program  # type: ignore[union-attr]
+        self.module_on_cpu = program.module(check_guards=False)  # made first: the move is in place
+        self.module = move_to_device_pass(program, GPU).module(check_guards=False)
         self.on_cpu = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -49,7 +49,7 @@ class Reference:
             self.on_cpu = True
         with torch.no_grad():
             args, kwargs = pytree.tree_map_only(Tensor, Tensor.cpu, (args, kwargs))
-            return there(self.program.module(check_guards=False)(*args, **kwargs))
+            return there(self.module_on_cpu(*args, **kwargs))
 
 
 def assert_equal(actual: Any, expected: Any, exact: bool = False) -> None:

@@ -31,7 +31,7 @@ PASSES: Mapping[str, BlockPass] = {
     "scalars": bind_scalars,
     "inplace": write_in_place,
 }
-# By name or autotune: what pays on some machines and sizes only, and what no GPU has run so far.
-MEASURED = frozenset({"siblings", "cudnn", "cublas"})
+# By name or autotune: what pays on some machines and sizes only.
+MEASURED = frozenset({"siblings"})
 
 __all__ = ["MEASURED", "PASSES", "BlockPass"]
