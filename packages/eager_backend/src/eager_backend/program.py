@@ -152,7 +152,7 @@ class Program:
     def profile(self, *inputs: Tensor, runs: int = 20) -> profiling.Profile:
         """Where the time goes: every step over `runs` calls, after one that is not counted.
 
-        Buffers and inputs are left as they are. On a GPU times are those between CUDA events (not run on one so far).
+        Buffers and inputs are left as they are. On a GPU times are those between CUDA events.
         """
         return profiling.profile(self, inputs, runs)
 
