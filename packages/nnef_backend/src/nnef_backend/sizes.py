@@ -27,6 +27,12 @@ class Computes(Protocol):
     def emit(self, op: str, *inputs: Any) -> Any:
         """One operation of the document."""
 
+    def reduce(self, op: str, x: NnefValue, dim: Any) -> NnefValue:
+        """A reduction, without the reduced axes."""
+
+    def unsqueeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
+        """Axes of size 1 put in."""
+
     def floor_division(self, a: NnefValue, b: NnefValue) -> Sequence[NnefValue]:
         """The quotient of integers rounded down, and the remainder."""
 
@@ -134,8 +140,8 @@ def _truncating(x: Any) -> Any:
 
 
 _BOOLEAN = {"and": "and", "or": "or"}
-_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "max": "max", "min": "min", "pow": "pow", "eq": "eq", "ne": "ne",
-           "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "truediv": "div"}  # fmt: skip
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "max": "max", "min": "min", "pow": "pow", "truediv": "div"}
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "round": "tract_core_round_even"}
 
 
@@ -167,12 +173,23 @@ def _apply(h: Computes, fn: str, args: list[NnefValue]) -> NnefValue:
         # sizes are far below 2^24 where a root of them is rounded, so that f32 says the same as f64
         rounded = args[0] if fn != "round" else h.cast(args[0], DType.float32)
         return h.cast(h.emit(_ROUNDING[fn], rounded), DType.int64)
-    if fn not in _BINARY and fn not in ("floordiv", "mod"):
+    if fn not in {"floordiv", "mod", *_BINARY, *_COMPARISONS}:
         h.refuse(f"the size expression {fn} has no form in tract")
     a, b = _same(h, args)
     if fn in ("floordiv", "mod"):
         return h.floor_division(a, b)[fn == "mod"]
+    if fn in _COMPARISONS:
+        return h.emit(fn, a if a.type.dtype is DType.bool else opaque(h, a), b)
     return h.emit(_BINARY[fn], a, b)
+
+
+def opaque(h: Computes, x: NnefValue) -> NnefValue:
+    """A 0-d number of sizes as a sum over itself, behind which tract does not see them.
+
+    Where tract sees that the condition of a select is one of sizes, it looks for its regions in all that the branches
+    are made of, on every path: a time that doubles with each value that is read twice.
+    """
+    return h.reduce("sum_reduce", h.unsqueeze(x, [0]), 0)
 
 
 def _same(h: Computes, args: list[NnefValue]) -> list[NnefValue]:
