@@ -719,3 +719,12 @@ def test_the_lowest_float32_becomes_the_lowest_of_the_programs_type(dtype: str) 
     masked, clamped = ir.export(model, (x,), target=Eager(dtype=dtype))(x)
     assert masked.tolist() == [1.0, torch.finfo(getattr(torch, dtype)).min]
     assert torch.equal(clamped, x.double())
+
+
+def test_a_kernel_that_fails_for_other_strides_gets_contiguous_tensors() -> None:
+    """torch.kron makes a view of its operand, which a convolution leaves with the channels last."""
+    conv, other = nn.Conv1d(6, 4, 2), torch.randn(3)
+    model = nn.Sequential(conv, Call(lambda y: torch.kron(y.abs(), other)))
+    given = torch.randn(2, 6, 5)
+    with torch.no_grad():
+        torch.testing.assert_close(ir.export(model, (given,), target="eager")(given), model(given))

@@ -71,6 +71,8 @@ class Shaken(torch.fx.Interpreter):
                     self.shake(t, w, _ulps(target, t.dtype))
                     if noise := _of_equals(target, args, t):
                         t.add_(torch.rand(t.shape, generator=self.generator).to(t.dtype) * noise)
+                    if _name(target) == "gelu":  # x (1 + erf(x)) / 2: of what cancels, torch's too is rounding's alone
+                        self._move(t, args[0].abs() * torch.finfo(t.dtype).eps)
                 if tied and not _overlaps(t):  # of 0.0 and -0.0, which are equal, either is the result
                     signs = torch.randint(0, 2, t.shape, generator=self.generator).to(torch.bool)
                     t.copy_(torch.where((t == 0) & signs, -t, t))
@@ -99,11 +101,14 @@ class Shaken(torch.fx.Interpreter):
         return values, order[at]
 
     def _reordered(self, target: Any, args: Any) -> Any:
-        """The operands; those of a sum in another order, for of 1, 1e38 and -1e38 it gives 0 or 1 by the order."""
+        """The operands; those of a sum in another order, for of 1, 1e38 and -1e38 it gives 0 or 1 by the order.
+
+        So does a product of 0, 1e38 and 10 give 0 or nan.
+        """
         if target not in SUMS:
             return args
         x, dims = args[0], args[1] if len(args) > 1 else None
-        for dim in dims or range(x.dim()):
+        for dim in ([dims] if isinstance(dims, int) else dims) or range(x.dim()):
             if x.dim():
                 x = x.index_select(dim, torch.randperm(x.shape[dim], generator=self.generator))
         return (x, *args[1:])
@@ -149,6 +154,28 @@ class Shaken(torch.fx.Interpreter):
             t.copy_(torch.where(t.isfinite() & where, moved, t))
 
 
+class Unrounded(Shaken):
+    """The program in float32 where it has halves: a runtime without kernels for them may round at the end alone."""
+
+    def __init__(self, module: torch.fx.GraphModule, seed: int) -> None:
+        super().__init__(module, seed)
+        self.attributes: dict[str, Any] = {}
+
+    def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return _single(super().placeholder(target, args, kwargs))
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return self.attributes.setdefault(target, _single(super().get_attr(target, args, kwargs)))
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        args, kwargs = pytree.tree_map_only(torch.dtype, lambda d: torch.float32 if d in HALVES else d, (args, kwargs))
+        return super().call_function(target, args, kwargs)
+
+
+def _single(x: Any) -> Any:
+    return x.float() if isinstance(x, Tensor) and x.dtype in HALVES else x
+
+
 class _Parts(TorchDispatchMode):
     """The operations that torch makes another one of, each of which a Shaken calls."""
 
@@ -189,8 +216,14 @@ class _Undefined(Shaken):
         result = torch.fx.Interpreter.call_function(self, target, args, kwargs)
         name = str(target).split(".")[1] if str(target).startswith("aten.") else ""
         self.undefined |= _cast_beyond(name, tensors, result) or _sign_of_nan(name, tensors)
+        self.undefined |= name.endswith("_scatter") and _elements_share_memory(args[0])
         self.undefined |= _overflowed(result, wide) or _infinite_by_kernel(name, tensors, result)
         return result
+
+
+def _elements_share_memory(t: Tensor) -> bool:
+    """Windows that overlap, say, into which torch writes all the same."""
+    return t.numel() > 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
 
 
 def _cast_beyond(name: str, tensors: Sequence[Tensor], result: Any) -> bool:
@@ -219,10 +252,10 @@ def _overflowed(result: Any, wide: Any) -> bool:
 
 def _infinite_by_kernel(name: str, tensors: Sequence[Tensor], result: Any) -> bool:
     """What a kernel makes of infinities: the mean beside a variance is nan where the sum of its rows is infinite; and
-    of two products, one beyond the largest number, the difference is infinite where it is fused with one of them."""
+    of products, one beyond the largest number, the sum is infinite where it is fused with one of them."""
     if name.startswith(("var_mean", "std_mean")):
         return not bool(tensors[0].isfinite().all())
-    if name not in ("cross", "linalg_cross"):
+    if name not in OF_PRODUCTS:
         return False
     large = math.sqrt(torch.finfo(result.dtype).max) if result.is_floating_point() else math.inf
     return any(bool((t.isfinite() & (t.abs() > large)).any()) for t in tensors)
@@ -231,7 +264,12 @@ def _infinite_by_kernel(name: str, tensors: Sequence[Tensor], result: Any) -> bo
 CASTS = {"to", "_to_copy", "type_as", "copy_", "copy", "index_put_", "masked_fill_", "fill_"}
 _ATEN = torch.ops.aten
 FIRST_OF_EQUALS = (_ATEN.topk.default, _ATEN.kthvalue.default, _ATEN.median.dim, _ATEN.nanmedian.dim)
-SUMS = (_ATEN.sum.default, _ATEN.sum.dim_IntList, _ATEN.nansum.default, _ATEN.mean.default, _ATEN.mean.dim)
+SUMS = (_ATEN.sum.default, _ATEN.sum.dim_IntList, _ATEN.nansum.default, _ATEN.mean.default, _ATEN.mean.dim,
+        _ATEN.prod.default, _ATEN.prod.dim_int)  # fmt: skip
+# each result a sum of products, which a kernel may fuse: of a product beyond the largest number and -inf, -inf or nan
+OF_PRODUCTS = {"cross", "linalg_cross", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "linear", "dot", "vdot",
+               "mv", "addmv", "inner", "tensordot", "einsum", "bilinear", "addr", "chain_matmul", "linalg_vecdot",
+               "linalg_multi_dot", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"}  # fmt: skip
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -353,14 +391,16 @@ def explained(
         try:
             with torch.no_grad():
                 given = [a.clone() for a in args]
-                leaves = pytree.tree_leaves(Shaken(module, seed).run(*given))
+                runner = Unrounded if seed % 4 == 3 else Shaken
+                leaves = pytree.tree_leaves(runner(module, seed).run(*given))
                 leaf = leaves[place] if isinstance(place, int) else after(module, names, given)[place]
         except Exception:
             continue
         finally:
             restore(module, state)
-        if isinstance(leaf, Tensor) and leaf.shape == actual.shape and leaf.dtype == actual.dtype:
-            seen.append(leaf.clone())
+        if isinstance(leaf, Tensor) and leaf.shape == actual.shape:
+            leaf = leaf.to(actual.dtype) if actual.dtype in HALVES else leaf.clone()
+            seen += [leaf] if leaf.dtype == actual.dtype else []
     if not seen:
         return False
     ok = torch.zeros(actual.shape, dtype=torch.bool)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ir.dims import Expr, evaluate
 from ir.errors import RefusedError
-from ir.graph import Graph, Node, Range, Value
+from ir.graph import Graph, Node, Range, Value, symbols_in
 
 # the ops that look at sizes, and what their condition and message are called
 _TEXTS = {"ir::require": ("condition", "message"), "aten::_assert_scalar": ("self", "assert_msg")}
@@ -129,6 +129,6 @@ def small(sizes: Mapping[str, int]) -> str:
 
 
 def symbols_of(node: Node) -> frozenset[str]:
-    """The symbols in the shapes of what a node takes and gives."""
-    dims = [d for v in (*node.inputs, *node.outputs) for d in v.type.shape if isinstance(d, Expr)]
-    return frozenset().union(*(d.symbols for d in dims))
+    """The symbols in the shapes of what a node takes and gives, and in the numbers that it is given."""
+    dims = [d for v in (*node.inputs, *node.outputs) for d in v.type.shape]
+    return symbols_in(dims) | symbols_in(node.args.values())

@@ -217,6 +217,11 @@ def leaves(arg: Arg) -> Iterator[Arg]:
             yield from leaves(a)
 
 
+def symbols_in(args: Iterable[Arg]) -> frozenset[str]:
+    """The symbols in the numbers among arguments, or in a shape."""
+    return frozenset().union(*(a.symbols for a in leaves(args) if isinstance(a, Expr)))
+
+
 def map_arg(arg: Arg, fn: Callable[[Any], Any]) -> Arg:
     """The argument with `fn` applied to every leaf."""
     if isinstance(arg, tuple):

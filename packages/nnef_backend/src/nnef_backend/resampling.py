@@ -45,7 +45,8 @@ def resize(h: Any, x: Any, mode: str, factors: Sequence[float | None] | None, co
         return h.cast(_native(h, made, mode, whole), x.type.dtype)
     for i, (old, new) in enumerate(sizes):
         factor = None if factors is None or corners else factors[i]
-        if old != new or (factor is not None and factor != 1) or mode.endswith("aa"):
+        # a cubic of one axis reads the neighbours along the other too, with weights of 0: nan stays nan
+        if old != new or (factor is not None and factor != 1) or mode.startswith("cubic") or mode.endswith("aa"):
             made = _axis(h, made, 2 + i, old, new, mode, factor, corners)
     return h.cast(made, x.type.dtype)
 

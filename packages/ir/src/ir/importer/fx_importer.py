@@ -13,7 +13,7 @@ from torch.fx import Node as FxNode
 
 from ir.dims import Expr
 from ir.errors import CaptureError
-from ir.graph import Graph, Node, Origin, Value, Weight, leaves
+from ir.graph import Graph, Node, Origin, Value, Weight, leaves, symbols_in
 from ir.importer import conditions
 from ir.importer.aliases import Outcome, Uses, copies_by_size, memories_in, observe, written_in
 from ir.importer.conditions import SCATTERS, are_open
@@ -293,7 +293,8 @@ class Importer:
     def _identity(self, node: FxNode, schema: OpSchema, args: Mapping[str, Any], fake: Any) -> Any:
         """The first argument where the op does nothing, else None.
 
-        A copy whose memory the graph hands out is not nothing: a caller may write to what it is a copy of.
+        A copy whose memory the graph hands out is not nothing: a caller may write to what it is a copy of. Nor is a
+        view by other sizes than its base has: of two rows, `x[:n]` is all for the sizes that are traced alone.
         """
         first = next(iter(args.values()))
         if (schema.op in COPIES or args.get("copy") is True) and self.is_handed_out(node):
@@ -302,6 +303,7 @@ class Importer:
         if flag is not None:
             return first if args[flag] is False and isinstance(fake, Tensors) else None
         same = isinstance(first, Value) and isinstance(fake, Tensors) and first.type == self.type_of(fake)
+        same = same and symbols_in(args.values()) <= symbols_in(first.type.shape)
         before = node.all_input_nodes[0].meta["val"] if same else None
         return first if same and layout(before, self.symbols) == layout(fake, self.symbols) else None
 

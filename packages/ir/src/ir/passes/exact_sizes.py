@@ -25,22 +25,29 @@ Sizes = Mapping[str, int]
 def exact_sizes(graph: Graph) -> Graph:
     """The graph with sizes that hold for all values of the symbols, where a slice has a fixed size in the trace.
 
-    Where no such size is found, the graph requires the sizes that it was traced for.
+    Where no such size is found, the graph requires the sizes that it was traced for; so it does of a slice of one,
+    `x[:1]`, which other values are broadcast to.
     """
-    cuts = {n for n in graph.nodes if n.op in CUTS and _may_be_shorter(n, graph.symbols)}
-    if not cuts or graph.context is None:
+    if graph.context is None:
         return graph
-    return _Exact(graph, graph.context, cuts).graph()
+    several, one = (
+        {n for n in graph.nodes if n.op in CUTS and any(chosen(d) for d in _may_be_shorter(n, graph.symbols))}
+        for chosen in ((1).__lt__, (1).__eq__)
+    )
+    made = _Exact(graph, graph.context, several).graph() if several else graph
+    return _Exact(made, graph.context, {n for n in made.nodes if n.op in CUTS}).required() if one else made
 
 
-def _may_be_shorter(node: Node, ranges: Mapping[str, Range]) -> bool:
-    """True if a result has a fixed size above 1, cut from a dynamic size that may be less."""
+def _may_be_shorter(node: Node, ranges: Mapping[str, Range]) -> list[int]:
+    """Fixed sizes of a result that are cut from a dynamic size, or at a dynamic place, that may be less."""
     whole = node.args["self"].type.shape
-    return any(
-        isinstance(n, Expr) and isinstance(d, int) and bounds(n, ranges)[0] < d > 1
+    ends = [a for a in leaves(node.args.values()) if isinstance(a, Expr)]
+    return [
+        d
         for v in node.outputs
         for n, d in zip(whole, v.type.shape, strict=True)
-    )
+        if isinstance(d, int) and any(isinstance(e, Expr) and bounds(e, ranges)[0] < d for e in (n, *ends))
+    ]
 
 
 def _samples(ranges: Mapping[str, Range]) -> list[Sizes]:
@@ -74,7 +81,7 @@ class _Exact:
             if made is not node or node in self.cuts:
                 outputs = self._outputs(made)
                 if outputs is None:
-                    return self._required()
+                    return self.required()
                 same.update((v, o) for v, o in zip(node.outputs, outputs, strict=True) if v is not o)
                 made = replace(made, outputs=outputs)
             nodes.append(made)
@@ -82,8 +89,11 @@ class _Exact:
         updates = {k: same.get(v, v) for k, v in self.source.updates.items()}
         return self.source.replace(nodes=tuple(nodes), outputs=tuple(results), updates=updates) if same else self.source
 
-    def _outputs(self, node: Node) -> tuple[Value, ...] | None:
-        """The results with sizes that agree with torch's at all samples; None where none are found."""
+    def _outputs(self, node: Node, one: bool = False) -> tuple[Value, ...] | None:
+        """The results with sizes that agree with torch's at all samples; None where none are found.
+
+        Nor where a size of 1 may be 0 in truth, which its users cannot tell from 1, unless `one` asks for it.
+        """
         if node.graphs:
             return None
         samples = _samples({n: self.source.symbols.get(n, Range()) for n in sorted(symbols_of(node))})
@@ -99,14 +109,14 @@ class _Exact:
             for axis, d in enumerate(value.type.shape):
                 exact = (c for c in _candidates(d, node) if all(evaluate(c, s) == m[i][axis] for s, m in taken))
                 size = next(exact, None)
-                if size is None or (d == 1 and size != 1):  # what the trace broadcasts may be empty
+                if size is None or (d == 1 and size != 1 and not one):
                     return None
                 dims.append(size)
             same = tuple(dims) == value.type.shape
             found.append(value if same else Value(value.name, replace(value.type, shape=tuple(dims))))
         return tuple(found)
 
-    def _required(self) -> Graph:
+    def required(self) -> Graph:
         """The graph that requires of each slice the length that it was traced with."""
         nodes: list[Node] = []
         for node in self.source.nodes:
@@ -123,7 +133,7 @@ class _Exact:
 
     def _condition(self, node: Node) -> Expr | None:
         """Where the results of a slice have the sizes of the trace."""
-        exact = self._outputs(node) or ()
+        exact = self._outputs(node, one=True) or ()
         pairs = [
             (a, b)
             for v, o in zip(node.outputs, exact, strict=False)
@@ -142,6 +152,7 @@ def _candidates(size: Dim, node: Node) -> Iterator[Dim]:
     yield size
     yield maximum(size, 0)
     operands = [d for v in node.inputs for d in v.type.shape if isinstance(d, Expr)]
+    operands += [a for a in leaves(node.args.values()) if isinstance(a, Expr)]
     yield from dict.fromkeys(operands)
     for n in dict.fromkeys(operands):
         yield minimum(size, n)

@@ -209,7 +209,7 @@ def vector_norm(h, self, ord=2, dim=None, keepdim=False, dtype=None):
 
 def _vector_norm(h, x, ord, dim, keepdim):
     """Of one number it is its absolute value, to torch as well: a power and its root would lose digits or overflow."""
-    count = product([x.type.shape[a] for a in h.axes(dim, x)])
+    count = product([x.type.shape[a] for a in h.axes(dim, x)]) if x.type.rank else 1
     if ord in (0, 1) or math.isinf(ord) or not (count == 1 or isinstance(count, Expr)):
         return _norm_of_several(h, x, ord, dim, keepdim)
     one = _norm_of_several(h, x, 1, dim, keepdim)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from ir.dims import Expr, floordiv, maximum, minimum, product
@@ -137,12 +138,15 @@ def stack(h, tensors, dim=0):
 @op("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::tensor_split", "aten::unsafe_split",
     "aten::unsafe_split_with_sizes", "aten::unsafe_chunk", "aten::split_copy",
     "aten::split_with_sizes_copy")  # fmt: skip
-def split(h, self, dim=0, **sizes):
-    axis, parts, begin = h.axis(dim, self), [], 0
-    for result in h.results:
-        parts.append(h.slice(self, axis, begin, begin + result.shape[axis]))
-        begin += result.shape[axis]
-    return parts
+def split(h, self, dim=0, indices=None, **sizes):
+    """Pieces one behind the other; at indices, each begins at its own, which need not ascend."""
+    axis = h.axis(dim, self)
+    lengths = [result.shape[axis] for result in h.results]
+    begins = list(itertools.accumulate(lengths, initial=0))
+    if indices is not None:
+        size = self.type.shape[axis]
+        begins = [0, *(clipped(from_front(i, size), size) for i in indices)]
+    return [h.slice(self, axis, begin, begin + n) for begin, n in zip(begins, lengths, strict=False)]
 
 
 @op("aten::unbind", "aten::unbind_copy")
@@ -168,8 +172,7 @@ def slice_(h, self, dim=0, start=None, end=None, step=1):
     size, count = self.type.shape[axis], h.out.shape[axis]
     if step == 1 and (end is None or end == END) and not from_data(h, start):
         return h.slice(self, axis, size - count, size)
-    begin = maximum(from_front(0 if start is None else start, size), 0)
-    begin = minimum(begin, size) if isinstance(size, int) and isinstance(begin, int) else begin
+    begin = clipped(from_front(0 if start is None else start, size), size)
     if step == 1 or count == 0:
         return window(h, self, axis, 0 if count == 0 else begin, count)
     return h.take(self, h.range(begin, begin + count * step, step, count), axis)
@@ -179,6 +182,11 @@ def slice_(h, self, dim=0, start=None, end=None, step=1):
 def narrow(h, self, dim, start, length):
     axis = h.axis(dim, self)
     return window(h, self, axis, from_front(start, self.type.shape[axis]), length)
+
+
+def clipped(place, size):
+    """A place within an axis, as far as both are known."""
+    return minimum(maximum(place, 0), size) if isinstance(size, int) and isinstance(place, int) else maximum(place, 0)
 
 
 def from_data(h, place):
