@@ -139,6 +139,7 @@ CASES = family(
         *(f32("B", 3), f32("B", 5)),
     ),
     row("tensor_split", lambda x: x.tensor_split(4, dim=1), f32("B", 6)),
+    row("tensor_split_back", lambda x: (*x.tensor_split((4, 1, -2, 9), 1), *x.tensor_split((1, -1))), f32("B", 6)),
     row("chunk", lambda x: x.chunk(2, dim=-1), SEQUENCE),
     row("chunk_uneven", lambda x: x.chunk(3, dim=1), f32("B", 7)),
     row("unbind", lambda x: x.unbind(1), f32("B", 3)),
@@ -349,6 +350,7 @@ CASES = family(
     ),
     row("odd_moved", lambda x: (1 / x.flip(0), 1 / x.reshape(2, 3).mT, 1 / x.repeat(2), 1 / x[::2]), f32(value=ODD)),
     row("odd_interpolate", lambda x: F.interpolate(x, scale_factor=2), f32(1, 2, 6, value=[[ODD]])),
+    row("odd_bicubic", lambda x: F.interpolate(x, (6, 4), mode="bicubic"), f32(value=[[[[nan, 1.0, 2.0, inf]]]])),
     row("odd_triangles", lambda x: (x.tril(), x.triu(1), x.diagonal()), f32(value=[[nan, inf], [-inf, 1.0]])),
     row("empty_moved", lambda x: (x.mT, x.flip(0), x.reshape(2, 0), x.expand(4, 0, 3), x.repeat(2, 2)), f32(0, 3)),
     row(

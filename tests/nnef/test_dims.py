@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import ir
+import nnef_backend
 
 pytest.importorskip("tract")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -57,3 +58,18 @@ def test_views_of_sizes_that_only_torch_can_prove(name):
     for n in sizes:
         x = torch.randn(n, 4)
         torch.testing.assert_close(program(x), fn(x))
+
+
+def test_a_condition_of_sizes_loads_at_once_whatever_stands_before_it():
+    """tract's search for the regions of such a condition doubles its time with each value that is read twice."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        y = x
+        for _ in range(12):
+            y = y * (y - 1.5)
+        return y.norm() + torch.dist(y, x)
+
+    x = torch.rand(3, 4)
+    program = ir.export(model, (x,), target=nnef_backend.Tract(load_timeout=30), dynamic_shapes=({0: "B"},))
+    torch.testing.assert_close(program(x), model(x))
+    torch.testing.assert_close(program(x[:1, :1].expand(5, 4)), model(x[:1, :1].expand(5, 4)))
