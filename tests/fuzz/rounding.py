@@ -57,7 +57,8 @@ class Shaken(torch.fx.Interpreter):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         wide = _wide(target, args, kwargs)
         tied = _name(target) in EXTREMES and _has_both_zeros((args, kwargs))
-        tied |= _name(target) in ("sum", "cumsum")  # of -0.0 alone, from 0.0 or from the first of them
+        # of -0.0 alone, from 0.0 or from the first of them
+        tied |= _name(target).removeprefix("adaptive_").startswith(("sum", "cumsum", "mean", "avg_pool"))
         result = self._of_ties(target, args, kwargs) or self._called(target, self._reordered(target, args), kwargs)
         if self._widens(target, args, result):
             self._move(result, result.abs() * torch.finfo(args[0].dtype).eps)
@@ -217,8 +218,14 @@ class _Undefined(Shaken):
         name = str(target).split(".")[1] if str(target).startswith("aten.") else ""
         self.undefined |= _cast_beyond(name, tensors, result) or _sign_of_nan(name, tensors)
         self.undefined |= name.endswith("_scatter") and _elements_share_memory(args[0])
+        self.undefined |= _without_channels(name, args, result)
         self.undefined |= _overflowed(result, wide) or _infinite_by_kernel(name, tensors, result)
         return result
+
+
+def _without_channels(name: str, args: Any, result: Any) -> bool:
+    """A convolution of no channels, which gives none to torch, whatever its weight says."""
+    return name.startswith("conv") and len(args) > 1 and args[1].shape[:1] != result.shape[1:2] and not args[1].numel()
 
 
 def _elements_share_memory(t: Tensor) -> bool:

@@ -139,6 +139,8 @@ class Verbs(OpHelper["NnefValue"]):
             return x
         if isinstance(begin, Expr) and end - begin == 1 and begin.symbols - self.known:
             return self.take(x, self.unsqueeze(self.scalar(begin, DType.int64), [0]), axis)  # a place that data names
+        if x.type.shape[axis] == 1 and end != begin:  # all or nothing: to tract, which moves it over unsqueeze, all
+            return self.take(x, self.range(begin, end, 1, end - begin), axis)
         shape = [end - begin if i == axis else s for i, s in enumerate(x.type.shape)]
         return self.emit("slice", x, axes=[axis], begin=[begin], end=[end], shape=shape)
 

@@ -17,7 +17,7 @@ import onnx
 import onnx.defs
 import onnx_ir
 
-from ir.conditions import Slices
+from ir.conditions import SINCE, Slices, sizes_of, small
 from ir.errors import RefusedError, RuntimeFailure
 from ir.graph import Graph
 from ir.passes.canonicalize_factories import canonicalize_factories
@@ -174,7 +174,7 @@ class OnnxProgram:
     """
 
     def __init__(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None, folder: Path | None = None) -> None:
-        self.slices = Slices(graph)
+        self.graph, self.slices = graph, Slices(graph)
         self._open = functools.partial(self._opened, artifact, path, folder)
         self._open()
         _RUNNING.add(self)
@@ -226,6 +226,8 @@ class OnnxProgram:
                 raise RefusedError(f"target 'onnx' refuses to run: {way}") from error
             if shorter := self.slices.shorter(inputs):
                 raise RefusedError(f"target 'onnx' refuses to run: {shorter}") from error
+            if at := small(sizes_of(self.graph, inputs)):
+                raise RefusedError(f"target 'onnx': a step may not hold at {at}, {SINCE}\n{error}") from error
             raise RuntimeFailure(f"onnxruntime failed while it ran the model: {error}") from error
         return [_tensor(r) for r in results]
 
