@@ -243,6 +243,11 @@ CASES = family(
     row("scalar_reduced", lambda x: (x.mean(), x.amax(), x.argmax(), x.prod(), x.logsumexp(0)), f32()),
     row("scalar_ordered", lambda x: (x.cumsum(0), x.sort(), x.max(0), x.topk(1), x.median()), f32()),
     row("scalar_norms", lambda x: (x.norm(dim=-1), x.norm(3), torch.triplet_margin_loss(x, x * 2, x)), f32()),
+    row(
+        "scalar_prelu",
+        lambda x: (torch.prelu(x, torch.ones(1)).reshape(-1).sort().values, x.reshape(-1).median(0)),
+        f32(),
+    ),
     row("scalar_std", lambda x: (x.std(correction=0), x.norm(), x.any(), x.count_nonzero()), f32()),
     row("size_one_axis", lambda x: (x.sum(1), x.var(1), x.softmax(1), x.argmax(1), x.cumsum(1)), f32("B", 1, 3)),
 )

@@ -57,8 +57,8 @@ class Shaken(torch.fx.Interpreter):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         wide = _wide(target, args, kwargs)
         tied = _name(target) in EXTREMES and _has_both_zeros((args, kwargs))
-        # of -0.0 alone, from 0.0 or from the first of them
-        tied |= _name(target).removeprefix("adaptive_").startswith(("sum", "cumsum", "mean", "avg_pool"))
+        # of -0.0 alone, from 0.0 or from the first of them; torch's softshrink: by lane
+        tied |= _name(target).removeprefix("adaptive_").startswith(("sum", "cumsum", "mean", "avg_pool", "softshrink"))
         result = self._of_ties(target, args, kwargs) or self._called(target, self._reordered(target, args), kwargs)
         if self._widens(target, args, result):
             self._move(result, result.abs() * torch.finfo(args[0].dtype).eps)
@@ -218,7 +218,8 @@ class _Undefined(Shaken):
         name = str(target).split(".")[1] if str(target).startswith("aten.") else ""
         self.undefined |= _cast_beyond(name, tensors, result) or _sign_of_nan(name, tensors)
         self.undefined |= name.endswith("_scatter") and _elements_share_memory(args[0])
-        self.undefined |= _without_channels(name, args, result)
+        self.undefined |= _without_channels(name, args, result) or _in_disorder(name, tensors)
+        self.undefined |= name in ("add", "sub", "rsub") and kwargs.get("alpha", 1) != 1 and _are_large(tensors, result)
         self.undefined |= _overflowed(result, wide) or _infinite_by_kernel(name, tensors, result)
         return result
 
@@ -226,6 +227,12 @@ class _Undefined(Shaken):
 def _without_channels(name: str, args: Any, result: Any) -> bool:
     """A convolution of no channels, which gives none to torch, whatever its weight says."""
     return name.startswith("conv") and len(args) > 1 and args[1].shape[:1] != result.shape[1:2] and not args[1].numel()
+
+
+def _in_disorder(name: str, tensors: Sequence[Tensor]) -> bool:
+    """A search among boundaries that do not ascend, where it matters in which order a search looks at them."""
+    place = {"bucketize": -1, "searchsorted": 0}.get(name)
+    return place is not None and bool((tensors[place].diff() < 0).any())
 
 
 def _elements_share_memory(t: Tensor) -> bool:
@@ -262,8 +269,11 @@ def _infinite_by_kernel(name: str, tensors: Sequence[Tensor], result: Any) -> bo
     of products, one beyond the largest number, the sum is infinite where it is fused with one of them."""
     if name.startswith(("var_mean", "std_mean")):
         return not bool(tensors[0].isfinite().all())
-    if name not in OF_PRODUCTS:
-        return False
+    return name in OF_PRODUCTS and _are_large(tensors, result)
+
+
+def _are_large(tensors: Sequence[Tensor], result: Any) -> bool:
+    """True of numbers whose products may lie beyond the largest."""
     large = math.sqrt(torch.finfo(result.dtype).max) if result.is_floating_point() else math.inf
     return any(bool((t.isfinite() & (t.abs() > large)).any()) for t in tensors)
 

@@ -62,7 +62,7 @@ def _slice_scatter(
     self: Tensor, src: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Tensor:
     """As many places as the source has."""
-    axis = dim % self.dim()
+    axis, src = dim % self.dim(), src.to(self.dtype)
     size, length, start = self.shape[axis], src.shape[axis], 0 if start is None else start
     if isinstance(start, int) and start < 0:
         start = torch.sym_max(start + size, 0)

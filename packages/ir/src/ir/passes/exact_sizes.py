@@ -25,8 +25,8 @@ Sizes = Mapping[str, int]
 def exact_sizes(graph: Graph) -> Graph:
     """The graph with sizes that hold for all values of the symbols, where a slice has a fixed size in the trace.
 
-    Where no such size is found, the graph requires the sizes that it was traced for; so it does of a slice of one,
-    `x[:1]`, which other values are broadcast to.
+    Where no such size is found, the graph requires the sizes that it was traced for. A slice of one, `x[:1]`, becomes
+    `min(1, n)` where such sizes are found for all that is computed from it, and stays as it is where not.
     """
     if graph.context is None:
         return graph
@@ -34,8 +34,12 @@ def exact_sizes(graph: Graph) -> Graph:
         {n for n in graph.nodes if n.op in CUTS and any(chosen(d) for d in _may_be_shorter(n, graph.symbols))}
         for chosen in ((1).__lt__, (1).__eq__)
     )
-    made = _Exact(graph, graph.context, several).graph() if several else graph
-    return _Exact(made, graph.context, {n for n in made.nodes if n.op in CUTS}).required() if one else made
+    if one and (made := _Exact(graph, graph.context, several | one, one=True).graph()) is not None:
+        return made
+    if not several:
+        return graph
+    exact = _Exact(graph, graph.context, several)
+    return exact.graph() or exact.required()
 
 
 def _may_be_shorter(node: Node, ranges: Mapping[str, Range]) -> list[int]:
@@ -72,8 +76,10 @@ class _Exact:
     source: Graph
     context: Context
     cuts: set[Node]
+    one: bool = False  # a size of 1 may be 0 in truth
 
-    def graph(self) -> Graph:
+    def graph(self) -> Graph | None:
+        """The graph with exact sizes, None where they are not found."""
         same: dict[Value, Value] = {}
         nodes = []
         for node in self.source.nodes:
@@ -81,7 +87,7 @@ class _Exact:
             if made is not node or node in self.cuts:
                 outputs = self._outputs(made)
                 if outputs is None:
-                    return self.required()
+                    return None
                 same.update((v, o) for v, o in zip(node.outputs, outputs, strict=True) if v is not o)
                 made = replace(made, outputs=outputs)
             nodes.append(made)
@@ -89,10 +95,10 @@ class _Exact:
         updates = {k: same.get(v, v) for k, v in self.source.updates.items()}
         return self.source.replace(nodes=tuple(nodes), outputs=tuple(results), updates=updates) if same else self.source
 
-    def _outputs(self, node: Node, one: bool = False) -> tuple[Value, ...] | None:
+    def _outputs(self, node: Node) -> tuple[Value, ...] | None:
         """The results with sizes that agree with torch's at all samples; None where none are found.
 
-        Nor where a size of 1 may be 0 in truth, which its users cannot tell from 1, unless `one` asks for it.
+        Nor where a size of 1 is 0 in truth, unless `one` says that its users are looked at as well.
         """
         if node.graphs:
             return None
@@ -109,7 +115,7 @@ class _Exact:
             for axis, d in enumerate(value.type.shape):
                 exact = (c for c in _candidates(d, node) if all(evaluate(c, s) == m[i][axis] for s, m in taken))
                 size = next(exact, None)
-                if size is None or (d == 1 and size != 1 and not one):
+                if size is None or (d == 1 and size != 1 and not self.one):
                     return None
                 dims.append(size)
             same = tuple(dims) == value.type.shape
@@ -133,7 +139,7 @@ class _Exact:
 
     def _condition(self, node: Node) -> Expr | None:
         """Where the results of a slice have the sizes of the trace."""
-        exact = self._outputs(node, one=True) or ()
+        exact = self._outputs(node) or ()
         pairs = [
             (a, b)
             for v, o in zip(node.outputs, exact, strict=False)

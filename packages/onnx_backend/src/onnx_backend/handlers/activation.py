@@ -118,8 +118,8 @@ def rrelu(h, self, lower=1 / 8, upper=1 / 3, training=False, generator=None):
 
 @op("aten::prelu", "aten::_prelu_kernel")
 def prelu(h, self, weight):
-    if weight.type.rank == 1 and self.type.rank > 1:
-        weight = h.reshape(weight, [*weight.type.shape, *[1] * (self.type.rank - 2)])
+    if weight.type.rank == 1 and self.type.rank != 1:
+        weight = h.reshape(weight, [*weight.type.shape, *[1] * (self.type.rank - 2)] if self.type.rank else [])
     return h.reshape(h.emit("PRelu", self, weight), self.type.shape)
 
 
@@ -150,7 +150,10 @@ def hardshrink(h, self, lambd=0.5):
 
 @op("aten::softshrink")
 def softshrink(h, self, lambd=0.5):
-    return h.emit("Sub", self, h.emit("Clip", self, -lambd, lambd))
+    """Zeros are written, not left to cancel: onnxruntime may round a half for one kernel and not for another."""
+    within = h.emit("LessOrEqual", h.emit("Abs", self), lambd)
+    beyond = h.emit("Sub", self, h.emit("Clip", self, -lambd, lambd))
+    return h.emit("Where", within, h.const(0, self), beyond)
 
 
 @op("aten::threshold")

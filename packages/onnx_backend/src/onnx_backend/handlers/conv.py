@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ir import geometry
-from ir.dims import Expr
+from ir.dims import Expr, call
 from onnx_backend.registry import register as op
 
 
@@ -26,6 +26,9 @@ def _conv(h, x, weight, bias, stride, padding, dilation, groups):
     pads = [*before, *after]
 
     groups = h.static(groups, "the number of groups")
+    channels = weight.type.shape[1]
+    if h.may_be_empty(channels):  # onnxruntime never ends a convolution of no channels, of which torch makes none
+        weight = h.require(weight, call("gt", channels, 0))
 
     def emit(x, shape):
         inside = pads

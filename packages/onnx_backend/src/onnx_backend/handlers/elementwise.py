@@ -97,10 +97,9 @@ def floor_divide(h, self, other):
     rest = h.emit("Mod", self, other, fmod=1)
     whole = h.emit("Div", h.emit("Sub", self, rest), other)
     down = h.cast(opposite(h, rest, other), h.out.dtype)
-    result = h.emit("Round", h.emit("Sub", whole, down))
-    if never_zero(other):
-        return result
-    return h.emit("Where", h.emit("Equal", other, 0), h.emit("Div", self, other), result)
+    result, ratio = h.emit("Round", h.emit("Sub", whole, down)), h.emit("Div", self, other)
+    result = h.emit("Where", h.emit("Equal", result, 0), h.emit("Mul", ratio, 0.0), result)  # of the ratio's sign
+    return result if never_zero(other) else h.emit("Where", h.emit("Equal", other, 0), ratio, result)
 
 
 def floored(h, self, other):

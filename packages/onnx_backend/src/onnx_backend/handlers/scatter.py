@@ -278,7 +278,7 @@ def select_scatter(h, self, src, dim, index):
 
 @op("aten::slice_scatter")
 def slice_scatter(h, self, src, dim=0, start=None, end=None, step=1):
-    axis = h.axis(dim, self)
+    axis, src = h.axis(dim, self), h.cast(src, self.type.dtype)
     size, length = self.type.shape[axis], src.type.shape[axis]
     if src.type.shape == self.type.shape:
         return src
