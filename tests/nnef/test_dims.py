@@ -73,3 +73,13 @@ def test_a_condition_of_sizes_loads_at_once_whatever_stands_before_it():
     program = ir.export(model, (x,), target=nnef_backend.Tract(load_timeout=30), dynamic_shapes=({0: "B"},))
     torch.testing.assert_close(program(x), model(x))
     torch.testing.assert_close(program(x[:1, :1].expand(5, 4)), model(x[:1, :1].expand(5, 4)))
+
+
+def test_all_or_nothing_of_an_axis_of_one():
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x.unsqueeze(0)[x.shape[0] // 2 :]
+
+    program = ir.export(model, (torch.rand(3, 5),), target="nnef", dynamic_shapes=({0: "B"},))
+    for size in (1, 2, 3):
+        x = torch.rand(size, 5)
+        assert torch.equal(program(x), model(x))

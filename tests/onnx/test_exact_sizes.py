@@ -59,3 +59,16 @@ def test_slices_of_sizes_that_are_in_range_stay_as_traced() -> None:
     least = torch.export.Dim("B", min=3)
     graph = ir.capture(lambda x: torch.ones_like(x[:2]), (torch.randn(5, 3),), dynamic_shapes=({0: least},))
     assert exact_sizes(graph) is graph
+
+
+def test_a_convolution_of_no_channels_is_refused() -> None:
+    """onnxruntime's never ends, and torch's has no channels either."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.conv1d(x, torch.ones(2, x.shape[1], 2))
+
+    x = torch.randn(2, 3, 5)
+    program = ir.export(model, (x,), target="onnx", dynamic_shapes=({1: "C"},))
+    torch.testing.assert_close(program(x[:, :1]), model(x[:, :1]))
+    with pytest.raises(ir.RefusedError, match="the program needs C > 0"):
+        program(x[:, :0])

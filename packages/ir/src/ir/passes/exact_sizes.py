@@ -16,6 +16,7 @@ from ir.conditions import CUTS, symbols_of
 from ir.dims import Dim, Expr, call, evaluate, maximum, minimum, quotient
 from ir.graph import Context, Graph, Node, Range, Value, leaves
 from ir.passes.replace_uses import reading
+from ir.types import TensorType
 
 _LARGE = ((290, 2), (410, 3))  # a size that the slices of an example hardly reach, and the gap to the next symbol's
 
@@ -26,7 +27,8 @@ def exact_sizes(graph: Graph) -> Graph:
     """The graph with sizes that hold for all values of the symbols, where a slice has a fixed size in the trace.
 
     Where no such size is found, the graph requires the sizes that it was traced for. A slice of one, `x[:1]`, becomes
-    `min(1, n)` where such sizes are found for all that is computed from it, and stays as it is where not.
+    `min(1, n)` where such sizes are found for all that is computed from it, and stays as it is where not. So it does
+    where it is part of a result, whose size a file states as `n + 1`.
     """
     if graph.context is None:
         return graph
@@ -34,12 +36,14 @@ def exact_sizes(graph: Graph) -> Graph:
         {n for n in graph.nodes if n.op in CUTS and any(chosen(d) for d in _may_be_shorter(n, graph.symbols))}
         for chosen in ((1).__lt__, (1).__eq__)
     )
-    if one and (made := _Exact(graph, graph.context, several | one, one=True).graph()) is not None:
-        return made
-    if not several:
-        return graph
     exact = _Exact(graph, graph.context, several)
-    return exact.graph() or exact.required()
+    usual = (exact.graph() or exact.required()) if several else graph
+    made = _Exact(graph, graph.context, several | one, one=True).graph() if one else None
+    return made if made is not None and _types(made) == _types(usual) else usual
+
+
+def _types(graph: Graph) -> list[TensorType]:
+    return [v.type for v in graph.results.values()]
 
 
 def _may_be_shorter(node: Node, ranges: Mapping[str, Range]) -> list[int]:
