@@ -366,6 +366,7 @@ CASES = family(
     row("leaky_relu", lambda x: F.leaky_relu(x, 0.2), f32("B", 3)),
     row("hardtanh", lambda x: F.hardtanh(x, -0.3, 0.6), f32("B", 3)),
     row("hardshrink", lambda x: F.hardshrink(x, 0.4), f32("B", 3)),
+    row("product_of_roots", lambda x: (x.sqrt() * x.sqrt().mT, torch.kron(x[0].sqrt(), x[0].sqrt())), f32("B", 3, 3)),
     row("softshrink", lambda x: F.softshrink(x, 0.4), f32("B", 3)),
     row("threshold", lambda x: F.threshold(x, 0.1, 20.0), f32("B", 3)),
     row("threshold_ints", lambda x: F.threshold(x, -0.75, 2.5), i64("B", 3)),

@@ -91,8 +91,7 @@ def _rooted(h: Any, op: str, x: Any, y: Any) -> Any:
     """
     if op == "mul":
         if h.is_value(x) and h.is_value(y) and x.origin is y.origin and _is_root(h, x):
-            x = h.emit("abs", x)
-            return h.emit("mul", x, x)
+            return h.emit("mul", h.emit("abs", x), h.emit("abs", y))  # the one may be the other's transpose
         return None
     exponent = h.content(y.origin) if h.is_value(y) and h.is_value(x) else None
     if exponent is None or not (_all(exponent, 0.5) or (_all(exponent, 2.0) and _is_root(h, x))):

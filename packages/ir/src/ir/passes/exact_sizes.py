@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
+from ir import geometry
 from ir.bounds import bounds
 from ir.conditions import CUTS, symbols_of
 from ir.dims import Dim, Expr, call, evaluate, maximum, minimum, quotient
@@ -50,11 +51,13 @@ def _may_be_shorter(node: Node, ranges: Mapping[str, Range]) -> list[int]:
     """Fixed sizes of a result that are cut from a dynamic size, or at a dynamic place, that may be less."""
     whole = node.args["self"].type.shape
     ends = [a for a in leaves(node.args.values()) if isinstance(a, Expr)]
+    axis = geometry.axis(node.args["dim"], len(whole))
     return [
         d
         for v in node.outputs
-        for n, d in zip(whole, v.type.shape, strict=True)
-        if isinstance(d, int) and any(isinstance(e, Expr) and bounds(e, ranges)[0] < d for e in (n, *ends))
+        for i, (n, d) in enumerate(zip(whole, v.type.shape, strict=True))
+        if isinstance(d, int)
+        and any(isinstance(e, Expr) and bounds(e, ranges)[0] < d for e in (n, *(ends if i == axis else ())))
     ]
 
 
