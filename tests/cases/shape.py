@@ -122,6 +122,7 @@ CASES = family(
     row("block_diag_promotes", lambda x, y: torch.block_diag(x, y), f32(2, 3), i64(2, 2)),
     row("cat_promotes", lambda x, y: torch.cat([x, y]), f32("B", 3), i64("N", 3)),
     row("cat_legacy_empty", lambda x: torch.cat([torch.zeros(0), x], 0), f32("B", 3)),
+    row("cat_turned", lambda x: torch.cat([x, x.mT, x, x.flip(1), x.mT], 1), f32("B", 3, 3)),
     row("cat_one", lambda x: torch.cat([x], 0), f32("B", 3)),
     row("cat_in_a_loop", joined_in_a_loop, f32("B", 6)),
     row("stack", lambda x, y: torch.stack((x, y)), f32("B", 3), f32("B", 3)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -345,13 +346,15 @@ def apart(h: Any, xs: Sequence[Any]) -> list[Any]:
 
     tract moves slices up to the parts, and fails where two come out alike ("eval() called on a Dummy op").
     """
-    last: dict[int, Any] = {}
+    seen: Counter[int] = Counter()
     made = []
     for x in xs:
-        again = last.get(id(x.origin)) if h.target.tract and h.inputs and not x.fixed else None
-        same = again is not None and again.type == x.type
-        last[id(x.origin)] = hide(h, again if same else x) if again is not None else x
-        made.append(last[id(x.origin)])
+        if h.target.tract and h.inputs and not x.fixed:
+            origin = id(x.origin)
+            for _ in range(seen[origin]):  # each time once more: hidden alike they are alike again
+                x = hide(h, x)
+            seen[origin] += 1
+        made.append(x)
     return made
 
 

@@ -179,11 +179,11 @@ def _apply(h: Computes, fn: str, args: list[NnefValue]) -> NnefValue:
     if fn in ("floordiv", "mod"):
         return h.floor_division(a, b)[fn == "mod"]
     if fn in _COMPARISONS:
-        return h.emit(fn, a if a.type.dtype is DType.bool else opaque(h, a), b)
+        return h.emit(fn, a if a.type.dtype is DType.bool else hidden_size(h, a), b)
     return h.emit(_BINARY[fn], a, b)
 
 
-def opaque(h: Computes, x: NnefValue) -> NnefValue:
+def hidden_size(h: Computes, x: NnefValue) -> NnefValue:
     """A 0-d number of sizes as a sum over itself, behind which tract does not see them.
 
     Where tract sees that the condition of a select is one of sizes, it looks for its regions in all that the branches
