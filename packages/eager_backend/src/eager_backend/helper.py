@@ -91,7 +91,7 @@ class EagerHelper(OpHelper[Slot]):
         return arg
 
     def _limit(self, number: float) -> float:
-        """A number; what masks with the lowest float32 (`torch.finfo`) masks with the lowest of the program's type."""
+        """The largest or lowest float32 (`torch.finfo`, in masks) as that of the program's type; others as they are."""
         wide = any(t.dtype is DType.float64 for t in self.results) if hasattr(self, "node") else False
         if self.target.dtype is None or abs(number) != torch.finfo(torch.float32).max or wide:
             return number

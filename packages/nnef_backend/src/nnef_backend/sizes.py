@@ -179,15 +179,15 @@ def _apply(h: Computes, fn: str, args: list[NnefValue]) -> NnefValue:
     if fn in ("floordiv", "mod"):
         return h.floor_division(a, b)[fn == "mod"]
     if fn in _COMPARISONS:
-        return h.emit(fn, a if a.type.dtype is DType.bool else hidden_size(h, a), b)
+        return h.emit(fn, a if a.type.dtype is DType.bool else opaque_size(h, a), b)
     return h.emit(_BINARY[fn], a, b)
 
 
-def hidden_size(h: Computes, x: NnefValue) -> NnefValue:
-    """A 0-d number of sizes as a sum over itself, behind which tract does not see them.
+def opaque_size(h: Computes, x: NnefValue) -> NnefValue:
+    """A number computed from sizes, in a form that tract does not recognise as one: the sum of its one element.
 
-    Where tract sees that the condition of a select is one of sizes, it looks for its regions in all that the branches
-    are made of, on every path: a time that doubles with each value that is read twice.
+    tract analyses a select whose condition depends on sizes alone through both branches, along every path of the graph:
+    the time to load doubles with each value that is read twice.
     """
     return h.reduce("sum_reduce", h.unsqueeze(x, [0]), 0)
 

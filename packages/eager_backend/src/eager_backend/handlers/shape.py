@@ -38,7 +38,7 @@ def _spread(size):
 
 @register("aten::view", "aten::_unsafe_view")
 def view(h, self, size=None, dtype=None):
-    """Another kernel, on a GPU or out of a pass, may give `self` other strides than those that torch.export saw."""
+    """As a reshape: a kernel of a GPU or of a pass may give `self` other strides than torch.export saw."""
     return h.emit(Tensor.view, self, dtype) if size is None else h.emit(Tensor.reshape, self, *_spread(size))
 
 

@@ -293,19 +293,18 @@ class Importer:
     def _identity(self, node: FxNode, schema: OpSchema, args: Mapping[str, Any], fake: Any) -> Any:
         """The first argument where the op does nothing, else None.
 
-        A copy whose memory the graph hands out is not nothing: a caller may write to what it is a copy of. Nor is a
-        view by other sizes than its base has: of two rows, `x[:n]` is all for the sizes that are traced alone.
+        A copy whose memory the graph hands out does something: a caller may write to what it is a copy of. So does a
+        view by a size that its base does not have: of two rows, `x[:n]` is both of them only from n = 2 on.
         """
         first = next(iter(args.values()))
         if (schema.op in COPIES or args.get("copy") is True) and self.is_handed_out(node):
             return None
-        flag = DROPOUTS.get(schema.op)
-        if flag is not None:
+        if (flag := DROPOUTS.get(schema.op)) is not None:
             return first if args[flag] is False and isinstance(fake, Tensors) else None
-        same = isinstance(first, Value) and isinstance(fake, Tensors) and first.type == self.type_of(fake)
-        same = same and symbols_in(args.values()) <= symbols_in(first.type.shape)
-        before = node.all_input_nodes[0].meta["val"] if same else None
-        return first if same and layout(before, self.symbols) == layout(fake, self.symbols) else None
+        if not isinstance(first, Value) or not isinstance(fake, Tensors) or first.type != self.type_of(fake):
+            return None
+        before, own = node.all_input_nodes[0].meta["val"], symbols_in(args.values()) <= symbols_in(first.type.shape)
+        return first if own and layout(before, self.symbols) == layout(fake, self.symbols) else None
 
     def is_handed_out(self, node: FxNode) -> bool:
         """True if what the node makes or writes to may be memory of a result."""

@@ -10,7 +10,7 @@ from ir.types import DType
 from nnef_backend.exact import quotient
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
-from nnef_backend.sizes import hidden_size
+from nnef_backend.sizes import opaque_size
 
 LONG = 50_000  # from about here on tract's sums in f32 lose digits, as it adds up one by one
 
@@ -215,7 +215,7 @@ def _vector_norm(h, x, ord, dim, keepdim):
     one = _norm_of_several(h, x, 1, dim, keepdim)
     if count == 1:
         return one
-    alone = h.emit("eq", hidden_size(h, h.scalar(count, DType.int64)), 1)
+    alone = h.emit("eq", opaque_size(h, h.scalar(count, DType.int64)), 1)
     return h.emit("select", alone, one, _norm_of_several(h, x, ord, dim, keepdim))
 
 
