@@ -14,7 +14,7 @@ from torch import Tensor
 
 import ir
 from eager_backend import Eager
-from eager_backend.cuda_graphs import obstacles
+from eager_backend.runtime.cuda_graphs import obstacles
 from tests.cases import ALL, OTHER, TRACED, Case
 from tests.cuda.common import GPU, Reference, assert_equal, there
 

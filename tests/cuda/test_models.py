@@ -8,7 +8,7 @@ from torch.utils import _pytree as pytree
 
 import ir
 from eager_backend import Eager
-from eager_backend.cuda_graphs import obstacles
+from eager_backend.runtime.cuda_graphs import obstacles
 from tests import zoo
 from tests.cuda.common import GPU, Reference, assert_equal, there
 

@@ -13,10 +13,10 @@ from torch._higher_order_ops import while_loop
 
 import ir
 from eager_backend import Eager, EagerHelper
-from eager_backend.cuda_graphs import obstacles
+from eager_backend.building.steps import Block
 from eager_backend.passes.cublas import fuse_activations
 from eager_backend.passes.cudnn import fuse_relu, put_channels_last
-from eager_backend.steps import Block
+from eager_backend.runtime.cuda_graphs import obstacles
 
 from .test_program import compiled
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import ir
 from eager_backend import Eager
-from eager_backend.profiling import Profile
+from eager_backend.inspection.profiling import Profile
 
 from .test_cases import assert_same
 from .test_program import MATRIX, Call, Counter, compiled

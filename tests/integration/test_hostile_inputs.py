@@ -15,8 +15,8 @@ from torch import nn
 
 import ir
 import nnef_backend
-from nnef_backend import archive
-from nnef_backend.grammar import fragments_of
+from nnef_backend.format import archive
+from nnef_backend.format.grammar import fragments_of
 
 X = (torch.randn(2, 64),)
 NOT_FILES = {
@@ -86,7 +86,7 @@ COSTLY = {
 
 @pytest.mark.parametrize("kind", COSTLY)
 def test_a_file_may_take_what_its_size_justifies(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr("nnef_backend.runtime.BASE_SECONDS", 1.0)
+    monkeypatch.setattr("nnef_backend.runtime.tract.BASE_SECONDS", 1.0)
     body, said = COSTLY[kind]
     text = "version 1.0;\nextension tract_registry tract_core;\ngraph g(x) -> (y)\n{\n    x = tract_core_external("
     (tmp_path / "graph.nnef").write_text(f"{text}shape = [2, 3], datum_type = 'f32');\n    y = {body};\n}}\n")

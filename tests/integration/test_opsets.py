@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 import ir
-from onnx_backend.kernels import HIGHEST
+from onnx_backend.building.kernels import HIGHEST
 from tests.zoo import Model, get
 
 NEWEST = onnx.defs.onnx_opset_version()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ FAMILIES = {
     "elementwise", "reduce", "matmul", "conv", "pool", "norm", "attention", "shape", "index", "create", "recurrent",
     "control", "quantize",
 }  # fmt: skip
+ROOMS = {"building", "handlers", "passes", "format", "runtime", "inspection", "compat"}
 
 
 def sources(package: str) -> list[Path]:
@@ -99,6 +101,22 @@ def test_families_are_the_same_everywhere(package):
     folder = ROOT / "packages" / package / "src" / package / "handlers"
     assert {p.stem for p in folder.glob("*.py")} - {"__init__"} >= FAMILIES
     assert {p.stem for p in (ROOT / "tests" / "cases").glob("*.py")} >= FAMILIES
+
+
+@pytest.mark.parametrize("package", BACKENDS)
+def test_rooms_are_the_same_everywhere(package):
+    """The folders of a backend have the names that DESIGN.md gives, and import one another one way."""
+    edges: dict[str, set[str]] = {}
+    for path in sources(package):
+        room, known = (*module_name(path).split("."), "")[1], {i for i in imports(path, top_level=True)}
+        inside = {i.split(".")[1] for i in known if i.startswith(f"{package}.")}
+        edges.setdefault(room, set()).update(inside - {room})
+    folders = {
+        p.name for p in (ROOT / "packages" / package / "src" / package).iterdir() if (p / "__init__.py").exists()
+    }
+    assert {"building", "handlers", "runtime"} <= folders <= ROOMS
+    assert {"helper", "registry", "target"} <= {*edges} - folders
+    list(graphlib.TopologicalSorter(edges).static_order())  # raises for a cycle
 
 
 @pytest.mark.parametrize("package", PACKAGES)

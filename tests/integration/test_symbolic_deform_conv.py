@@ -8,10 +8,10 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from onnx_backend.legacy.symbolic_helper import parse_args
 
 import ir
 from onnx_backend.legacy import register_custom_op_symbolic, unregister_custom_op_symbolic
-from onnx_backend.legacy.symbolic_helper import parse_args
 from tests.zoo import torchvision_shim
 
 NAME = "torchvision::deform_conv2d"

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnef_backend import archive, runtime
-from nnef_backend.child import Process, Watchdog
-from nnef_backend.document import Document, Expr, Operation
 from nnef_backend.errors import TractTimeout
+from nnef_backend.format import archive
+from nnef_backend.format.document import Document, Expr, Operation
+from nnef_backend.runtime import tract as runtime
+from nnef_backend.runtime.child import Process, Watchdog
 
 INTERRUPTS = """
 import os, random, signal, sys, threading, time
 import numpy as np
-from nnef_backend import runtime
+from nnef_backend.runtime import tract as runtime
 paths, count = sys.argv[1:3], int(sys.argv[3])
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the background jobs of a shell ignore it
 random.seed(7)
@@ -82,7 +83,7 @@ def test_no_interrupt_gives_the_answer_of_another_call(tmp_path: Path, doubled: 
 
 def test_an_interrupt_while_the_process_starts(doubled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process says that it is ready; whoever does not hear it must not take that for an answer."""
-    from nnef_backend import child
+    from nnef_backend.runtime import child
 
     read, heard = child.protocol.read_frame, []
 

@@ -9,7 +9,7 @@ import ir
 import nnef_backend
 from nnef_backend import Khronos, Tract
 from nnef_backend.errors import DocumentError
-from nnef_backend.grammar import fragments_of
+from nnef_backend.format.grammar import fragments_of
 
 SWISH = """
 # x times its own gate

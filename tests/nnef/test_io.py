@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import ir
-from nnef_backend import archive, dat, khronos, runtime
-from nnef_backend.document import (
+from nnef_backend.errors import DocumentError, InputError, KhronosError, TractCrash, TractError, TractTimeout
+from nnef_backend.format import archive, dat
+from nnef_backend.format.document import (
     Document,
     Expr,
     Fragment,
@@ -26,9 +27,10 @@ from nnef_backend.document import (
     identifier,
     literal_text,
 )
-from nnef_backend.errors import DocumentError, InputError, KhronosError, TractCrash, TractError, TractTimeout
-from nnef_backend.grammar import fragments_of
-from nnef_backend.signature import Fact
+from nnef_backend.format.grammar import fragments_of
+from nnef_backend.format.signature import Fact
+from nnef_backend.runtime import khronos
+from nnef_backend.runtime import tract as runtime
 
 DTYPES = [
     "bool",

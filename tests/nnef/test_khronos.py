@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import ir
-from nnef_backend import khronos
+from nnef_backend.runtime import khronos
 from tests.zoo import get
 
 X = torch.randn(2, 3, 16, 16)

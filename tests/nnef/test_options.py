@@ -15,8 +15,9 @@ from torch.nn import functional as F
 
 import ir
 import nnef_backend
-from nnef_backend import Khronos, Tract, archive
+from nnef_backend import Khronos, Tract
 from nnef_backend.errors import DocumentError
+from nnef_backend.format import archive
 from tests.cases import ALL
 from tests.harness import run_case
 

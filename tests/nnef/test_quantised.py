@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import ir
-from nnef_backend import dat
+from nnef_backend.format import dat
 
 
 class Tagger(nn.Module):

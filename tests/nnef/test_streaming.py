@@ -9,7 +9,7 @@ from torch import nn
 
 import ir
 import nnef_backend
-from nnef_backend import runtime
+from nnef_backend.runtime import tract as runtime
 
 FRAMES, PULSE = 40, 4
 

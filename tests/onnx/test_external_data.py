@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import ir
-from onnx_backend.data_files import locations
+from onnx_backend.format.data_files import locations
 
 X = torch.randn(2, 5, 32)
 

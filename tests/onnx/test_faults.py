@@ -42,7 +42,7 @@ ir.export(graph, target="onnx", path={str(folder / "m.onnx")!r}, **{options!r})
 
 FULL = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))"
 HANG = """
-import onnx_backend.writer as w
+import onnx_backend.format.writer as w
 write = w._write_data
 def hang(tensor, file):
     write(tensor, file)
@@ -141,7 +141,7 @@ def test_an_error_in_the_middle(tmp_path, options, monkeypatch):
             raise OSError(28, "No space left on device")
         file.write(tensor.tobytes())
 
-    monkeypatch.setattr("onnx_backend.writer._write_data", fails)
+    monkeypatch.setattr("onnx_backend.format.writer._write_data", fails)
     with pytest.raises(OSError, match="No space left"):
         ir.export(model(1), (X,), target="onnx", path=path, **options)
     assert files(tmp_path) == before and len(os.listdir(tmp_path)) == len(before)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import ir
-from onnx_backend.kernels import HIGHEST
+from onnx_backend.building.kernels import HIGHEST
 from tests.integration.test_fuse_rotary import captured as rotary
 from tests.zoo import get
 

@@ -112,7 +112,7 @@ class Mutants(Kind):
         import numpy as np
 
         import nnef_backend
-        from nnef_backend.runtime import shared_worker
+        from nnef_backend.runtime.tract import shared_worker
 
         with nnef_backend.load(self.path) as program:
             assert shared_worker().alive

@@ -130,7 +130,7 @@ class Mutants(Kind):
 
 def tract() -> list[int]:
     """The process of tract, if it runs."""
-    from nnef_backend.runtime import shared_worker
+    from nnef_backend.runtime.tract import shared_worker
 
     process = shared_worker()._process
     return [process.pid] if process is not None else []

@@ -5,11 +5,11 @@
 >>> program.artifact.listing()  # doctest: +SKIP
 """
 
-from eager_backend import op_handlers
+from eager_backend.building.steps import Slot
+from eager_backend.compat import op_handlers
 from eager_backend.helper import EagerHelper
-from eager_backend.program import Program
 from eager_backend.registry import REGISTRY, register, rows
-from eager_backend.steps import Slot
+from eager_backend.runtime.program import Program
 from eager_backend.target import Eager
 
 __version__ = "1.0.0"

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eager_backend import io_contract
-from eager_backend.autotune import example
 from eager_backend.bind import arguments_of, flat, returns_tensors
-from eager_backend.constants import Constants
+from eager_backend.building import io_contract
+from eager_backend.building.constants import Constants
+from eager_backend.building.plan import Plan
+from eager_backend.building.source import Source
+from eager_backend.building.steps import Block, Formula, Function, Names, Number, Slot, Step, map_leaves
 from eager_backend.passes import PASSES
-from eager_backend.plan import Plan
-from eager_backend.program import Program
-from eager_backend.source import Source
-from eager_backend.steps import Block, Formula, Function, Names, Number, Slot, Step, map_leaves
+from eager_backend.passes.autotune import example
+from eager_backend.runtime.program import Program
 from ir.dims import Dim, Expr, evaluate
 from ir.graph import Body, Graph, Value, Weight
 from ir.helper import OpHelper

@@ -9,12 +9,13 @@ from typing import Any, BinaryIO, ClassVar
 
 import torch
 
-from eager_backend import devices, state
-from eager_backend.autotune import choose
+from eager_backend.building import devices
 from eager_backend.helper import EagerHelper
 from eager_backend.passes import MEASURED, PASSES
-from eager_backend.program import Program
+from eager_backend.passes.autotune import choose
 from eager_backend.registry import load
+from eager_backend.runtime import state
+from eager_backend.runtime.program import Program
 from ir.errors import ExportError
 from ir.graph import Graph
 from ir.importer.pt2.program import SavedProgram

@@ -14,14 +14,11 @@ from ir.errors import RefusedError
 from ir.graph import Graph, Value, Weight
 from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
-from nnef_backend import document as doc
-from nnef_backend import library
-from nnef_backend.dat import MAX_BYTES
-from nnef_backend.data_dependent_sizes import DataDependentSizes
-from nnef_backend.document import Document
-from nnef_backend.exact import instead, number, opaque, repeated, sized, solid
-from nnef_backend.fragments import called
-from nnef_backend.operators import (
+from nnef_backend.building import library
+from nnef_backend.building.data_dependent_sizes import DataDependentSizes
+from nnef_backend.building.exact import instead, number, opaque, repeated, sized, solid
+from nnef_backend.building.fragments import called
+from nnef_backend.building.operators import (
     CONTRACTIONS,
     OPERATORS,
     REARRANGEMENTS,
@@ -31,10 +28,13 @@ from nnef_backend.operators import (
     STORED,
     Operator,
 )
-from nnef_backend.quantise import PACKED_OPS, packed_source
-from nnef_backend.shapes import infer
-from nnef_backend.sizes import computed, is_textual, size_text
-from nnef_backend.steps import NnefValue, Step, leaves, live, map_values
+from nnef_backend.building.shapes import infer
+from nnef_backend.building.sizes import computed, is_textual, size_text
+from nnef_backend.building.steps import NnefValue, Step, leaves, live, map_values
+from nnef_backend.format import document as doc
+from nnef_backend.format.dat import MAX_BYTES
+from nnef_backend.format.document import Document
+from nnef_backend.format.q4_0 import PACKED_OPS, packed_source
 
 
 class NnefHelper(DataDependentSizes):

@@ -31,16 +31,19 @@ from ir.passes.simplify_arithmetic import simplify_arithmetic
 from ir.registry import Registry
 from ir.target import Pass, Runner, Target
 from ir.types import DType
-from nnef_backend import archive, library, quantise, runtime
-from nnef_backend.child import LIMIT
-from nnef_backend.document import Document, TensorSource
+from nnef_backend.building import library
+from nnef_backend.building.operators import STORED, Operator, through
 from nnef_backend.errors import PathError, TractTimeout
-from nnef_backend.grammar import Definition
+from nnef_backend.format import archive
+from nnef_backend.format import q4_0 as quantise
+from nnef_backend.format.document import Document, TensorSource
+from nnef_backend.format.grammar import Definition
 from nnef_backend.helper import NnefHelper
-from nnef_backend.operators import STORED, Operator, through
+from nnef_backend.passes.widen_bfloat16 import bfloat16_as_float32, rounded_bfloat16
 from nnef_backend.registry import load
-from nnef_backend.runtime import Limit, Limits
-from nnef_backend.widen import bfloat16_as_float32, rounded_bfloat16
+from nnef_backend.runtime import tract as runtime
+from nnef_backend.runtime.child import LIMIT
+from nnef_backend.runtime.tract import Limit, Limits
 
 OLDEST, NEWEST = (0, 22), (0, 23)
 NAMINGS = ("raw", "numeric")
@@ -373,7 +376,7 @@ class KhronosProgram:
         """The results in the order of the graph's outputs and updates."""
         import torch
 
-        from nnef_backend import khronos  # the interpreter brings torch
+        from nnef_backend.runtime import khronos  # the interpreter brings torch
 
         arrays = dict(zip(self.inputs, (_array(t) for t in inputs), strict=True))
         try:

@@ -1,9 +1,9 @@
 """ir graphs as ONNX: the target `Onnx`, its registry and the decorator `register`."""
 
+from onnx_backend.compat.torchlib import torch_op
 from onnx_backend.helper import OnnxHelper, OnnxValue
 from onnx_backend.registry import REGISTRY, register
 from onnx_backend.target import Onnx
-from onnx_backend.torchlib import torch_op
 
 __version__ = "1.0.0"
 

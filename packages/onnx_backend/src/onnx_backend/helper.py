@@ -13,11 +13,11 @@ from ir import dims as d
 from ir.errors import RefusedError
 from ir.graph import Graph, Value, Weight
 from ir.types import DType, TensorType
-from onnx_backend.assemble import make_model
-from onnx_backend.dtypes import TO_ONNX
-from onnx_backend.graphs import Graphs
-from onnx_backend.value import OnnxValue as OnnxValue
-from onnx_backend.writer import INSIDE
+from onnx_backend.building.assemble import make_model
+from onnx_backend.building.dtypes import TO_ONNX
+from onnx_backend.building.graphs import Graphs
+from onnx_backend.building.values import OnnxValue as OnnxValue
+from onnx_backend.format.writer import INSIDE
 
 
 class OnnxHelper(Graphs):

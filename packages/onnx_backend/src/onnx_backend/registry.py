@@ -79,7 +79,7 @@ def _adapted(fn: HandlerFn) -> HandlerFn:
     """A function of onnxscript as a handler."""
     if not type(fn).__module__.startswith("onnxscript"):
         return fn
-    from onnx_backend.torchlib import adapted
+    from onnx_backend.compat.torchlib import adapted
 
     return adapted(fn)
 
@@ -88,6 +88,8 @@ def _symbolic(name: str) -> HandlerFn | None:
     """The static `symbolic` of an autograd.Function's op."""
     if name.partition(".")[0] not in FUNCTIONS:
         return None
-    from onnx_backend.legacy import of_function  # speaks TorchScript's words; only models with such a class need it
+    from onnx_backend.compat.legacy import (
+        of_function,  # speaks TorchScript's words; only models with such a class need it
+    )
 
     return of_function(name)

@@ -2,8 +2,8 @@
 
 import torch
 
-from eager_backend import captured
 from eager_backend.registry import register, rows
+from eager_backend.runtime import captured
 from ir.importer.torch_api import VF, generic_associative_scan
 from ir.importer.torch_api import assert_scalar as raise_unless
 

@@ -2,9 +2,9 @@
 
 import torch
 
-from eager_backend import sizes
 from eager_backend.handlers.control import require
 from eager_backend.registry import register, rows
+from eager_backend.runtime import sizes
 from ir import geometry
 from ir.dims import call
 from ir.importer.torch_api import NN, VF

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from eager_backend.contracts import Compilation
+from eager_backend.building.contracts import Compilation
+from eager_backend.building.steps import Block
 from eager_backend.passes.batch_norm import fold_batch_norm
 from eager_backend.passes.constants import fold_constants
 from eager_backend.passes.convolution import pack_convolutions
@@ -15,7 +16,6 @@ from eager_backend.passes.layer_scale import fold_layer_scale
 from eager_backend.passes.linear import pack_linears
 from eager_backend.passes.scalars import bind_scalars
 from eager_backend.passes.siblings import join_siblings
-from eager_backend.steps import Block
 
 BlockPass = Callable[[Compilation, Block], None]
 

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eager_backend.contracts import Compilation
+from eager_backend.building.contracts import Compilation
+from eager_backend.building.steps import Block, Slot, Step
 from eager_backend.passes.fusion import readers
 from eager_backend.registry import named
-from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import VF, native_batch_norm_no_training
 from ir.types import DType
 

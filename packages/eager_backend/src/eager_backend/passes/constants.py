@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from eager_backend.contracts import Compilation
+from eager_backend.building.contracts import Compilation
+from eager_backend.building.steps import Block, Function, Number, Slot, Step
 from eager_backend.passes.inplace import FRESH
-from eager_backend.steps import Block, Function, Number, Slot, Step
 from ir.importer.schema import overload_of
 from ir.importer.torch_api import schema_of
 

@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eager_backend import onednn
-from eager_backend.contracts import Compilation
-from eager_backend.onednn import Activation
+from eager_backend.building import onednn
+from eager_backend.building.contracts import Compilation
+from eager_backend.building.onednn import Activation
+from eager_backend.building.steps import Block, Slot, Step
 from eager_backend.passes.batch_norm import is_product, product
 from eager_backend.passes.fusion import Fused, fuse
 from eager_backend.passes.strides import any_strides, restore_results
 from eager_backend.registry import named
-from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import NN, VF
 from ir.types import TensorType
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from eager_backend.contracts import Compilation
-from eager_backend.onednn import Activation
+from eager_backend.building.contracts import Compilation
+from eager_backend.building.onednn import Activation
+from eager_backend.building.steps import Block, Slot, Step
 from eager_backend.passes.fusion import Fused, fuse
 from eager_backend.passes.linear import operands
-from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import addmm_activation
 
 

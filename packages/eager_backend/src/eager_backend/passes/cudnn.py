@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eager_backend.contracts import Compilation
+from eager_backend.building.contracts import Compilation
+from eager_backend.building.steps import Block, Slot, Step
 from eager_backend.passes.convolution import free_of_strides, operands
 from eager_backend.passes.fusion import readers, summands
-from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import VF
 
 _FUSED = (torch.float16, torch.float32)  # what torch tests these operators with

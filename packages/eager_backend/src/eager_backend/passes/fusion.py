@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from eager_backend.onednn import Activation, activation
-from eager_backend.steps import Block, Slot, Step
+from eager_backend.building.onednn import Activation, activation
+from eager_backend.building.steps import Block, Slot, Step
 from ir.importer.torch_api import VF
 
 

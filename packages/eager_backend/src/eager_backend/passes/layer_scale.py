@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
-from eager_backend.contracts import Compilation
+from eager_backend.building.contracts import Compilation
+from eager_backend.building.steps import Block, Slot, Step
 from eager_backend.passes.batch_norm import CONVOLUTIONS
 from eager_backend.passes.fusion import readers
-from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import NN, VF
 
 

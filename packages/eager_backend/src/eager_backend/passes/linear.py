@@ -11,12 +11,12 @@ from typing import Any
 
 from torch import Tensor
 
-from eager_backend import onednn
-from eager_backend.contracts import Compilation
-from eager_backend.onednn import Activation
+from eager_backend.building import onednn
+from eager_backend.building.contracts import Compilation
+from eager_backend.building.onednn import Activation
+from eager_backend.building.steps import Block, Slot, Step
 from eager_backend.passes.fusion import Fused, fuse
 from eager_backend.passes.permuted import sum_before_permutations
-from eager_backend.steps import Block, Slot, Step
 from ir.dims import product
 from ir.importer.torch_api import NN, VF
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from eager_backend.contracts import Compilation
-from eager_backend.steps import Block, Slot, Step
+from eager_backend.building.contracts import Compilation
+from eager_backend.building.steps import Block, Slot, Step
 from ir.importer.torch_api import VF
 from ir.types import DType
 

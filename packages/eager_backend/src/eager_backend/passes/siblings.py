@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eager_backend.contracts import Compilation
-from eager_backend.onednn import activation
+from eager_backend.building.contracts import Compilation
+from eager_backend.building.onednn import activation
+from eager_backend.building.steps import Block, Slot, Step
 from eager_backend.passes.constants import escaping
 from eager_backend.passes.linear import operands
 from eager_backend.passes.strides import any_strides, restore_results
-from eager_backend.steps import Block, Slot, Step
 from ir.importer.torch_api import NN, VF
 from ir.types import TensorType
 

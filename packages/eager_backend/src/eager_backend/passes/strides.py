@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
-from eager_backend import io_contract
-from eager_backend.contracts import Compilation
+from eager_backend.building import io_contract
+from eager_backend.building.contracts import Compilation
+from eager_backend.building.steps import Block, Function, Number, Slot, Step
 from eager_backend.registry import Kernel
-from eager_backend.steps import Block, Function, Number, Slot, Step
 from ir.importer.schema import is_random
 from ir.importer.torch_api import VF
 

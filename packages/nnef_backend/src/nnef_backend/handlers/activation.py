@@ -7,8 +7,8 @@ import math
 from ir.dims import floordiv
 from ir.passes.simplify_arithmetic import SUMS_OF_PRODUCTS
 from ir.types import DType
-from nnef_backend.erf import erf, erfc
 from nnef_backend.handlers.elementwise import expm1, log1p, times
+from nnef_backend.handlers.erf import erf, erfc
 from nnef_backend.handlers.logic import clamp
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows

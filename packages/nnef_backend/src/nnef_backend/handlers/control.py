@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ir.dims import Expr, floordiv
 from ir.types import DType
+from nnef_backend.building.sizes import is_textual
 from nnef_backend.registry import register as op
-from nnef_backend.sizes import is_textual
 
 LONGEST = 64  # steps of a loop that are written out
 

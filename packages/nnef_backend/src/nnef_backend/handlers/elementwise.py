@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from ir.types import DType
-from nnef_backend.erf import NEAR, erf, erfc, polynomial
-from nnef_backend.exact import divided, integers, quotient, reduced
+from nnef_backend.building.exact import divided, integers, quotient, reduced
+from nnef_backend.handlers.erf import NEAR, erf, erfc, polynomial
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
 

@@ -9,14 +9,14 @@ import numpy as np
 from ir.dims import Expr, product
 from ir.geometry import broadcast, invert
 from ir.types import DType
-from nnef_backend.exact import quotient
+from nnef_backend.building.exact import quotient
+from nnef_backend.building.reshaping import cut
 from nnef_backend.handlers.elementwise import convert_element_type
 from nnef_backend.handlers.order import sort
+from nnef_backend.handlers.scattering import along, scatter_rows, written
 from nnef_backend.handlers.shape import strided_places
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
-from nnef_backend.reshaping import cut
-from nnef_backend.scattering import along, scatter_rows, written
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 

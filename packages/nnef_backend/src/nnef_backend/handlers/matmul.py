@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ir.types import DType
-from nnef_backend.operators import OPERATORS, through
+from nnef_backend.building.operators import OPERATORS, through
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from ir.types import DType
+from nnef_backend.passes.widen_bfloat16 import ROUND
 from nnef_backend.registry import register as op
-from nnef_backend.widen import ROUND
 
 
 @op(ROUND)

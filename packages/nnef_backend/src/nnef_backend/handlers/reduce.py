@@ -7,10 +7,10 @@ import math
 from ir.dims import Expr, maximum, product
 from ir.geometry import invert
 from ir.types import DType
-from nnef_backend.exact import quotient
+from nnef_backend.building.exact import quotient
+from nnef_backend.building.sizes import opaque_size
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
-from nnef_backend.sizes import opaque_size
 
 LONG = 50_000  # from about here on tract's sums in f32 lose digits, as it adds up one by one
 

@@ -9,8 +9,8 @@ from ir.dims import Expr, floordiv, maximum, minimum, product
 from ir.geometry import squeezed, window_size
 from ir.types import DType
 from nnef_backend.handlers.padding import padded
+from nnef_backend.handlers.resampling import grid_sample, resize
 from nnef_backend.registry import register as op
-from nnef_backend.resampling import grid_sample, resize
 
 END = 2**63 - 1  # torch's word for "to the end"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ir.types import DType
-from onnx_backend.double import expm1
+from onnx_backend.building.double import expm1
 from onnx_backend.handlers.create import uniform_like
 from onnx_backend.handlers.logic import clamp
 from onnx_backend.registry import register as op

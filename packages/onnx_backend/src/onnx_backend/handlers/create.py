@@ -6,7 +6,7 @@ import math
 
 from ir.dims import Expr
 from ir.types import DType
-from onnx_backend.kernels import runs
+from onnx_backend.building.kernels import runs
 from onnx_backend.registry import register as op
 
 # Where a tensor lies and how (device, layout, memory format) has no form in ONNX; `**_` takes it.

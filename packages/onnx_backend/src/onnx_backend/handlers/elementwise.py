@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ir.types import DType
-from onnx_backend import powers
+from onnx_backend.handlers import powers
 from onnx_backend.registry import pairs, rows
 from onnx_backend.registry import register as op
 

@@ -9,8 +9,8 @@ import numpy as np
 from ir import geometry
 from ir.dims import Dim, product
 from ir.types import DType
+from onnx_backend.building.values import OnnxValue
 from onnx_backend.registry import register as op
-from onnx_backend.value import OnnxValue
 
 
 def flat(h, x):

@@ -13,7 +13,7 @@ from onnx_ir import DataType
 from ir.dims import Expr
 from ir.helper import numpy_dtype
 from ir.types import DType
-from onnx_backend.dtypes import TO_ONNX
+from onnx_backend.building.dtypes import TO_ONNX
 from onnx_backend.registry import register as op
 
 _LIMITS = {t: (np.iinfo(t.name).min, np.iinfo(t.name).max) for t in DType if t.is_integer}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ir import geometry
 from ir.dims import Dim, Expr, maximum, minimum, product
 from ir.types import DType
-from onnx_backend import resampling, sampling
+from onnx_backend.handlers import resampling, sampling
 from onnx_backend.handlers.padding import END, constant_pad
 from onnx_backend.registry import register as op
 

@@ -1,0 +1,92 @@
+"""oneDNN on the CPU: torch's own fused operators, and which activations they take.
+
+The operators are those that torch.compile emits when it freezes a model; `torch.ops.mkldnn` has them in every build of
+torch with oneDNN. A kernel that is not there is None, and nothing is rewritten to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eager_backend.building.steps import Slot, Step
+from eager_backend.registry import Kernel
+from ir.importer.torch_api import NN, VF, plain_call
+
+
+def _kernel(name: str, packet: str, overload: str = "default") -> Kernel | None:
+    found = getattr(torch.ops.mkldnn, packet, None)
+    return None if found is None else Kernel(f"onednn_{name}", plain_call(getattr(found, overload)))
+
+
+CONV = _kernel("conv", "_convolution_pointwise")
+CONV_ADD = _kernel("conv_add", "_convolution_pointwise", "binary")
+CONV_ADD_ = _kernel("conv_add_", "_convolution_pointwise_", "binary")
+LINEAR = _kernel("linear", "_linear_pointwise")
+LINEAR_ADD = _kernel("linear_add", "_linear_pointwise", "binary")
+PACK_CONV = _kernel("pack_conv", "_reorder_convolution_weight")
+PACK_LINEAR = _kernel("pack_linear", "_reorder_linear_weight")
+
+KERNELS = frozenset(k for k in (CONV, CONV_ADD, CONV_ADD_, LINEAR, LINEAR_ADD) if k is not None)
+
+
+def available() -> bool:
+    """True if this build of torch has the operators and the user has not switched oneDNN off."""
+    whole = None not in (CONV, CONV_ADD, CONV_ADD_, LINEAR, LINEAR_ADD, PACK_CONV, PACK_LINEAR)
+    return whole and torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
+
+
+def takes(weight: Tensor) -> bool:
+    """True if oneDNN has kernels for weights of this element type on this machine."""
+    if weight.layout is not torch.strided:
+        return False
+    if weight.dtype is torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype is torch.float32
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An activation as oneDNN's operators name it."""
+
+    name: str
+    scalars: tuple[float, ...] = ()
+    algorithm: str | None = None
+
+
+_PLAIN: Mapping[Any, Activation] = {
+    Tensor.relu: Activation("relu"),
+    Tensor.sigmoid: Activation("sigmoid"),
+    Tensor.tanh: Activation("tanh"),
+    NN.silu: Activation("swish"),
+    NN.hardswish: Activation("hardswish"),
+    NN.hardsigmoid: Activation("hardsigmoid"),
+    NN.relu6: Activation("hardtanh", (0.0, 6.0)),
+}
+_BOUNDS = {NN.hardtanh: (-1.0, 1.0), VF.clamp: (None, None)}
+
+
+def activation(step: Step) -> Activation | None:
+    """What this step is to oneDNN, if it is an activation of one tensor that oneDNN knows."""
+    if not step.args or not isinstance(step.args[0], Slot) or len(step.outputs) != 1:
+        return None
+    if step.fn in _PLAIN and len(step.args) == 1 and not step.kwargs:
+        return _PLAIN[step.fn]
+    if step.fn is NN.gelu:
+        return Activation("gelu", (), step.kwargs.get("approximate", "none"))
+    if step.fn is NN.leaky_relu:
+        return _of_numbers("leaky_relu", (*step.args[1:], 0.01)[:1])
+    if step.fn in _BOUNDS:
+        given = [*step.args[1:], step.kwargs.get("min"), step.kwargs.get("max")]
+        known = [g for g in given if g is not None] or list(_BOUNDS[step.fn])
+        return _of_numbers("hardtanh", tuple(known)) if len(known) == 2 else None
+    return None
+
+
+def _of_numbers(name: str, numbers: tuple[Any, ...]) -> Activation | None:
+    plain = all(type(n) in (int, float) for n in numbers)
+    return Activation(name, tuple(float(n) for n in numbers)) if plain else None

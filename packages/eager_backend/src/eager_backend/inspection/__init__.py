@@ -1,0 +1,1 @@
+"""What looks inside of a compiled program."""

@@ -1,0 +1,378 @@
+"""What torch computes where tract's own operation, or what tract makes of it while it loads, gives something else."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ir.dims import Expr, minimum, product
+from ir.geometry import broadcast
+from ir.types import DType
+from nnef_backend.building.steps import NnefValue, leaves, map_values
+
+
+def integers(h: Any, x: Any, dtype: DType) -> Any:
+    """Floats as integers, by x86's rule, which is torch's: what does not fit is the least integer, and so is NaN.
+
+    Types of 8 and 16 bits get the low bits of a wider one; tract's own casts saturate.
+    """
+    wide = DType.int32 if dtype in (DType.int8, DType.int16, DType.int32) else DType.int64
+    x = h.floating(x)
+    fits = h.emit("lt", h.emit("abs", x), 2.0 ** (wide.bits - 1))
+    made = h.emit("select", fits, h.emit("tract_core_cast", x, to=wide), int(np.iinfo(wide.name).min))
+    return h.cast(made, dtype)
+
+
+def instead(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """The result of an operation that tract does not do rightly in this place, None where it does."""
+    if not h.target.tract:
+        return None
+    if op in _ABSORBING and (made := _absorbed(h, op, *inputs)) is not None:
+        return made
+    if op in ("mul", "pow") and (made := _rooted(h, op, *inputs)) is not None:
+        return made
+    if op in ("mul", "div"):
+        operands = _unfolded(h, op, *inputs)
+        return None if operands is None else h.emit(op, *operands)
+    if op in ("add", "sub", "neg") and h.inputs and h.node.op in _SUMS:
+        return _negated(h, *inputs) if op == "neg" else _with_zero(h, op, *inputs)
+    if op in _OF_NOTHING and 0 in inputs[0].type.shape:  # tract divides by the size
+        shape = [1 if a in attributes["axes"] else s for a, s in enumerate(inputs[0].type.shape)]
+        return h.expand(h.const(_OF_NOTHING[op], inputs[0].type.dtype), shape)
+    if op == "mean_reduce" and inputs[0].type.dtype is DType.float64 and h.inputs:
+        x, axes = inputs[0], attributes["axes"]
+        size = h.scalar(product([x.type.shape[a] for a in axes]), DType.float64)
+        return quotient(h, h.emit("sum_reduce", x, axes=axes), hide(h, size))  # a mean of squares is f32 there
+    if op in ("sum_reduce", "mean_reduce"):
+        return _sum_of_nothing(h, op, inputs[0], **attributes)
+    return None
+
+
+_OF_NOTHING = {"sum_reduce": 0, "mean_reduce": math.nan, "tract_core_product_reduce": 1, "any_reduce": False,
+               "all_reduce": True}  # fmt: skip
+
+
+def _sum_of_nothing(h: Any, op: str, x: Any, axes: Sequence[int]) -> Any:
+    """A sum along the last axis, which may be empty, made along two: the kernel for one divides by its size."""
+    rank, (axis, *more) = x.type.rank, axes
+    size, *behind = x.type.shape[axis:]
+    if more or any(s != 1 for s in behind) or not isinstance(size, Expr) or not h.may_be_nothing(size):
+        return None
+    return h.squeeze(h.emit(op, h.unsqueeze(x, [rank]), axes=[axis, rank]), [rank])
+
+
+_ABSORBING = {"mul": 0, "and": 0, "or": 1, "tract_core_bitand": 0}
+
+
+def _absorbed(h: Any, op: str, x: Any, y: Any) -> Any:
+    """The result that one operand decides, which tract finds out and then fails to add up; None for any other.
+
+    Floats have no such operand: NaN times zero is NaN.
+    """
+    for moving, fixed in ((x, y), (y, x)):
+        if not h.is_value(moving) or moving.type.dtype.is_float:
+            continue
+        content = _content(h, fixed) if h.is_value(fixed) else fixed
+        if content is None and fixed.fixed and fixed.repeated and not moving.fixed:
+            return h.emit(op, moving, hide(h, fixed))
+        if content is not None and not isinstance(content, Expr) and _all(content, _ABSORBING[op]):
+            shape = broadcast(moving.type.shape, fixed.type.shape if h.is_value(fixed) else ())
+            return h.expand(h.const(_ABSORBING[op], moving.type.dtype), shape)
+    return None
+
+
+def _rooted(h: Any, op: str, x: Any, y: Any) -> Any:
+    """A square of a root, which to tract is what the root was taken of, or a power of 0.5, to it a root; else None.
+
+    The one loses NaN of what is below zero, the other has NaN where torch has the infinite power of -inf.
+    """
+    if op == "mul":
+        if h.is_value(x) and h.is_value(y) and x.origin is y.origin and _is_root(h, x):
+            return h.emit("mul", h.emit("abs", x), h.emit("abs", y))  # the one may be the other's transpose
+        return None
+    exponent = h.content(y.origin) if h.is_value(y) and h.is_value(x) else None
+    if exponent is None or not (_all(exponent, 0.5) or (_all(exponent, 2.0) and _is_root(h, x))):
+        return None
+    return h.emit("pow", x, hide(h, y)) if h.inputs else None
+
+
+def _is_root(h: Any, x: Any) -> bool:
+    """True of what `sqrt` made, in any arrangement."""
+    made = [scope.makers[id(x.origin)].op for scope in h.scopes if id(x.origin) in scope.makers]
+    return "sqrt" in made
+
+
+_SUMS = frozenset({"aten::add", "aten::sub", "aten::rsub", "aten::neg"})  # of the model's own
+
+
+def _with_zero(h: Any, op: str, x: Any, y: Any) -> Any:
+    """A sum with zeros, which tract leaves out, though 0.0 + -0.0 is 0.0; None for any other."""
+    for moving, zero in ((x, y), (y, x))[: 1 if op == "sub" else 2]:  # 0.0 - x is no negation to it
+        if not h.is_value(moving) or moving.fixed or not moving.type.dtype.is_float:
+            continue
+        if _is_zero(h, zero, negative=op == "sub"):  # to it the constants 0.0 and -0.0 are one, hence the absolute
+            return h.emit("add", h.emit("abs", hide(h, h.tensor(zero, moving))), moving)
+        if h.is_value(zero) and _content(h, zero) is None and zero.fixed and zero.repeated:  # a zero for all we know
+            return h.emit(op, moving, hide(h, zero))
+    return None
+
+
+def _negated(h: Any, x: Any) -> Any:
+    """The negation of zeros that tract knows, which to it are 0.0 as before; None for any other."""
+    if not x.fixed or not x.type.dtype.is_float:
+        return None
+    unknown = _content(h, x) is None and x.repeated
+    return h.emit("neg", hide(h, x)) if unknown or _is_zero(h, x, False) or _is_zero(h, x, True) else None
+
+
+def _is_zero(h: Any, x: Any, negative: bool) -> bool:
+    """Whether a float is known to be zero all over, with this sign."""
+    content = _content(h, x) if h.is_value(x) else x
+    if content is None or isinstance(content, Expr) or not _all(content, 0.0):
+        return False
+    return bool((np.signbit(content) == negative).all())
+
+
+def _content(h: Any, x: Any) -> Any:
+    """The numbers of a constant, in any arrangement if they are one number; None where they are not known."""
+    held, first = h.content(x), h.content(x.origin)
+    one = held is None and first is not None and first.size > 0 and bool((first == first.flat[0]).all())
+    return first if one else held
+
+
+def _unfolded(h: Any, op: str, x: Any, y: Any) -> tuple[Any, Any] | None:
+    """The operands of a product or quotient of floats so that tract does not take the result for zero.
+
+    It does where an operand is the same number all over and makes it zero, but NaN and infinities do not become zero by
+    that, nor is a zero's sign that of all results. A constant that is none is left alone.
+    """
+    for moving, fixed in ((x, y), (y, x)) if h.inputs else ():
+        if not h.is_value(moving) or not moving.type.dtype.is_float or 0 in moving.type.shape:
+            continue
+        content = h.content(fixed) if h.is_value(fixed) else fixed
+        divides = op == "div" and fixed is y
+        unknown = content is None and fixed.fixed and not fixed.is_literal  # tract may know more of it than we do
+        if unknown and (fixed.repeated or not moving.fixed):
+            hidden = hide(h, fixed)
+            return (hidden, moving) if fixed is x else (moving, hidden)
+        if isinstance(content, (int, float, np.ndarray)) and _all(content, math.inf if divides else 0.0):
+            if all(0 in x.type.shape for x in h.inputs):
+                h.refuse("tract takes a product with zero for zero, and no input has a number that keeps it from that")
+            hidden = hide(h, h.tensor(fixed, moving))
+            return (hidden, moving) if fixed is x else (moving, hidden)
+    return None
+
+
+def hide(h: Any, x: Any) -> Any:
+    """`x`, less a zero that tract finds out when it runs."""
+    if x.type.dtype is DType.bool:
+        return h.emit("tract_core_xor", x, _never(h))
+    return h.emit("sub", x, h.cast(_never(h), x.type.dtype))
+
+
+def _never(h: Any) -> Any:
+    """A `false` that tract finds out when it runs: an input's first number, if it has one, is not below itself."""
+    first = next((x for x in h.inputs if 0 not in x.type.shape), h.inputs[0])
+    first = h.cast(first, DType.int32) if first.type.dtype is DType.bool else first
+    for axis, size in enumerate(first.type.shape):
+        first = h.slice(first, axis, 0, minimum(size, 1))
+    return h.reduce("any_reduce", h.emit("lt", first, first), None)
+
+
+def _all(content: Any, size: float) -> bool:
+    """Whether every element has this magnitude."""
+    flat = np.asarray(content).reshape(-1)
+    return flat.size > 0 and abs(flat[0]) == size and bool((np.abs(flat) == size).all())
+
+
+# -- quotients: tract multiplies by the reciprocal, so that 49 / 49 is 0.99999994 --------------------------------------
+
+
+def quotient(h: Any, x: Any, y: Any) -> Any:
+    """`x / y` of floats as IEEE rounds it, in their own element type.
+
+    Of f64 the product with the reciprocal, and what that leaves over, divided again; of f32 by way of f64.
+    """
+    dtype = x.type.dtype
+    if not h.target.tract or (y.array is not None and (np.abs(np.frexp(y.array)[0]) == 0.5).all()):
+        return h.emit("div", x, y)  # powers of two have exact reciprocals
+    if dtype is not DType.float64:
+        return h.cast(h.emit("div", h.cast(x, DType.float64), h.cast(y, DType.float64)), dtype)
+    near = h.emit("div", x, y)
+    better = h.emit("add", near, h.emit("div", rest(h, x, near, y), y))
+    return h.emit("select", h.is_nan(better), near, better)
+
+
+def divided(h: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """The quotient of two f64 cut off at the point, and what is left, which has the sign of `x`.
+
+    Exact where the quotient is below 2 ** 53, whatever the division made of it.
+    """
+    cut = h.emit("div", x, y)
+    cut = h.emit("select", h.emit("lt", cut, 0.0), h.emit("ceil", cut), h.emit("floor", cut))
+    left, sign = rest(h, x, cut, y), h.emit("sign", x)
+    known = y.array is not None
+    size, towards = (h.constant(f(y.array)) if known else h.emit(f.__name__, y) for f in (abs, np.sign))
+    step, way = h.emit("mul", sign, size), h.emit("mul", sign, towards)
+    ahead = h.emit("mul", left, sign)
+    for wrong, back in ((h.emit("lt", ahead, 0.0), "sub"), (h.emit("ge", ahead, size), "add")):
+        cut = h.emit("select", wrong, h.emit(back, cut, way), cut)
+        left = h.emit("select", wrong, h.emit("add" if back == "sub" else "sub", left, step), left)
+    zero = h.emit("sub", x, x)  # to tract the constants 0.0 and -0.0 are one
+    zero = h.emit("select", h.emit("lt", x, 0.0), h.emit("neg", zero), h.emit("select", h.emit("eq", x, 0.0), x, zero))
+    return cut, h.emit("select", h.emit("eq", left, 0.0), zero, left)
+
+
+def reduced(h: Any, x: Any, y: Any, dtype: DType) -> Any:
+    """`x` less so many times `y`, both f64 that are numbers of `dtype`, that `divided` is exact, with the sign of `x`.
+
+    52 bits of the quotient go at a time. Quotients of float64, which have 2098, stay as they are.
+    """
+    info = np.finfo(dtype.name)
+    sizes = [info.smallest_subnormal] if y.array is None else abs(y.array[y.array != 0])
+    bits = max((int(info.maxexp - math.floor(math.log2(s))) for s in sizes), default=0)
+    steps = 0 if dtype is DType.float64 else bits // 52
+    for power in range(52 * steps, 0, -52):
+        large = h.constant(y.array * 2.0**power) if y.array is not None else h.emit("mul", y, 2.0**power)
+        x = divided(h, x, large)[1]
+    return x
+
+
+def rest(h: Any, x: Any, q: Any, y: Any) -> Any:
+    """`x - q * y` without the rounding of the product (T. Dekker, "A floating-point technique", 1971)."""
+    whole = h.emit("mul", q, y)
+    (a, b), (c, d) = _halves(h, q), _halves(h, y)
+    lost = h.emit("sub", h.emit("mul", a, c), whole)
+    for one, other in ((a, d), (b, c), (b, d)):
+        lost = h.emit("add", lost, h.emit("mul", one, other))
+    lost = h.emit("select", h.is_nan(lost), 0.0, lost)  # the halves of what is next to infinity
+    return h.emit("sub", h.emit("sub", x, whole), lost)
+
+
+def _halves(h: Any, x: Any) -> tuple[Any, Any]:
+    if x.array is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            grown = x.array * (2.0**27 + 1)
+            high = grown - (grown - x.array)
+        return h.constant(high), h.constant(x.array - high)
+    grown = h.emit("mul", x, 2.0**27 + 1)
+    high = h.emit("sub", grown, h.emit("sub", grown, x))
+    return high, h.emit("sub", x, high)
+
+
+# -- products of what is repeated: tract takes the repetition out, and loses its size or its terms ---------------------
+
+
+def repeated(op: str, x: Any, shape: Sequence[Any], attributes: Mapping[str, Any]) -> frozenset[int]:
+    """The axes of a result along which, to tract, one element is repeated: it sees through these operations."""
+    old, axes = x.type.shape, attributes.get("axes", ())
+    if op in ("tract_core_broadcast", "tile"):
+        new = len(shape) - len(old)
+        kept = {a for a in range(new, len(shape)) if old[a - new] == shape[a] and a - new not in x.repeated}
+        return frozenset(range(len(shape))) - kept - {a for a, s in enumerate(shape) if s == 1}
+    if not x.repeated:
+        return frozenset()
+    if op == "transpose":
+        return frozenset(i for i, a in enumerate(axes) if a in x.repeated)
+    if op == "squeeze":
+        return frozenset(i for i, a in enumerate(a for a in range(len(old)) if a not in axes) if a in x.repeated)
+    if op == "unsqueeze":
+        return frozenset(a for i, a in enumerate(a for a in range(len(shape)) if a not in axes) if i in x.repeated)
+    if op != "reshape":
+        return x.repeated
+    first, count = attributes.get("axis_start", 0), attributes.get("axis_count", len(old))
+    grown, middle = len(shape) - len(old), range(first, first + count)
+    apart = {a if a < first else a + grown for a in x.repeated if a not in middle}
+    whole = all(a in x.repeated or old[a] == 1 for a in middle)
+    return frozenset(apart | set(range(first, first + count + grown) if whole else ()))
+
+
+def solid(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
+    """The operands of a contraction, made anew where tract would see through them; a batch may be repeated."""
+    xs = [x for x in leaves(inputs) if x.repeated]
+    if not xs or not h.target.tract:
+        return list(inputs)
+    terms = attributes.get("expr", "...").partition("->")[0].split(",")
+    operands = list(leaves(inputs))
+
+    def harmless(x: Any, axis: int) -> bool:
+        if op == "matmul":
+            others = [(y, axis) for y in operands if y is not x]
+            batch = axis < x.type.rank - 2
+        else:
+            letter = terms[operands.index(x)][axis] if op == "tract_core_einsum" else ""
+            others = [(y, t.index(letter)) for y, t in zip(operands, terms, strict=False) if y is not x and letter in t]
+            batch = bool(letter) and letter in attributes["expr"].partition("->")[2]
+        return batch and any(a not in y.repeated and y.type.shape[a] == x.type.shape[axis] for y, a in others)
+
+    def made(x: Any) -> Any:
+        through = isinstance(x, NnefValue) and not all(harmless(x, a) for a in x.repeated)
+        return hide(h, x) if through else x
+
+    return map_values(list(inputs), made)
+
+
+_NEUTRAL = frozenset({"mul", "div", "pow", "and", "or", "select"})
+
+
+def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
+    """The operands of an operation, those hidden that tract may take for neutral and leave out, and a size with them.
+
+    A product with ones or a choice by what is true all over is, to tract, its other operand, also where that is smaller
+    than the result.
+    """
+    if op not in _NEUTRAL or not h.target.tract or not h.inputs or all(x.fixed for x in operands):
+        return operands
+    chooses = op == "select" and operands[1].type.dtype.is_integer  # to zero all over, whose products tract takes for 0
+
+    def lost(i: int, x: Any) -> bool:
+        others = [y for y in operands if y is not x]
+        widens = any(s != 1 and all(y.type.rank <= a or y.type.shape[a] == 1 for y in others)
+                     for a, s in enumerate(x.type.shape))  # fmt: skip
+        if not x.fixed or not (widens or (chooses and i == 0)):
+            return False
+        content = h.content(x)
+        return content is None or (content.size > 0 and bool((content == content.flat[0]).all()))
+
+    return [hide(h, x) if lost(i, x) else x for i, x in enumerate(operands)]
+
+
+def apart(h: Any, xs: Sequence[Any]) -> list[Any]:
+    """The parts of a concatenation, those hidden that it has already.
+
+    tract moves slices up to the parts, and fails where two come out alike ("eval() called on a Dummy op").
+    """
+    seen: Counter[int] = Counter()
+    made = []
+    for x in xs:
+        if h.target.tract and h.inputs and not x.fixed:
+            origin = id(x.origin)
+            for _ in range(seen[origin]):  # each time once more: hidden alike they are alike again
+                x = hide(h, x)
+            seen[origin] += 1
+        made.append(x)
+    return made
+
+
+# -- what is made of constants and sizes alone -------------------------------------------------------------------------
+
+
+def opaque(h: Any, x: Any) -> Any:
+    """The operand in a form that tract does not see through: it fails on repeated constants."""
+    if not isinstance(x, NnefValue) or not x.fixed or x.type.is_static:
+        return x
+    axis = next(i for i, s in enumerate(x.type.shape) if isinstance(s, Expr))
+    made = h.take(x, h.positions(x.type.shape[axis]), axis)
+    made.fixed = False
+    return made
+
+
+def number(h: Any, x: Any) -> Any:
+    """The operand as a number: tract follows sizes through arithmetic, and to it rounding leaves them alone."""
+    if not isinstance(x, NnefValue) or not x.fixed or x.array is not None or not x.type.dtype.is_float:
+        return x
+    return h.emit("mul", h.emit("sign", x), h.emit("abs", x))

@@ -1,0 +1,199 @@
+"""Dimensions in the document: as text in tract's expression language, or as 0-d tensors where that has no word."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import reduce
+from typing import Any, NoReturn, Protocol
+
+from ir import dims as d
+from ir.dims import Dim, Expr
+from ir.types import DType
+from nnef_backend.building.steps import NnefValue
+
+
+class Computes(Protocol):
+    """What sizes that are computed need of a helper."""
+
+    def symbol_value(self, name: str) -> NnefValue:
+        """The symbol as a 0-d tensor of i64."""
+
+    def const(self, value: Any, dtype: DType) -> NnefValue:
+        """A constant."""
+
+    def cast(self, x: NnefValue, dtype: DType) -> NnefValue:
+        """`x` in another element type."""
+
+    def emit(self, op: str, *inputs: Any) -> Any:
+        """One operation of the document."""
+
+    def reduce(self, op: str, x: NnefValue, dim: Any) -> NnefValue:
+        """A reduction, without the reduced axes."""
+
+    def unsqueeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
+        """Axes of size 1 put in."""
+
+    def floor_division(self, a: NnefValue, b: NnefValue) -> Sequence[NnefValue]:
+        """The quotient of integers rounded down, and the remainder."""
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Refuse the node."""
+
+
+_ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "max", "min")
+
+
+def is_textual(x: Any) -> bool:
+    """Whether tract's expressions can say it: + - * max min, and division by a number."""
+    if not isinstance(x, Expr):
+        return isinstance(x, int)
+    for monomial, _ in x.terms:
+        for atom, _power in monomial:
+            if isinstance(atom, d.Symbol):
+                if atom.kind != "int":
+                    return False
+                continue
+            divides = atom.fn in ("floordiv", "mod")
+            if atom.fn not in _ARITHMETIC or not all(map(is_textual, atom.args)):
+                return False
+            if divides and not (isinstance(atom.args[1], int) and atom.args[1] > 0):
+                return False
+    return True
+
+
+def size_text(dim: Expr, name: Any, hidden: Collection[d.Atom] = ()) -> str:
+    """The expression as text; `name` gives a symbol's name in the document, `hidden` are quotients to hide anywhere."""
+    text, _ = _text(_truncating(dim), name, hidden)
+    return text
+
+
+def mixed_quotients(shapes: Iterable[Iterable[Dim]]) -> set[d.Atom]:
+    """The quotients that stand beside other terms that vary: tract adds those up wrongly (T - T/2 is T/2 to it)."""
+    sums = {_truncating(s) for shape in shapes for s in shape if isinstance(s, Expr) and is_textual(s)}
+    return {
+        atom for x in sums if _is_mixed(x) for monomial, _ in x.terms for atom, _power in monomial if _divides(atom)
+    }
+
+
+def _is_mixed(x: Any) -> bool:
+    """Whether a quotient in a sum stands beside another term that varies."""
+    varying = [m for m, _ in x.terms if m] if isinstance(x, Expr) else []
+    return len(varying) > 1 and any(_divides(atom) for m in varying for atom, _ in m)
+
+
+def _divides(atom: d.Atom) -> bool:
+    return isinstance(atom, d.Call) and atom.fn == "floordiv"
+
+
+def _text(x: Any, name: Any, hidden: Collection[d.Atom]) -> tuple[str, int]:
+    """Text and how tightly it binds: 0 a sum, 1 a product, 2 an atom. There is no unary minus but in numbers."""
+    if not isinstance(x, Expr):
+        return str(x), 2 if x >= 0 else 0
+    ordered = sorted(x.terms, key=lambda t: (not t[0], t[1] < 0))
+    if ordered[0][1] < 0:
+        ordered.sort(key=lambda t: t[1] < 0)
+    parts, mixed = [], _is_mixed(x)
+    for i, (monomial, coefficient) in enumerate(ordered):
+        sign = "" if not i else " - " if coefficient < 0 else " + "
+        factor = coefficient if not i else abs(coefficient)
+        factors = [_atom(a, name, hidden, mixed) for a, power in monomial for _ in range(power)]
+        if factor != 1 or not factors:
+            factors.insert(0, str(factor))
+        parts.append(sign + "*".join(factors))
+    if len(parts) > 1 or parts[0].startswith("-"):
+        return "".join(parts), 0
+    return parts[0], 2 if len(ordered[0][0]) == 1 and "*" not in parts[0] and "/" not in parts[0] else 1
+
+
+def _atom(atom: d.Atom, name: Any, hidden: Collection[d.Atom], mixed: bool) -> str:
+    if isinstance(atom, d.Symbol):
+        return name(atom.name)
+    texts = [_text(a, name, hidden) for a in atom.args]
+    if atom.fn in ("max", "min"):
+        return reduce(lambda left, right: f"{atom.fn}({left}, {right})", (t for t, _ in texts))
+    left = texts[0][0] if texts[0][1] == 2 else f"({texts[0][0]})"
+    quotient = f"({left}/{texts[1][0]})"
+    return f"max({quotient}, {_below(atom.args[0])})" if mixed or atom in hidden else quotient
+
+
+def _below(dividend: Any) -> int:
+    """What its quotient is not below: beside it, tract does not see the quotient as one."""
+    negative = isinstance(dividend, Expr) and any(c < 0 for _, c in dividend.terms)
+    return -(2**40) if negative else 0
+
+
+def _truncating(x: Any) -> Any:
+    """The expression for a division that truncates, as tract's does, where what is divided is negative."""
+
+    def apply(fn: str, args: list[Any]) -> Any:
+        if fn == "mod":
+            return args[0] - apply("floordiv", list(args)) * args[1]
+        if fn == "floordiv":
+            a, b = args
+            if isinstance(a, Expr) and all(c < 0 for m, c in a.terms if m):
+                return -d.floordiv(-a + (b - 1), b)
+            return d.floordiv(a, b)
+        functions = {**d.FUNCTIONS, "max": d.maximum, "min": d.minimum}
+        return functions[fn](*args)
+
+    return d.visit(x, lambda n: n, lambda s: d.symbol(s.name, s.kind), apply)
+
+
+_BOOLEAN = {"and": "and", "or": "or"}
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "max": "max", "min": "min", "pow": "pow", "truediv": "div"}
+_ROUNDING = {"floor": "floor", "ceil": "ceil", "round": "tract_core_round_even"}
+
+
+def computed(h: Computes, x: Dim | float) -> NnefValue:
+    """The expression computed on 0-d tensors: i64 for integers, f64 for what is not, bool for truths."""
+    return d.visit(x, lambda n: _number(h, n), lambda s: h.symbol_value(s.name), lambda fn, args: _apply(h, fn, args))
+
+
+def _number(h: Computes, n: Any) -> NnefValue:
+    return h.const(n, DType.bool if isinstance(n, bool) else DType.float64 if isinstance(n, float) else DType.int64)
+
+
+def _apply(h: Computes, fn: str, args: list[NnefValue]) -> NnefValue:
+    if fn == "not":
+        return h.emit("not", args[0])
+    if fn == "where":
+        return h.emit("select", args[0], *_same(h, args[1:]))
+    if fn in _BOOLEAN:
+        return h.emit(_BOOLEAN[fn], *args)
+    if fn in ("truediv", "float", "sqrt"):
+        args = [h.cast(a, DType.float64) for a in args]
+    if fn == "float":
+        return args[0]
+    if fn == "sqrt":
+        return h.emit("sqrt", args[0])
+    if fn == "trunc":
+        return h.cast(args[0], DType.int64)
+    if fn in _ROUNDING:
+        # sizes are far below 2^24 where a root of them is rounded, so that f32 says the same as f64
+        rounded = args[0] if fn != "round" else h.cast(args[0], DType.float32)
+        return h.cast(h.emit(_ROUNDING[fn], rounded), DType.int64)
+    if fn not in {"floordiv", "mod", *_BINARY, *_COMPARISONS}:
+        h.refuse(f"the size expression {fn} has no form in tract")
+    a, b = _same(h, args)
+    if fn in ("floordiv", "mod"):
+        return h.floor_division(a, b)[fn == "mod"]
+    if fn in _COMPARISONS:
+        return h.emit(fn, a if a.type.dtype is DType.bool else opaque_size(h, a), b)
+    return h.emit(_BINARY[fn], a, b)
+
+
+def opaque_size(h: Computes, x: NnefValue) -> NnefValue:
+    """A number computed from sizes, in a form that tract does not recognise as one: the sum of its one element.
+
+    tract analyses a select whose condition depends on sizes alone through both branches, along every path of the graph:
+    the time to load doubles with each value that is read twice.
+    """
+    return h.reduce("sum_reduce", h.unsqueeze(x, [0]), 0)
+
+
+def _same(h: Computes, args: list[NnefValue]) -> list[NnefValue]:
+    work = DType.float64 if any(a.type.dtype is DType.float64 for a in args) else DType.int64
+    if all(a.type.dtype is DType.bool for a in args):
+        work = DType.bool
+    return [h.cast(a, work) for a in args]

@@ -1,0 +1,162 @@
+"""The document while it is being written: values, operations whose names may still change, and scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ir.types import TensorType
+from nnef_backend.format import document as doc
+from nnef_backend.format.document import Operation
+
+
+class NnefValue:
+    """A tensor of the document under construction; `array` is its content where it is a constant.
+
+    The name of a number is the number itself (`0.5`, `tract_core_cast(3, to='i64')`), a `document.Expr`.
+    """
+
+    __slots__ = ("after", "array", "fixed", "name", "packed", "repeated", "source", "type")
+
+    def __init__(
+        self,
+        name: str,
+        type: TensorType,
+        array: np.ndarray | None = None,
+        fixed: bool = False,
+        packed: bool = False,
+        after: frozenset[str] = frozenset(),
+    ) -> None:
+        self.name = name
+        self.type = type
+        self.array = array
+        self.fixed = fixed  # made of constants and sizes alone
+        self.packed = packed  # stored in blocks of 4 bits, which few operations read
+        self.after = after  # counts that are known when it is
+        self.repeated = frozenset[int]()  # axes along which one element is repeated, to tract
+        self.source: NnefValue | None = None  # what it is another arrangement of
+
+    @property
+    def is_literal(self) -> bool:
+        """True if it is written where it is used, in any scope."""
+        return isinstance(self.name, doc.Expr)
+
+    @property
+    def origin(self) -> NnefValue:
+        """The value that this one and its other arrangements were made of."""
+        return self if self.source is None else self.source.origin
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+@dataclass(eq=False)
+class Step:
+    """An operation whose names may still change."""
+
+    results: list[NnefValue]
+    op: str
+    inputs: tuple[Any, ...]
+    attributes: dict[str, Any]
+    dtype: str = ""
+    listed: bool = False
+
+    def operation(self) -> Operation:
+        """The document's form."""
+        return Operation(
+            tuple(r.name for r in self.results),
+            self.op,
+            tuple(_literal(i) for i in self.inputs),
+            {k: _literal(a) for k, a in self.attributes.items()},
+            self.dtype,
+            self.listed,
+        )
+
+    def key(self) -> Any:
+        """What two steps that compute the same have in common."""
+        dtypes = tuple(r.type.dtype for r in self.results)
+        return self.op, _key(self.inputs), _key(tuple(sorted(self.attributes.items()))), dtypes, self.dtype
+
+    def reads(self) -> Iterator[NnefValue]:
+        """The values among inputs and attributes."""
+        yield from leaves((self.inputs, tuple(self.attributes.values())))
+
+
+@dataclass
+class Scope:
+    """Where operations go: the graph, or the body of a fragment, whose constants come in as parameters."""
+
+    steps: list[Step] = field(default_factory=list)
+    formals: list[NnefValue] = field(default_factory=list)
+    captured: dict[int, tuple[NnefValue, NnefValue]] = field(default_factory=dict)  # outer value, parameter
+    names: set[str] = field(default_factory=set)
+    made: dict[int, NnefValue] = field(default_factory=dict)  # by id: what this scope can name
+    makers: dict[int, Step] = field(default_factory=dict)  # by id of a result
+    known: dict[Any, list[NnefValue]] = field(default_factory=dict)
+    loop: bool = False  # in the body of a loop
+
+    def add(self, step: Step) -> None:
+        """Put an operation at the end."""
+        self.steps.append(step)
+        self.made.update((id(r), r) for r in step.results)
+        self.makers.update((id(r), step) for r in step.results)
+
+    def add_once(self, step: Step) -> list[NnefValue]:
+        """The results of this operation, or of the same one that stands here already.
+
+        tract merges what is alike as well, and sometimes fails on it ("eval() called on a Dummy op").
+        """
+        if step.op == "copy":  # two outputs may hold the same numbers
+            self.add(step)
+            return step.results
+        same = self.known.setdefault(step.key(), step.results)
+        if same is step.results:
+            self.add(step)
+        else:
+            self.names.difference_update(r.name for r in step.results)
+        return same
+
+
+def live(steps: Sequence[Step], outputs: Sequence[NnefValue], keep: Sequence[NnefValue] = ()) -> list[Step]:
+    """The steps whose results are read, in order; those that make `keep` stay in any case."""
+    needed = {id(v) for v in (*outputs, *keep)}
+    kept = []
+    for step in reversed(steps):
+        if any(id(r) in needed for r in step.results):
+            kept.append(step)
+            needed.update(id(v) for v in step.reads())
+    return kept[::-1]
+
+
+def leaves(x: Any) -> Iterator[NnefValue]:
+    """The values in nested lists."""
+    if isinstance(x, NnefValue):
+        yield x
+    elif isinstance(x, (list, tuple)):
+        for item in x:
+            yield from leaves(item)
+
+
+def map_values(x: Any, fn: Callable[[Any], Any]) -> Any:
+    """Nested lists with a function applied to what they hold."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(map_values(item, fn) for item in x)
+    return fn(x)
+
+
+def _literal(x: Any) -> Any:
+    if isinstance(x, NnefValue):
+        return doc.Ref(x.name)
+    if isinstance(x, (list, tuple)):
+        return type(x)(_literal(item) for item in x)
+    return x
+
+
+def _key(x: Any) -> Any:
+    """A literal by type and text, any other value by identity: steps keep their values alive."""
+    if isinstance(x, NnefValue):
+        return x.name if x.is_literal else id(x)
+    return tuple(map(_key, x)) if isinstance(x, (list, tuple)) else (type(x), x)

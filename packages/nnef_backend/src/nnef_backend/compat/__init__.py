@@ -1,0 +1,1 @@
+"""Handlers written for other exporters."""

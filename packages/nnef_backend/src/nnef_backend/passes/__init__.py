@@ -1,0 +1,1 @@
+"""Graph passes that this target alone needs."""

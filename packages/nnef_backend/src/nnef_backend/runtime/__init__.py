@@ -1,0 +1,1 @@
+"""What runs an artifact."""

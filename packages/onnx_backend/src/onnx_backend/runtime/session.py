@@ -1,0 +1,151 @@
+"""Running a model in onnxruntime."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import mmap
+import os
+import re
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx_ir
+
+from ir.conditions import SINCE, Slices, sizes_of, small
+from ir.errors import RefusedError, RuntimeFailure
+from ir.graph import Graph
+from onnx_backend.format.data_files import locations
+
+LIMIT = 2**31 - 2**20  # what a protobuf message may hold, less room for the graph itself
+# An Expand that a condition fails at, as onnxruntime's message names it.
+_NEEDED = re.compile(r"Name:'[^']* needs ([^']*)'")
+# Where onnxruntime would rather be fast: products with 4- and 8-bit weights in float32, not in int8 (level 4, its
+# default); and on x86 without VNNI, int8 weights as uint8, whose products do not saturate in 16 bits.
+EXACT = {"session.qdq_matmulnbits_accuracy_level": "1", "session.x64quantprecision": "1"}
+
+
+class OnnxProgram:
+    """A model in onnxruntime on the CPU: torch tensors in and out.
+
+    `folder` is where files that it refers to lie, if not beside it.
+    """
+
+    def __init__(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None, folder: Path | None = None) -> None:
+        self.graph, self.slices = graph, Slices(graph)
+        self._open = functools.partial(self._opened, artifact, path, folder)
+        self._open()
+        _RUNNING.add(self)
+
+    def _opened(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None) -> None:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        for key, value in EXACT.items():
+            options.add_session_config_entry(key, value)
+        try:
+            source: Any = str(path) if path is not None else model_bytes(artifact)
+            with contextlib.ExitStack() as held:
+                if path is not None and folder is not None:
+                    source = path.read_bytes()
+                    _lend(options, held, {name: _either(path.parent, folder, name) for name in locations(path)})
+                self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise RuntimeFailure(f"onnxruntime does not load the model: {error}") from error
+        self.inputs = [i.name for i in self.session.get_inputs()]
+        self.outputs = [o.name for o in self.session.get_outputs()]
+        self._owner = os.getpid()
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        """The results in the order of the graph's outputs and updates."""
+        import torch
+        from onnxruntime import OrtValue
+        from onnxruntime.capi.onnxruntime_pybind11_state import OrtValue as COrtValue
+
+        if os.getpid() != self._owner:  # after a fork
+            self._open()
+        feeds = {}
+        for name, tensor in zip(self.inputs, inputs, strict=True):
+            t = tensor.detach().cpu().resolve_neg().contiguous()
+            direct = t.dtype != torch.bool and t.numel() and t.dim()  # what onnxruntime's dlpack import takes
+            if t.dtype == torch.bfloat16 and not direct:
+                bits = t.view(torch.int16).numpy()
+                feeds[name] = OrtValue.ortvalue_from_numpy_with_onnx_type(bits, onnx_ir.DataType.BFLOAT16)._ortvalue
+            elif not direct:
+                feeds[name] = OrtValue.ortvalue_from_numpy(t.numpy())._ortvalue
+            else:
+                feeds[name] = COrtValue.from_dlpack(t.__dlpack__(), *_is_bool())
+        try:
+            results = self.session._sess.run_with_ort_values(feeds, self.outputs, None)
+        except Exception as error:
+            if needed := _NEEDED.search(str(error)):
+                way = f"the program needs {needed[1]}; capture the model anew for other sizes"
+                raise RefusedError(f"target 'onnx' refuses to run: {way}") from error
+            if shorter := self.slices.shorter(inputs):
+                raise RefusedError(f"target 'onnx' refuses to run: {shorter}") from error
+            if at := small(sizes_of(self.graph, inputs)):
+                raise RefusedError(f"target 'onnx': a step may not hold at {at}, {SINCE}\n{error}") from error
+            raise RuntimeFailure(f"onnxruntime failed while it ran the model: {error}") from error
+        return [_tensor(r) for r in results]
+
+
+_RUNNING: weakref.WeakSet[OnnxProgram] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """After a fork: sessions wait for threads that are the parent's, also those that are freed; so none ever is."""
+    for program in list(_RUNNING):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(program.session))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _either(first: Path, second: Path, name: str) -> Path:
+    return first / name if (first / name).exists() else second / name
+
+
+def _lend(options: Any, held: contextlib.ExitStack, files: Mapping[str, Path]) -> None:
+    """Give a session the files that a model refers to; onnxruntime itself looks for all of them in one folder."""
+    maps = []
+    for place in files.values():
+        with place.open("rb") as file:
+            maps.append(held.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+    options.add_external_initializers_from_files_in_memory(list(files), maps, [len(m) for m in maps])
+
+
+@functools.cache
+def _is_bool() -> tuple[bool, ...]:
+    """What onnxruntime's dlpack import takes beside the memory: until 1.31, whether it holds bools."""
+    import onnxruntime
+
+    return (False,) if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 32) else ()
+
+
+def _tensor(value: Any) -> Any:
+    import torch
+
+    if value.element_type() == onnx_ir.DataType.BFLOAT16:
+        return torch.utils.dlpack.from_dlpack(value.to_dlpack()).clone()
+    return torch.from_numpy(value.numpy().copy() if value.numpy().ndim else value.numpy())
+
+
+def weight_bytes(model: onnx_ir.Model) -> int:
+    """The bytes of all initializers."""
+    return sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+
+
+def model_bytes(artifact: onnx_ir.Model) -> bytes:
+    """The model as one protobuf message.
+
+    Raises:
+        RuntimeFailure: it is larger than a message may be.
+    """
+    if weight_bytes(artifact) > LIMIT:
+        raise RuntimeFailure("a model of more than 2 GB runs from its file only: give path=")
+    return onnx_ir.to_proto(artifact).SerializeToString()
