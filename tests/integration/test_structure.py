@@ -108,7 +108,7 @@ def test_rooms_are_the_same_everywhere(package):
     """The folders of a backend have the names that DESIGN.md gives, and import one another one way."""
     edges: dict[str, set[str]] = {}
     for path in sources(package):
-        room, known = (*module_name(path).split("."), "")[1], {i for i in imports(path, top_level=True)}
+        room, known = (*module_name(path).split("."), "")[1], imports(path, top_level=True)
         inside = {i.split(".")[1] for i in known if i.startswith(f"{package}.")}
         edges.setdefault(room, set()).update(inside - {room})
     folders = {
