@@ -158,6 +158,12 @@ CASES = family(
     row("remainder_int", lambda x, y: torch.remainder(x, y), i64(value=SIGNED), i64(value=DIVISORS)),
     row("remainder_float", lambda x: (x % 0.7, x % -0.7), f32("B", 3)),
     row("remainder_scalar_tensor", lambda x: torch.remainder(7, x), i64("B", 3, positive=True)),
+    row(
+        "remainder_far",  # quotients beyond what the type counts exactly
+        lambda x: (x % 3.0, torch.fmod(x, 3.0), torch.fmod(x, -7)),
+        f64(value=[1e30, -1e30, 1.7e308, -1.7e308, 12345.5, -12345.5, 3.0, 2.0**70]),
+    ),
+    row("floor_divide_half", lambda x: (x // 0.3, x // -1.5), f16(value=[829, 304, -77, 10000, 0.3, -0.5])),
     row("fmod_int", lambda x, y: torch.fmod(x, y), i64(value=SIGNED), i64(value=DIVISORS)),
     row("fmod_float", lambda x, y: torch.fmod(x, y), f32("B", 3), f32("B", 3, positive=True)),
     row("pow_tensor", lambda x, y: x**y, f32("B", 3, positive=True), f32(3)),

@@ -210,14 +210,16 @@ KINDS: dict[str, Callable[[Tensor], bool]] = {
     "j": is_index,
     "m": is_bool,
     "n": lambda t: t.dtype is not torch.bool,
+    "q": lambda t: t.dtype is not torch.bool and t.dim() > 1 and t.shape[-1] == t.shape[-2],
 }
 
 
 class Slots:
     """What the slots of one template stand for; a slot that occurs twice stands for the same thing.
 
-    {t} a tensor, {f} floating, {i} integer, {j} int64, {m} bool, {n} no bool; with a rank: {f3}, {f3+} for at least 3,
-    and with "~" one that broadcasts with the first tensor, with "=" one of its shape, with "!" a finite one. {d} {e}
+    {t} a tensor, {f} floating, {i} integer, {j} int64, {m} bool, {n} no bool, {q} of square matrices and no bool;
+    with a rank: {f3}, {f3+} for at least 3, and
+    with "~" one that broadcasts with the first tensor, with "=" one of its shape, with "!" a finite one. {d} {e}
     dimensions of the first tensor, {D} {E} their sizes, {dims} some, {perm} all of them, {k} 0 to 3, {z} -3 to 3, {N} a
     size, {s} a Python number, {p} a positive one, {B} a bool, {dt} an element type.
     """
@@ -269,7 +271,7 @@ class Slots:
         return axis - rank if self.b.random.random() < 0.4 else axis
 
     def _tensor(self, key: str) -> str:
-        match = re.fullmatch(r"([tfijmn])(\d?)(\+?)([~=]?)(!?)([a-z]?)", key)
+        match = re.fullmatch(r"([tfijmnq])(\d?)(\+?)([~=]?)(!?)([a-z]?)", key)
         if match is None:
             raise ValueError(f"no slot {key!r}")
         kind, digits, more, relation, finite, _ = match.groups()

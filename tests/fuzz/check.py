@@ -15,8 +15,9 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 
 import ir
+from tests.fuzz.explained import explained
 from tests.fuzz.program import TRACED, Program, Sizes
-from tests.fuzz.rounding import after, close, explained, restore
+from tests.fuzz.rounding import after, close, restore
 
 TARGETS = ("onnx", "nnef", "eager")
 REFUSALS = (ir.UnsupportedOpsError, ir.RefusedError, ir.CaptureError)
@@ -113,7 +114,7 @@ def on_target(
                 restore(module, before)
             args = program.args(sizes, seed)
             wrong = compare(module, artifact, graph, args)
-            if wrong and not graph.updates and not compare(decomposed(reference), artifact, graph, args):
+            if wrong and _keeps_its_state(graph) and not compare(decomposed(reference), artifact, graph, args):
                 kind = "decomposed"
             elif wrong:
                 return Outcome(target, "wrong", f"{wrong} at {dict(sizes)}", sizes)
@@ -122,6 +123,11 @@ def on_target(
     except Exception as error:
         return Outcome(target, "foreign", _message(error), sizes)
     return Outcome(target, kind)
+
+
+def _keeps_its_state(graph: ir.Graph) -> bool:
+    """True if no call leaves something behind in a buffer, so that a second one is as the first."""
+    return set(graph.updates) <= set(graph.structure.input_names)
 
 
 def decomposed(reference: torch.export.ExportedProgram) -> torch.nn.Module:
@@ -159,7 +165,11 @@ def compare(module: Any, artifact: ir.Exported, graph: ir.Graph, args: Sequence[
     ]  # fmt: skip
     if lost:
         return f"a write to {', '.join(lost)} is lost"
+    said = [n.meta.get("val") for n in pytree.tree_leaves(module.graph.output_node().args) if hasattr(n, "meta")]
     for place, a, e in pairs:
+        v = said[place] if isinstance(place, int) and len(said) == len(theirs) else None
+        if isinstance(e, Tensor) and isinstance(v, Tensor) and isinstance(a, Tensor) and a.dtype != e.dtype:
+            e = e.to(v.dtype)  # torch's kernels give some another type where there are no elements: trapz
         wrong = _differs(a, e)
         if wrong and isinstance(a, Tensor) and isinstance(e, Tensor) and a.dtype == e.dtype:
             later = {k: v.detach().clone() for k, v in (*module.named_buffers(), *module.named_parameters())}

@@ -17,7 +17,6 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-RUNS = 24
 # |a - e| <= rtol |e| + atol, by element type
 TOLERANCES = {
     torch.float64: (1e-9, 1e-10),
@@ -43,6 +42,7 @@ class Shaken(torch.fx.Interpreter):
 
     def __init__(self, module: torch.fx.GraphModule, seed: int) -> None:
         super().__init__(module)
+        self.seed = seed
         self.generator = torch.Generator().manual_seed(seed)
         self.halves: set[torch.fx.Node] = set()  # computed, and rounded to a half
         self.node: torch.fx.Node | None = None
@@ -55,10 +55,12 @@ class Shaken(torch.fx.Interpreter):
         return None if "guards" in str(target) else super().call_module(target, args, kwargs)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        wide = _wide(target, args, kwargs)
-        tied = _name(target) in EXTREMES and _has_both_zeros((args, kwargs))
+        wide = wide_result(target, args, kwargs)
+        tied = name_of(target) in EXTREMES and _has_both_zeros((args, kwargs))
         # of -0.0 alone, from 0.0 or from the first of them; torch's softshrink: by lane
-        tied |= _name(target).removeprefix("adaptive_").startswith(("sum", "cumsum", "mean", "avg_pool", "softshrink"))
+        tied |= (
+            name_of(target).removeprefix("adaptive_").startswith(("sum", "cumsum", "mean", "avg_pool", "softshrink"))
+        )
         result = self._of_ties(target, args, kwargs) or self._called(target, self._reordered(target, args), kwargs)
         if self._widens(target, args, result):
             self._move(result, result.abs() * torch.finfo(args[0].dtype).eps)
@@ -72,9 +74,11 @@ class Shaken(torch.fx.Interpreter):
                     self.shake(t, w, _ulps(target, t.dtype))
                     if noise := _of_equals(target, args, t):
                         t.add_(torch.rand(t.shape, generator=self.generator).to(t.dtype) * noise)
-                    if _name(target) == "gelu":  # x (1 + erf(x)) / 2: of what cancels, torch's too is rounding's alone
+                    if (
+                        name_of(target) == "gelu"
+                    ):  # x (1 + erf(x)) / 2: of what cancels, torch's too is rounding's alone
                         self._move(t, args[0].abs() * torch.finfo(t.dtype).eps)
-                if tied and not _overlaps(t):  # of 0.0 and -0.0, which are equal, either is the result
+                if tied and not overlaps(t):  # of 0.0 and -0.0, which are equal, either is the result
                     signs = torch.randint(0, 2, t.shape, generator=self.generator).to(torch.bool)
                     t.copy_(torch.where((t == 0) & signs, -t, t))
         return result
@@ -146,17 +150,23 @@ class Shaken(torch.fx.Interpreter):
         return self._move(t, lost)
 
     def _move(self, t: Tensor, lost: Tensor) -> None:
+        """Up, down or not at all: by `lost`, or by one unit in the last place, as to the -1 beside a tanh."""
         signs = torch.randint(-1, 2, t.shape, generator=self.generator).to(t.dtype)
-        self._put(t, t + signs * lost, lost > 0)
+        if bool(torch.rand((), generator=self.generator) < 0.25):
+            return self._put(t, torch.nextafter(t, t + signs * math.inf), (lost > 0) & (signs != 0))
+        return self._put(t, t + signs * lost, lost > 0)
 
     @staticmethod
     def _put(t: Tensor, moved: Tensor, where: Tensor) -> None:
-        if not _overlaps(t):
+        if not overlaps(t):
             t.copy_(torch.where(t.isfinite() & where, moved, t))
 
 
 class Unrounded(Shaken):
-    """The program in float32 where it has halves: a runtime without kernels for them may round at the end alone."""
+    """The program in float32 where it has halves: a runtime without kernels for them rounds at the end alone.
+
+    Or after those operations alone that have a kernel; every second seed draws which.
+    """
 
     def __init__(self, module: torch.fx.GraphModule, seed: int) -> None:
         super().__init__(module, seed)
@@ -170,7 +180,16 @@ class Unrounded(Shaken):
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = pytree.tree_map_only(torch.dtype, lambda d: torch.float32 if d in HALVES else d, (args, kwargs))
-        return super().call_function(target, args, kwargs)
+        result = super().call_function(target, args, kwargs)
+        if self.seed % 8 == 3 and bool(torch.rand((), generator=self.generator) < 0.5):
+            self._round(result)
+        return result
+
+    def _round(self, result: Any) -> None:
+        said = self.node.meta.get("val") if self.node is not None else None
+        for t, v in zip(pytree.tree_leaves(result), pytree.tree_leaves(said), strict=False):
+            if isinstance(t, Tensor) and isinstance(v, Tensor) and v.dtype in HALVES and t.dtype is torch.float32:
+                self._put(t, t.to(v.dtype).float(), torch.ones((), dtype=torch.bool))
 
 
 def _single(x: Any) -> Any:
@@ -193,100 +212,10 @@ def _composed(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target.has_kernel_for_dispatch_key(implicit)
 
 
-class _Undefined(Shaken):
-    """Looks for what C++ and torch leave undefined, or to the kernel."""
-
-    def __init__(self, module: torch.fx.GraphModule) -> None:
-        super().__init__(module, 0)
-        self.undefined = False
-
-    def found(self, args: Sequence[Tensor]) -> bool:
-        state = {k: v.clone() for k, v in self.module.named_buffers()}
-        try:
-            with torch.no_grad():
-                self.run(*[a.clone() for a in args])
-        except Exception:
-            return False
-        finally:
-            restore(self.module, state)
-        return self.undefined
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        wide = _wide(target, args, kwargs)
-        tensors = [x.clone() for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-        result = torch.fx.Interpreter.call_function(self, target, args, kwargs)
-        name = str(target).split(".")[1] if str(target).startswith("aten.") else ""
-        self.undefined |= _cast_beyond(name, tensors, result) or _sign_of_nan(name, tensors)
-        self.undefined |= name.endswith("_scatter") and _elements_share_memory(args[0])
-        self.undefined |= _without_channels(name, args, result) or _in_disorder(name, tensors)
-        self.undefined |= name in ("add", "sub", "rsub") and kwargs.get("alpha", 1) != 1 and _are_large(tensors, result)
-        self.undefined |= _overflowed(result, wide) or _infinite_by_kernel(name, tensors, result)
-        return result
-
-
-def _without_channels(name: str, args: Any, result: Any) -> bool:
-    """A convolution of no channels, which gives none to torch, whatever its weight says."""
-    return name.startswith("conv") and len(args) > 1 and args[1].shape[:1] != result.shape[1:2] and not args[1].numel()
-
-
-def _in_disorder(name: str, tensors: Sequence[Tensor]) -> bool:
-    """A search among boundaries that do not ascend, where it matters in which order a search looks at them."""
-    place = {"bucketize": -1, "searchsorted": 0}.get(name)
-    return place is not None and bool((tensors[place].diff() < 0).any())
-
-
-def _elements_share_memory(t: Tensor) -> bool:
-    """Windows that overlap, say, into which torch writes all the same."""
-    return t.numel() > 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-
-
-def _cast_beyond(name: str, tensors: Sequence[Tensor], result: Any) -> bool:
-    """A cast of numbers that the integer type does not hold."""
-    beyond = any(t.is_floating_point() and not bool((t.double().abs() < 2**31).all()) for t in tensors)
-    integers = isinstance(result, Tensor) and not result.is_floating_point() and result.dtype is not torch.bool
-    return beyond and integers and name in CASTS
-
-
-def _sign_of_nan(name: str, tensors: Sequence[Tensor]) -> bool:
-    """The sign of a nan, which IEEE 754 leaves to whoever makes it."""
-    read = {"signbit": 0, "copysign": 1, "copysign_": 1}.get(name, len(tensors))
-    return read < len(tensors) and tensors[read].is_floating_point() and bool(tensors[read].isnan().any())
-
-
-def _overflowed(result: Any, wide: Any) -> bool:
-    """A nan that float64 has not: an infinity on the way met another, in the order of the kernel's own sums.
-
-    Or a float16 beyond its range, which is a number to a runtime that computes halves in float32 (see Shaken._widens).
-    """
-    if not isinstance(result, Tensor) or not isinstance(wide, Tensor) or result.shape != wide.shape:
-        return False
-    beyond = result.isinf() & wide.isfinite() if result.dtype is torch.float16 else torch.zeros((), dtype=torch.bool)
-    return bool((result.isnan() & ~wide.isnan() | beyond).any())
-
-
-def _infinite_by_kernel(name: str, tensors: Sequence[Tensor], result: Any) -> bool:
-    """What a kernel makes of infinities: the mean beside a variance is nan where the sum of its rows is infinite; and
-    of products, one beyond the largest number, the sum is infinite where it is fused with one of them."""
-    if name.startswith(("var_mean", "std_mean")):
-        return not bool(tensors[0].isfinite().all())
-    return name in OF_PRODUCTS and _are_large(tensors, result)
-
-
-def _are_large(tensors: Sequence[Tensor], result: Any) -> bool:
-    """True of numbers whose products may lie beyond the largest."""
-    large = math.sqrt(torch.finfo(result.dtype).max) if result.is_floating_point() else math.inf
-    return any(bool((t.isfinite() & (t.abs() > large)).any()) for t in tensors)
-
-
-CASTS = {"to", "_to_copy", "type_as", "copy_", "copy", "index_put_", "masked_fill_", "fill_"}
 _ATEN = torch.ops.aten
 FIRST_OF_EQUALS = (_ATEN.topk.default, _ATEN.kthvalue.default, _ATEN.median.dim, _ATEN.nanmedian.dim)
 SUMS = (_ATEN.sum.default, _ATEN.sum.dim_IntList, _ATEN.nansum.default, _ATEN.mean.default, _ATEN.mean.dim,
         _ATEN.prod.default, _ATEN.prod.dim_int)  # fmt: skip
-# each result a sum of products, which a kernel may fuse: of a product beyond the largest number and -inf, -inf or nan
-OF_PRODUCTS = {"cross", "linalg_cross", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "linear", "dot", "vdot",
-               "mv", "addmv", "inner", "tensordot", "einsum", "bilinear", "addr", "chain_matmul", "linalg_vecdot",
-               "linalg_multi_dot", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"}  # fmt: skip
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -298,7 +227,7 @@ def restore(module: torch.nn.Module, state: dict[str, Tensor]) -> None:
                 v.copy_(state[k])
 
 
-def _name(target: Any) -> str:
+def name_of(target: Any) -> str:
     return str(target).split(".")[1] if str(target).startswith("aten.") else ""
 
 
@@ -318,12 +247,12 @@ def _ulps(target: Any, dtype: torch.dtype) -> int:
     IEEE 754 has the basic operations rounded correctly. Of functions of f32 OpenCL C (7.4, "Relative error as ULPs")
     asks for 16 units at the most (erf, pow), and no runtime here promises more.
     """
-    return 1 if dtype is not torch.float32 or _name(target).rstrip("_") in BASIC else 16
+    return 1 if dtype is not torch.float32 or name_of(target).rstrip("_") in BASIC else 16
 
 
 def _of_equals(target: Any, args: Any, result: Tensor) -> float:
     """What a variance or deviation of equal numbers may be: their mean is rounded, by a few units."""
-    name = _name(target)
+    name = name_of(target)
     if not name.startswith(("var", "std")) or not isinstance(args[0], Tensor) or not args[0].numel():
         return 0.0
     largest = args[0].abs().max().nan_to_num(0.0, 0.0, 0.0).item() * 4 * torch.finfo(result.dtype).eps
@@ -336,7 +265,7 @@ def _blended(target: Any, args: Any, kwargs: Any) -> int:
     The weights of several keys are quotients of exponentials, so that their sum is 1 up to one rounding for each, also
     where all values are alike and a result happens to equal the one of float64. The one weight of one key is 1.
     """
-    if _name(target) != "scaled_dot_product_attention":
+    if name_of(target) != "scaled_dot_product_attention":
         return 0
     keys = (args[1] if len(args) > 1 else kwargs["key"]).shape[-2]
     return keys if keys > 1 else 0
@@ -350,7 +279,7 @@ def _view(target: Any) -> bool:
     return schema is not None and any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
 
 
-def _overlaps(t: Tensor) -> bool:
+def overlaps(t: Tensor) -> bool:
     return any(stride == 0 and size > 1 for stride, size in zip(t.stride(), t.shape))
 
 
@@ -362,7 +291,7 @@ def _sinc(x: Tensor) -> Tensor:
 EXACT = {_ATEN.sinc.default: _sinc, _ATEN.special_sinc.default: _sinc}
 
 
-def _wide(target: Any, args: Any, kwargs: Any) -> Any:
+def wide_result(target: Any, args: Any, kwargs: Any) -> Any:
     """The result in float64; None of an operation that has no wider type than its own."""
     if target in EXACT:
         return EXACT[target](args[0].double())
@@ -396,36 +325,5 @@ def after(module: torch.nn.Module, names: Sequence[str], args: Sequence[Any]) ->
     return {**dict(module.named_buffers()), **dict(module.named_parameters()), **dict(zip(names, args, strict=True))}
 
 
-def explained(
-    module: torch.fx.GraphModule, names: Sequence[str], args: Sequence[Tensor], place: int | str, actual: Tensor
-) -> bool:
-    """True if each element of `actual` lies among those of the shaken runs; a result by place, a buffer by name."""
-    if _Undefined(module).found(args):
-        return True
-    seen = []
-    for seed in range(RUNS):
-        state = {k: v.clone() for k, v in module.named_buffers()}
-        try:
-            with torch.no_grad():
-                given = [a.clone() for a in args]
-                runner = Unrounded if seed % 4 == 3 else Shaken
-                leaves = pytree.tree_leaves(runner(module, seed).run(*given))
-                leaf = leaves[place] if isinstance(place, int) else after(module, names, given)[place]
-        except Exception:
-            continue
-        finally:
-            restore(module, state)
-        if isinstance(leaf, Tensor) and leaf.shape == actual.shape:
-            leaf = leaf.to(actual.dtype) if actual.dtype in HALVES else leaf.clone()
-            seen += [leaf] if leaf.dtype == actual.dtype else []
-    if not seen:
-        return False
-    ok = torch.zeros(actual.shape, dtype=torch.bool)
-    for leaf in seen:
-        ok |= close(actual, leaf)
-    if actual.is_floating_point():
-        stacked = torch.stack(seen).double()
-        low, high = stacked.nan_to_num(math.inf).amin(0), stacked.nan_to_num(-math.inf).amax(0)
-        spread = (high - low).nan_to_num(0.0, 0.0, 0.0)
-        ok |= (actual.double() >= low - spread) & (actual.double() <= high + spread) & (spread > 0)
-    return bool(ok.all())
+def at_place(leaves: Sequence[Any], place: int | str, module: Any, names: Sequence[str], given: Sequence[Any]) -> Any:
+    return leaves[place] if isinstance(place, int) else after(module, names, given)[place]

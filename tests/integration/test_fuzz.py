@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 import ir
 from tests.fuzz.builder import Builder
 from tests.fuzz.check import WAYS, check
+from tests.fuzz.explained import explained
 from tests.fuzz.generate import generate
 from tests.fuzz.program import Input, Program
-from tests.fuzz.rounding import close, explained
+from tests.fuzz.rounding import close
 from tests.fuzz.shrink import reduced
 from tests.fuzz.worker import Worker
 

@@ -227,19 +227,36 @@ def divided(h: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return cut, h.emit("select", h.emit("eq", left, 0.0), zero, left)
 
 
-def reduced(h: Any, x: Any, y: Any, dtype: DType) -> Any:
-    """`x` less so many times `y`, both f64 that are numbers of `dtype`, that `divided` is exact, with the sign of `x`.
+def powers_above(y: Any, dtype: DType) -> list[int]:
+    """The powers of two whose products with `y` a dividend of `dtype` is reduced by, so that `divided` is exact.
 
-    52 bits of the quotient go at a time. Quotients of float64, which have 2098, stay as they are.
+    52 bits of the quotient go at a time, up to the 1024 of a float64; a power of two divides in one go.
     """
     info = np.finfo(dtype.name)
-    sizes = [info.smallest_subnormal] if y.array is None else abs(y.array[y.array != 0])
+    sizes = [info.smallest_subnormal] if y.array is None else abs(y.array[(y.array != 0) & np.isfinite(y.array)])
+    if y.array is not None and all(math.frexp(s)[0] == 0.5 for s in sizes):
+        return []
     bits = max((int(info.maxexp - math.floor(math.log2(s))) for s in sizes), default=0)
-    steps = 0 if dtype is DType.float64 else bits // 52
-    for power in range(52 * steps, 0, -52):
-        large = h.constant(y.array * 2.0**power) if y.array is not None else h.emit("mul", y, 2.0**power)
-        x = divided(h, x, large)[1]
+    return list(range(min(bits, 1024) // 52 * 52, 0, -52))
+
+
+def reduced(h: Any, x: Any, y: Any, powers: Sequence[int]) -> Any:
+    """`x` less so many times `y`, both f64, that `divided` is exact; with the sign of `x`."""
+    for power in powers:
+        large = h.emit("mul", h.emit("mul", y, 2.0 ** (power // 2)), 2.0 ** (power - power // 2))
+        left = divided(h, x, large)[1]
+        x = h.emit("select", h.emit("lt", h.emit("abs", x), h.emit("abs", large)), x, left)
     return x
+
+
+def scaled_down(h: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
+    """A dividend and a divisor in f64 whose products with 2 ** 27 are finite, and what to multiply the rest by after.
+
+    The quotient stays what it is: where the divisor would lose bits, it is infinite.
+    """
+    large = h.emit("ge", h.emit("abs", x), 2.0**900)
+    down, up = (h.emit("select", large, h.const(2.0**power, x), 1.0) for power in (-128, 128))
+    return h.emit("mul", x, down), h.emit("mul", y, down), up
 
 
 def rest(h: Any, x: Any, q: Any, y: Any) -> Any:

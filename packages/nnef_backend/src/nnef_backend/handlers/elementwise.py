@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ir.types import DType
-from nnef_backend.building.exact import divided, integers, quotient, reduced
+from nnef_backend.building.exact import divided, integers, powers_above, quotient, reduced, scaled_down
 from nnef_backend.handlers.erf import NEAR, erf, erfc, polynomial
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
@@ -200,7 +200,10 @@ def remainder(h, self, other):
 
 def _float_division(h, x, y):
     """(x // y, x % y) of floats, in f64."""
-    less = reduced(h, x, y, h.out.dtype)
+    powers, up = powers_above(y, h.out.dtype), None
+    if powers and h.out.dtype is DType.float64:
+        x, y, up = scaled_down(h, x, y)
+    less = reduced(h, x, y, powers)
     cut, left = divided(h, less, y)
     if less is not x:
         cut = h.emit("select", h.emit("eq", less, x), cut, h.emit("div", x, y))
@@ -211,6 +214,7 @@ def _float_division(h, x, y):
     floor, left = (h.emit("select", apart, h.emit(o, a, b), a) for o, a, b in (("sub", cut, 1.0), ("add", left, y)))
     odd = h.emit("and", h.emit("eq", h.emit("abs", x), math.inf), h.emit("ne", y, 0.0))
     floor = h.emit("select", odd, h.const(math.nan, x), floor)
+    left = left if up is None else h.emit("mul", left, up)
     return h.cast(floor, h.out.dtype), h.cast(left, h.out.dtype)
 
 
@@ -232,9 +236,13 @@ def fmod(h, self, other):
         x, y = both(h, self, other)
         return h.emit("sub", x, h.emit("mul", h.emit("div", x, y), y))
     x, y = _in_double(h, self), _in_double(h, other)
+    powers, up = powers_above(y, h.out.dtype), None
     endless = _endless_divisor(h, x, y)
-    left = divided(h, reduced(h, x, y, h.out.dtype), y)[1]
-    return h.cast(h.emit("select", endless, x, left) if endless else left, h.out.dtype)
+    if powers and h.out.dtype is DType.float64:
+        x, y, up = scaled_down(h, x, y)
+    left = divided(h, reduced(h, x, y, powers), y)[1]
+    left = h.emit("select", endless, x, left) if endless else left
+    return h.cast(left if up is None else h.emit("mul", left, up), h.out.dtype)
 
 
 @op("aten::pow", "aten::float_power")

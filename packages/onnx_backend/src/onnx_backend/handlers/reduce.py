@@ -59,7 +59,8 @@ def average(h, x, axes, keepdim):
         return h.reduce("ReduceMean", x, axes, keepdim)
     wide = h.cast(x, DType.float32) if x.type.dtype.bits < 32 else x  # where the sum of halves could overflow
     total = h.reduce("ReduceSum", wide, axes, keepdim)
-    n = h.size(count(x, axes)) if total.type.rank else h.tensor(count(x, axes))
+    there = dims.product(dims.maximum(d, 0) if h.may_be_negative(d) else d for d in (x.type.shape[a] for a in axes))
+    n = h.size(there) if total.type.rank else h.tensor(there)
     return h.cast(h.emit("Div", total, h.cast(n, total.type.dtype)), x.type.dtype)
 
 

@@ -1,0 +1,63 @@
+"""Whether a result that differs from torch's is one that rounding, or what torch leaves undefined, explains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor
+
+from tests.fuzz.rounding import HALVES, Shaken, Unrounded, at_place, close, restore
+from tests.fuzz.undefined import undefined
+
+RUNS, EACH = 120, 24  # runs at the most, and after how many it is looked whether they suffice
+
+
+def explained(
+    module: torch.fx.GraphModule, names: Sequence[str], args: Sequence[Tensor], place: int | str, actual: Tensor
+) -> bool:
+    """True if each element of `actual` lies among those of the shaken runs; a result by place, a buffer by name."""
+    ok = torch.zeros(actual.shape, dtype=torch.bool) | undefined(module, names, args, place)
+    seen: list[Tensor] = []
+    for seed in range(RUNS):
+        if ok.all():
+            break
+        leaf = _shaken(module, names, args, place, seed)
+        if isinstance(leaf, Tensor) and leaf.shape == actual.shape:
+            leaf = leaf.to(actual.dtype) if actual.dtype in HALVES else leaf.clone()
+            seen += [leaf] if leaf.dtype == actual.dtype else []
+        if seen and seed % EACH == EACH - 1:
+            ok = ok | _among(actual, seen)
+    return bool(ok.all())
+
+
+def _shaken(
+    module: torch.fx.GraphModule, names: Sequence[str], args: Sequence[Tensor], place: int | str, seed: int
+) -> Tensor | None:
+    """The result of one run; None where what was moved is refused."""
+    state = {k: v.clone() for k, v in module.named_buffers()}
+    given = [a.clone() for a in args]
+    try:
+        with torch.no_grad():
+            leaves = pytree.tree_leaves((Unrounded if seed % 4 == 3 else Shaken)(module, seed).run(*given))
+            leaf: Tensor = at_place(leaves, place, module, names, given)
+            return leaf.clone()
+    except Exception:
+        return None
+    finally:
+        restore(module, state)
+
+
+def _among(actual: Tensor, seen: Sequence[Tensor]) -> Tensor:
+    """Which elements are close to one that was seen, or between those."""
+    ok = torch.zeros(actual.shape, dtype=torch.bool)
+    for leaf in seen:
+        ok |= close(actual, leaf)
+    if actual.is_floating_point():
+        stacked = torch.stack(list(seen)).double()
+        low, high = stacked.nan_to_num(math.inf).amin(0), stacked.nan_to_num(-math.inf).amax(0)
+        spread = (high - low).nan_to_num(0.0, 0.0, 0.0)
+        ok |= (actual.double() >= low - spread) & (actual.double() <= high + spread) & (spread > 0)
+    return ok

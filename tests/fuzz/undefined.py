@@ -1,0 +1,154 @@
+"""What C++ and torch leave undefined, or to the kernel: which elements of a program's results follow from it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor
+
+from tests.fuzz.rounding import Shaken, at_place, name_of, overlaps, restore, wide_result
+
+CASTS = {"to", "_to_copy", "type_as", "copy_", "copy", "index_put_", "masked_fill_", "fill_"}
+# each result a sum of products, which a kernel may fuse: of a product beyond the largest number and -inf, -inf or nan
+OF_PRODUCTS = {"cross", "linalg_cross", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "linear", "dot", "vdot",
+               "mv", "addmv", "inner", "tensordot", "einsum", "bilinear", "addr", "chain_matmul", "linalg_vecdot",
+               "linalg_multi_dot", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"}  # fmt: skip
+
+
+class _Undefined(Shaken):
+    """The program with something else, drawn anew for each seed, wherever C++ or torch leaves a result undefined."""
+
+    def __init__(self, module: torch.fx.GraphModule, seed: int) -> None:
+        super().__init__(module, seed)
+        self.any = False
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        wide = wide_result(target, args, kwargs)
+        tensors = [x.clone() for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        shared = name_of(target).endswith("_scatter") and _elements_share_memory(args[0])
+        result = torch.fx.Interpreter.call_function(self, target, args, kwargs)
+        for t in pytree.tree_leaves(result):
+            if isinstance(t, Tensor) and t.numel():
+                where = torch.zeros(t.shape, dtype=torch.bool)
+                for found in (shared, *_undefined(name_of(target), args, kwargs, tensors, t, wide)):
+                    where |= found if isinstance(found, bool) or found.shape == t.shape else bool(found.any())
+                self.any |= bool(where.any())
+                self._draw(t, where)
+        return result
+
+    def _draw(self, t: Tensor, where: Tensor) -> None:
+        drawn = torch.randint(0, 100, t.shape, generator=self.generator)
+        kinds = torch.tensor([math.nan, math.inf, -math.inf, 1.0, -1.0, 0.0])
+        odd = kinds[drawn % len(kinds)].to(t.dtype) if t.is_floating_point() else (drawn % 3).to(t.dtype)
+        if not overlaps(t):
+            t.copy_(torch.where(where, odd, t))
+
+
+def undefined(module: torch.fx.GraphModule, names: Sequence[str], args: Sequence[Tensor], place: int | str) -> Tensor:
+    """The elements of a result that follow from what is left undefined: those that differ between seeds.
+
+    All of them where another number there is refused, as one that is an index.
+    """
+    runs: list[Tensor] = []
+    for seed in range(6):
+        state = {k: v.clone() for k, v in module.named_buffers()}
+        given = [a.clone() for a in args]
+        runner = _Undefined(module, seed)
+        try:
+            with torch.no_grad():
+                leaf = at_place(pytree.tree_leaves(runner.run(*given)), place, module, names, given)
+        except Exception:
+            if runner.any:
+                return torch.ones((), dtype=torch.bool)
+            break
+        finally:
+            restore(module, state)
+        if not runner.any:
+            break
+        runs.append(leaf.clone())
+    found = torch.zeros((), dtype=torch.bool)
+    for a, b in itertools.pairwise(runs):
+        if a.shape != b.shape:
+            return torch.ones((), dtype=torch.bool)
+        found = found | ~((a == b) | (a.isnan() & b.isnan())) | (a.signbit() != b.signbit())
+    return found
+
+
+def _undefined(
+    name: str, args: Any, kwargs: Any, tensors: Sequence[Tensor], result: Tensor, wide: Any
+) -> Iterator[bool | Tensor]:
+    """What an operation leaves undefined: elements of its result, or of an operand, by which all of the result is."""
+    yield _cast_beyond(name, tensors, result)
+    yield _sign_of_nan(name, tensors)
+    yield _without_channels(name, args, result)
+    yield _in_disorder(name, tensors)
+    yield _overflowed(result, wide)
+    yield _endless_scores(name, tensors, result)
+    scaled = name in ("add", "sub", "rsub") and kwargs.get("alpha", 1) != 1
+    if (scaled or name in OF_PRODUCTS) and _are_large(tensors, result):
+        yield ~result.isfinite()
+    if name.startswith(("var_mean", "std_mean")):  # nan where the sum of its rows is infinite
+        yield not bool(tensors[0].isfinite().all())
+
+
+def _without_channels(name: str, args: Any, result: Any) -> bool:
+    """A convolution of no channels, which gives none to torch, whatever its weight says."""
+    return name.startswith("conv") and len(args) > 1 and args[1].shape[:1] != result.shape[1:2] and not args[1].numel()
+
+
+def _in_disorder(name: str, tensors: Sequence[Tensor]) -> bool:
+    """A search among boundaries that do not ascend, where it matters in which order a search looks at them."""
+    place = {"bucketize": -1, "searchsorted": 0}.get(name)
+    return place is not None and bool((tensors[place].diff() < 0).any())
+
+
+def _elements_share_memory(t: Tensor) -> bool:
+    """Windows that overlap, say, into which torch writes all the same."""
+    return t.numel() > 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+
+
+def _endless_scores(name: str, tensors: Sequence[Tensor], result: Tensor) -> bool | Tensor:
+    """Rows of an attention with scores beyond all numbers: 0 or nan, by the kernel and the length of the row."""
+    if name != "scaled_dot_product_attention":
+        return False
+    query, key = tensors[:2]
+    if not key.isfinite().all():
+        return True
+    largest = query.abs().amax(-1, keepdim=True).double() * key.abs().amax().double() * query.shape[-1]
+    return (~(largest < torch.finfo(query.dtype).max)).expand(result.shape)
+
+
+def _cast_beyond(name: str, tensors: Sequence[Tensor], result: Tensor) -> bool | Tensor:
+    """A cast of numbers that the integer type does not hold."""
+    if result.is_floating_point() or result.dtype is torch.bool or name not in CASTS:
+        return False
+    beyond = [~(t.double().abs() < 2**31) for t in tensors if t.is_floating_point()]
+    return next((b for b in beyond if b.any()), False)
+
+
+def _sign_of_nan(name: str, tensors: Sequence[Tensor]) -> bool | Tensor:
+    """The sign of a nan, which IEEE 754 leaves to whoever makes it."""
+    read = {"signbit": 0, "copysign": 1, "copysign_": 1}.get(name, len(tensors))
+    return read < len(tensors) and tensors[read].is_floating_point() and tensors[read].isnan()
+
+
+def _overflowed(result: Tensor, wide: Any) -> bool | Tensor:
+    """A nan that float64 has not: an infinity on the way met another, in the order of the kernel's own sums.
+
+    Or a float16 beyond its range, which is a number to a runtime that computes halves in float32 (see Shaken._widens).
+    """
+    if not isinstance(wide, Tensor) or result.shape != wide.shape:
+        return False
+    beyond = result.isinf() & wide.isfinite() if result.dtype is torch.float16 else torch.zeros((), dtype=torch.bool)
+    return result.isnan() & ~wide.isnan() | beyond
+
+
+def _are_large(tensors: Sequence[Tensor], result: Any) -> bool:
+    """True of numbers whose products may lie beyond the largest."""
+    large = math.sqrt(torch.finfo(result.dtype).max) if result.is_floating_point() else math.inf
+    return any(bool((t.isfinite() & (t.abs() > large)).any()) for t in tensors)
