@@ -96,7 +96,7 @@ def page() -> tuple[str, int]:
     lines += [
         "",
         "The error function is not in the standard either; `erf` and the exact `gelu` are written as a rational",
-        "function of degrees 5 and 5 (`ERF` in `nnef_backend/handlers/erf.py`), within 4.5e-7 of erf in 32-bit floats,",
+        "function of degrees 5 and 5 (`nnef_backend/handlers/erf.py`), within 4.5e-7 of erf in 32-bit floats,",
         "relatively. `expand` is `tile`, a custom op's body stands in place, known places of a weight are a weight.",
         "Complex numbers are two real tensors, and one with a last axis of 2 at inputs and outputs.",
         "",

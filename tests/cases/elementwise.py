@@ -377,6 +377,7 @@ CASES = family(
     row("threshold", lambda x: F.threshold(x, 0.1, 20.0), f32("B", 3)),
     row("threshold_ints", lambda x: F.threshold(x, -0.75, 2.5), i64("B", 3)),
     row("softplus", lambda x: F.softplus(x, beta=2.0), f32("B", 3)),
+    row("softplus_largest", lambda x: F.softplus(x, beta=3.5), f32(value=[3.4e38, 1e38, -3.4e38, 0.5])),
     row("softplus_threshold", lambda x: F.softplus(x, beta=1.0, threshold=1.0), f32("B", 3)),
     row("softplus_large", lambda x: F.softplus(x), f32(value=[-100.0, 0.0, 19.0, 21.0, 1000.0])),
     row("glu", lambda x: F.glu(x, dim=1), f32("B", 4, "S")),

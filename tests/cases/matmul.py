@@ -105,6 +105,7 @@ CASES = family(
     ),
     row("matrix_power", lambda x: torch.linalg.matrix_power(x, 3), f32("B", 3, 3)),
     row("trace", lambda x: torch.trace(x), f32(3, 4)),
+    row("outer_of_integers_and_floats", lambda x, y: torch.outer(x, y), i32(3), f32(4)),
     row("outer_of_two_types", lambda x, y: torch.outer(x, y), f32(3), u8(4)),
     row("trace_beside_nan", lambda x: torch.trace(x), f32(value=[[1.0, nan], [inf, 2.0], [-inf, nan]])),
     # what there is little hope for outside torch

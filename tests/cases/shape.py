@@ -173,6 +173,7 @@ CASES = family(
     row("fliplr_flipud", lambda x: (torch.fliplr(x), torch.flipud(x)), f32("B", 3)),
     row("roll", lambda x: x.roll(1, dims=1), f32("B", 4)),
     row("roll_dynamic_negative", lambda x: x.roll(-2, dims=1), SEQUENCE),
+    row("moved_along_an_axis_of_one", lambda x: (x * x.roll(1, 0), x * x.flip(0), x * x[[0]]), i64(1, 3)),
     row("roll_two", lambda x: x.roll((1, -1), (1, 2)), SEQUENCE),
     row("roll_flat", lambda x: x.roll(2), f32(3, 4)),
     row("rot90", lambda x: (torch.rot90(x, 1, (1, 2)), torch.rot90(x, 2, (1, 2))), SEQUENCE),

@@ -175,7 +175,7 @@ def compare(module: Any, artifact: ir.Exported, graph: ir.Graph, args: Sequence[
             later = {k: v.detach().clone() for k, v in (*module.named_buffers(), *module.named_parameters())}
             restore(module, state)
             try:
-                if explained(module, names, args, place, a):
+                if explained(module, names, args, place, a, e):
                     continue
             finally:
                 restore(module, later)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
+from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # |a - e| <= rtol |e| + atol, by element type
@@ -31,10 +32,11 @@ def close(actual: Tensor, expected: Tensor) -> Tensor:
     if not expected.is_floating_point():
         return actual == expected
     rtol, atol = TOLERANCES[expected.dtype]
+    tiny = torch.finfo(expected.dtype).tiny  # a runtime may flush what is below to 0
     a, e = actual.double(), expected.double()
     finite = e[e.isfinite()].abs()
     scale = min(1.0, float(finite.max())) if finite.numel() else 1.0
-    return (a == e) | (a.isnan() & e.isnan()) | ((a - e).abs() <= rtol * e.abs() + atol * scale)
+    return (a == e) | (a.isnan() & e.isnan()) | ((a - e).abs() <= rtol * e.abs() + atol * scale + tiny)
 
 
 class Shaken(torch.fx.Interpreter):
@@ -72,8 +74,9 @@ class Shaken(torch.fx.Interpreter):
                     self._move(t, t.abs() * torch.finfo(t.dtype).eps * keys)
                 else:
                     self.shake(t, w, _ulps(target, t.dtype))
-                    if noise := _of_equals(target, args, t):
-                        t.add_(torch.rand(t.shape, generator=self.generator).to(t.dtype) * noise)
+                    if t is leaves[0] and (noise := _of_equals(target, args, t)):
+                        part = torch.rand(t.shape, generator=self.generator) * 2 - 1
+                        t.add_(part.clamp(min=0).to(t.dtype) * noise)
                     if (
                         name_of(target) == "gelu"
                     ):  # x (1 + erf(x)) / 2: of what cancels, torch's too is rounding's alone
@@ -87,10 +90,15 @@ class Shaken(torch.fx.Interpreter):
         """The result; what torch composes of other operations rounds after each of them, which are moved as well.
 
         The cosine of a vector with itself is 1 in float64 and, as it turns out, in float32: of divisions and roots that
-        were rounded all the same, and of which other runtimes make the number beside 1.
+        were rounded all the same, and of which other runtimes make the number beside 1. Every third seed does the same
+        with those that torch has a decomposition of beside its kernel: the norm of equal numbers is 0 to the kernel.
         """
         if not _composed(target):
-            return super().call_function(target, args, kwargs)
+            other = decomposition_table.get(target) if self.seed % 3 == 1 else None
+            if other is None or _view(target) or target._schema.is_mutable or "attention" in name_of(target):
+                return super().call_function(target, args, kwargs)
+            with _Parts(self):
+                return other(*args, **kwargs)
         with _Parts(self):  # called as it stands, some come back to the mode whole
             return target.decompose(*args, **kwargs)
 

@@ -167,3 +167,15 @@ def test_a_value_knows_which_of_its_sizes_are_dynamic():
 
     builder = Builder([X], random.Random(0))
     assert [builder.fixed("x", 0), builder.fixed("x", 1)] == [False, True]
+
+
+def test_what_is_undefined_is_free_by_element():
+    x = torch.tensor([1e20, 7.0])
+    module = torch.export.export(Whole(), (x,)).module()
+    assert explained(module, ["x"], [x], 0, torch.tensor([123, 8], dtype=torch.int32))
+    assert not explained(module, ["x"], [x], 0, torch.tensor([123, 9], dtype=torch.int32))
+
+
+class Whole(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.int32) + 1

@@ -146,6 +146,7 @@ class Verbs(OpHelper["NnefValue"]):
 
     def concat(self, xs: Sequence[NnefValue], axis: int) -> NnefValue:
         """The values one after the other along an axis."""
+        xs = [x for x in xs if x.type.shape[axis] != 0] or xs[:1]
         if len(xs) == 1:
             return xs[0]
         shape = list(xs[0].type.shape)
@@ -164,6 +165,8 @@ class Verbs(OpHelper["NnefValue"]):
 
     def take(self, x: NnefValue, index: NnefValue, axis: int) -> NnefValue:
         """`x` at the places along an axis that an integer tensor names."""
+        if x.type.shape[axis] == 1 and index.type.shape == (1,) and not x.packed:
+            return x
         shape = (*x.type.shape[:axis], *index.type.shape, *x.type.shape[axis + 1 :])
         if not self.has("tract_core_gather"):
             return self._taken(x, index, axis, shape)

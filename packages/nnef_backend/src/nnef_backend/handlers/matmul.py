@@ -76,9 +76,12 @@ def _first(*xs):
     return next(x for x in xs if x is not None)
 
 
+@op("aten::outer", "aten::ger")
+def outer(h, self, vec2):
+    return h.emit("mul", h.unsqueeze(h.cast(self, h.out.dtype), [1]), h.cast(vec2, h.out.dtype))
+
+
 rows({
-    "outer": lambda h, self, vec2: h.emit("mul", h.unsqueeze(self, [1]), vec2),
-    "ger": lambda h, self, vec2: h.emit("mul", h.unsqueeze(self, [1]), vec2),
     "vdot": lambda h, self, other: matmul(h, self, other),
 })  # fmt: skip
 

@@ -128,7 +128,7 @@ def softplus(h, self, beta=1, threshold=20):
     inner = self if beta == 1 else h.emit("Mul", self, beta)
     soft = h.emit("Softplus", inner)
     soft = soft if beta == 1 else h.emit("Div", soft, beta)
-    if threshold >= 20:  # from there on the two agree to the last digit of float32
+    if threshold >= 20 and abs(beta) <= 1:  # the two agree from there on; by a larger beta the product may overflow
         return soft
     return h.emit("Where", h.emit("Greater", inner, threshold), self, soft)
 
