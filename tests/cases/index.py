@@ -312,6 +312,9 @@ CASES = family(
         *(f32(value=[-inf, -1.0, 0.0, inf]), f32(value=ODD)),
     ),
     row("empty_indices", lambda x, i: (x[i], x.index_select(0, i), F.embedding(i, x)), TABLE, i64(0)),
+    row(
+        "take_along_dim_past_the_end", lambda x, i: torch.take_along_dim(x, i, 1), f32(2, 5), i64(2, 3, low=-9, high=12)
+    ),
     row("empty_gathered", lambda x, i: (x.gather(0, i), torch.take_along_dim(x, i, 0)), TABLE, i64(0, 3)),
     row("empty_scattered", lambda x, i, v: (x.scatter(0, i, v), x.scatter_add(0, i, v)), TABLE, i64(0, 3), f32(0, 3)),
     row("empty_added", lambda x, i, v: (x.index_add(0, i, v), x.index_copy(0, i, v)), TABLE, i64(0), f32(0, 3)),

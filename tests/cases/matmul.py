@@ -67,6 +67,7 @@ CASES = family(
     ),
     row("linear_vectors", lambda x, w: (F.linear(x[0], w), F.linear(x, w)), f32("B", 3), f32(3)),
     row("linear", lambda x, w, b: F.linear(x, w, b), f32("B", 3), f32(4, 3), f32(4)),
+    row("linear_of_itself", lambda x: F.linear(x.expand(1, *x.shape), x), f32("B", 3)),
     row("linear_no_bias", lambda x, w: F.linear(x, w), f32("B", 3), f32(4, 3)),
     row("linear_1d", lambda x, w, b: F.linear(x, w, b), f32(3), f32(4, 3), f32(4)),
     row("linear_4d", lambda x, w, b: F.linear(x, w, b), f32("B", 2, "S", 3), f32(4, 3), f32(4)),

@@ -84,9 +84,8 @@ def _chebyshev(kind: str, x: Tensor, n: Tensor, dtype: torch.dtype) -> Tensor:
 def _chebyshev_row(kind: str, shifted: bool) -> None:
     def polynomial(x: Any, n: Any) -> Tensor:
         dtype = result_type(x, n)
-        wide, degree = torch.broadcast_tensors(double(x), _degree(n))
-        wide = 2 * wide - 1 if shifted else wide
-        return _chebyshev(kind, wide, degree, dtype).to(dtype)
+        wide = 2 * double(x) - 1 if shifted else double(x)
+        return _chebyshev(kind, wide, _degree(n), dtype).to(dtype)
 
     decomposition(f"special_{'shifted_' if shifted else ''}chebyshev_polynomial_{kind}")(polynomial)
 

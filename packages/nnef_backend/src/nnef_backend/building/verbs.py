@@ -157,6 +157,9 @@ class Verbs(OpHelper["NnefValue"]):
         """`x` repeated along its axes of size 1, and along new leading ones, to fill `shape`."""
         if x.type.shape == tuple(shape):
             return x
+        new = len(shape) - x.type.rank
+        if tuple(shape) == (*[1] * new, *x.type.shape):
+            return self.unsqueeze(x, list(range(new)))
         if not self.has("tract_core_broadcast"):  # the standard repeats whole axes
             x = self.unsqueeze(x, list(range(len(shape) - x.type.rank)))
             repeats = [1 if a == b else b for a, b in zip(x.type.shape, shape, strict=True)]

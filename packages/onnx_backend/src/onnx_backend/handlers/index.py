@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ir import geometry
-from ir.dims import Dim, product
+from ir.dims import Dim, maximum, product
 from ir.types import DType
 from onnx_backend.building.values import OnnxValue
 from onnx_backend.registry import register as op
@@ -31,8 +31,10 @@ def gather(h, self, dim, index, sparse_grad=False):
 @op("aten::take_along_dim")
 def take_along_dim(h, self, indices, dim=None):
     if dim is None:
-        return h.emit("Gather", flat(h, self), flat(h, indices), axis=0)
+        self, indices, dim = flat(h, self), flat(h, indices), 0
     axis = h.axis(dim, self)
+    # torch counts on past the end: place 4 of 4 is the first
+    indices = h.emit("Mod", indices, h.size(maximum(self.type.shape[axis], 1)))
     kept = geometry.broadcast(*([1 if i == axis else s for i, s in enumerate(x.type.shape)] for x in (self, indices)))
 
     def ntuple(x):
