@@ -270,6 +270,12 @@ CASES = family(
         lambda x: F.interpolate(x, size=(3, 12), mode="bilinear", antialias=True),
         u8("B", 3, 8, 9, low=0, high=256),
     ),
+    row("bicubic_u8_dynamic", lambda x: F.interpolate(x, (13, 5), mode="bicubic"), u8("B", 3, "H", "W", high=256)),
+    row(
+        "bilinear_antialias_dynamic",
+        lambda x: F.interpolate(x, size=(3, 4), mode="bilinear", antialias=True, align_corners=True),
+        IMAGE,
+    ),
     row("linear_1d", lambda x: F.interpolate(x, size=9, mode="linear"), f32("B", 3, "T")),
     row(
         "linear_1d_corners",

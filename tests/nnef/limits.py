@@ -10,10 +10,6 @@ def _all(reason: str, names: str) -> dict[str, str]:
 
 LIMITS: dict[str, str] = {
     **_all(
-        "tract interpolates floats only, and torch rounds bytes after each axis",
-        "shape/bilinear_u8 shape/bicubic_u8 shape/bilinear_u8_antialias",
-    ),
-    **_all(
         "the size of the result depends on data, and tract counts nothing but what is not zero",
         "reduce/bincount control/size_from_item control/mask_from_item control/cut_by_item control/view_by_item "
         "control/repeat_by_durations",

@@ -124,7 +124,8 @@ class Driver:
         if body is None:
             return None
         if body.graph not in self._bodies:
-            graph = prepared(body.graph, self.target, self.registry, self.graph.context)
+            graph = body.graph.replace(context=self.graph.context)
+            graph = prepared(graph, self.target, self.registry, self.graph.context)
             self._bodies[body.graph] = Body(graph, body.name)
         return self._bodies[body.graph]
 

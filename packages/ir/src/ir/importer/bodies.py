@@ -110,9 +110,6 @@ class Bodies:
         fn = own or shared or _decomposition(node)
         if fn is None:
             return None
-        if fn is not own and fn is not shared and _rounds_otherwise(node):
-            self.errors[node.overload] = "it rounds once, where torch's kernel for uint8 rounds after each axis"
-            return None
         try:
             graph = self._trace(node, fn, named=own is not None)
         except SizeSpecific as error:
@@ -199,11 +196,6 @@ def _read(nodes: Sequence[Node], results: Sequence[Any]) -> list[Node]:
             kept.append(node)
             read.update(node.inputs)
     return kept[::-1]
-
-
-def _rounds_otherwise(node: Node) -> bool:
-    """True for images of uint8 that are interpolated: torch's decomposition is off by one here and there."""
-    return "upsample_bi" in node.op and node.inputs[0].type.dtype is DType.uint8
 
 
 def writes_of(node: Node) -> tuple[str, ...]:

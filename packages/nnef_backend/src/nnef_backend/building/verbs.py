@@ -177,14 +177,19 @@ class Verbs(OpHelper["NnefValue"]):
         return self.emit("tract_core_gather", x, index, axis=axis, datum_type=stored, shape=shape)
 
     def _taken(self, x: NnefValue, index: NnefValue, axis: int, shape: Sequence[Dim]) -> NnefValue:
-        """Places of a weight that are known now: a weight of its own, made when the file is written."""
-        places, source = self.content(index), self.source(x)
-        if places is None or source is None:
+        """Places that are known now: of a weight, which is a weight of its own then, or slices side by side."""
+        places, source, size = self.content(index), self.source(x), x.type.shape[axis]
+        if places is None or (source is None and isinstance(size, Expr)):
             lacks = self.target.lacks(OPERATORS["tract_core_gather"])
             self.refuse(f"it needs tract_core_gather: {lacks}")
-        return self.variable(
-            f"{x.name}_taken", TensorType(x.type.dtype, tuple(shape)), lambda: np.take(source(), places, axis)
-        )
+        if source is not None:
+            return self.variable(
+                f"{x.name}_taken", TensorType(x.type.dtype, tuple(shape)), lambda: np.take(source(), places, axis)
+            )
+        flat = places.reshape(-1) % size
+        runs = np.split(flat, np.flatnonzero(np.diff(flat) != 1) + 1)
+        parts = [self.slice(x, axis, int(r[0]), int(r[-1]) + 1) for r in runs if len(r)]
+        return self.reshape(self.concat(parts, axis), shape)
 
     def range(self, begin: Dim, end: Dim, step: int, count: Dim) -> NnefValue:
         """The integers from `begin` towards `end`, `count` of them; good as an index, for numbers cast the bounds."""

@@ -357,29 +357,17 @@ def meshgrid(h, tensors, indexing="ij"):
 # -- resizing and sampling -------------------------------------------------------------------------------------------
 
 
-def factors(h, scales):
-    """The ratios of the sizes that a model gave: a list, or an argument an axis (`scales`, `scales_h` and the like)."""
-    if "scale_factors" in scales:
-        return scales["scale_factors"]
-    names = ("scales",) if h.out.rank == 3 else ("scales_d", "scales_h", "scales_w")[5 - h.out.rank :]
-    given = [scales.get(name) for name in names]
-    return given if any(given) else None
-
-
-def resizer(mode):
+def upsampler(mode):
     def handler(h, input=None, self=None, output_size=None, align_corners=False, **scales):
-        return resize(h, input if self is None else self, mode, factors(h, scales), align_corners)
+        return resize(h, input or self, mode, align_corners)
 
     return handler
 
 
-for name, mode in {
-    "upsample_nearest1d": "nearest", "upsample_nearest2d": "nearest", "upsample_nearest3d": "nearest",
-    "_upsample_nearest_exact1d": "exact", "_upsample_nearest_exact2d": "exact", "_upsample_nearest_exact3d": "exact",
-    "upsample_linear1d": "linear", "upsample_bilinear2d": "linear", "upsample_trilinear3d": "linear",
-    "upsample_bicubic2d": "cubic", "_upsample_bilinear2d_aa": "linear_aa", "_upsample_bicubic2d_aa": "cubic_aa",
-}.items():  # fmt: skip
-    op(f"aten::{name}")(resizer(mode))
+op(*(f"aten::{name}{n}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)))(
+    upsampler("nearest")
+)
+op("aten::upsample_linear1d", "aten::upsample_bilinear2d", "aten::upsample_trilinear3d")(upsampler("linear"))
 
 
 @op("aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d")

@@ -321,50 +321,34 @@ def triu(h, self, diagonal=0):
 # -- resizing and sampling ---------------------------------------------------------------------------------------------
 
 
-def _by_axis(h, scales, scales_d, scales_h, scales_w):
-    """The factors that an op was given, None for an axis whose sizes decide."""
-    return [scales] if h.out.rank == 3 else [scales_d, scales_h, scales_w][5 - h.out.rank :]
+def _factors(h, scales):
+    """The factors that a model gave, in a list or an argument for each axis; None where the sizes decide."""
+    if "scale_factors" in scales:
+        return scales["scale_factors"]
+    names = ("scales",) if h.out.rank == 3 else ("scales_d", "scales_h", "scales_w")[5 - h.out.rank :]
+    given = [scales.get(name) for name in names]
+    return given if any(given) else None
 
 
-def _completed(h, x, factors):
-    sizes = zip(x.type.shape[2:], h.out.shape[2:], factors, strict=True)
-    if not all(f or (isinstance(old, int) and isinstance(new, int)) for old, new, f in sizes):
-        h.refuse("a factor for some of the axes, where another has a dynamic size; give a factor for each")
-    return [f or new / old for old, new, f in zip(x.type.shape[2:], h.out.shape[2:], factors, strict=True)]
+def _neighbours(name, exact):
+    @op(*(f"aten::{name}{n}d" for n in (1, 2, 3)))
+    def handler(h, input=None, self=None, output_size=None, **scales):
+        return resampling.nearest(h, input or self, _factors(h, scales), exact)
 
 
-def _neighbours(prefix, exact):
-    @op(*(f"aten::{prefix}{n}d.vec" for n in (1, 2, 3)))
-    def by_factors(h, input, output_size=None, scale_factors=None):
-        return resampling.nearest(h, input, scale_factors, exact)
-
-    @op(*(f"aten::{prefix}{n}d" for n in (1, 2, 3)))
-    def by_sizes(h, self, output_size, scales_h=None, scales_w=None, scales_d=None, scales=None):
-        given = _by_axis(h, scales, scales_d, scales_h, scales_w)
-        return resampling.nearest(h, self, given if any(given) else None, exact)
+def _interpolation(*names, **attributes):
+    @op(*(f"aten::{name}" for name in names))
+    def handler(h, input=None, self=None, output_size=None, align_corners=False, **scales):
+        return resampling.resize(h, input or self, _factors(h, scales), align_corners, **attributes)
 
 
+_FILTER = {"antialias": 1, "exclude_outside": 1}  # as wide as the step, cut off at the border and normed
 _neighbours("upsample_nearest", exact=False)
 _neighbours("_upsample_nearest_exact", exact=True)
-
-
-def _interpolation(names, resize):
-    """Register a resize by its sizes, or by factors, from which torch has worked out the sizes already."""
-
-    @op(*(f"aten::{name}.vec" for name in names))
-    def by_factors(h, input, output_size, align_corners, scale_factors=None):
-        return resize(h, input, scale_factors, align_corners)
-
-    @op(*(f"aten::{name}" for name in names))
-    def by_sizes(h, self, output_size, align_corners, scales_h=None, scales_w=None, scales_d=None, scales=None):
-        given = _by_axis(h, scales, scales_d, scales_h, scales_w)
-        return resize(h, self, _completed(h, self, given) if any(given) else None, align_corners)
-
-
-_interpolation(("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"), resampling.linear)
-_interpolation(("upsample_bicubic2d",), resampling.cubic)
-_interpolation(("_upsample_bilinear2d_aa",), resampling.linear_antialias)
-_interpolation(("_upsample_bicubic2d_aa",), resampling.cubic_antialias)
+_interpolation("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", mode="linear")
+_interpolation("upsample_bicubic2d", mode="cubic", cubic_coeff_a=-0.75)  # that of OpenCV
+_interpolation("_upsample_bilinear2d_aa", mode="linear", **_FILTER)
+_interpolation("_upsample_bicubic2d_aa", mode="cubic", cubic_coeff_a=-0.5, **_FILTER)  # that of PIL
 
 
 @op("aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d")
