@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ir.decompositions.registry import decomposition
+from ir.importer.torch_api import statically_known_true
 
 
 @decomposition("fractional_max_pool2d", "fractional_max_pool3d")
@@ -37,6 +38,27 @@ def _starts(sample: Tensor, size: Any, kernel: int, count: int) -> Tensor:
     return torch.where(i == count - 1, size - kernel, first.to(torch.int64))
 
 
+@decomposition(
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"
+)
+def _adaptive_avg_pool(self: Tensor, output_size: Sequence[Any]) -> Tensor:
+    """Slices, which overlap and differ in size; windows as wide as the widest where their number is not known."""
+    x = self.to(torch.promote_types(self.dtype, torch.float32))
+    for dim, count in enumerate(output_size, x.dim() - len(output_size)):
+        size = x.shape[dim]
+        if statically_known_true(size == count):
+            continue
+        if isinstance(count, int):
+            ends = [(i * size // count, ((i + 1) * size + count - 1) // count) for i in range(count)]
+            x = torch.cat([x.narrow(dim, a, b - a).mean(dim, keepdim=True) for a, b in ends], dim)
+        else:
+            place, end = _places(size, count)
+            read = x.index_select(dim, torch.minimum(place, end - 1).reshape(-1)).unflatten(dim, place.shape)
+            inside = (place < end).reshape(*place.shape, *[1] * (x.dim() - dim - 1))
+            x = torch.where(inside, read, 0.0).sum(dim + 1) / inside.sum(1)
+    return x.to(self.dtype)
+
+
 @decomposition("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
 def _adaptive_max_pool(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Each window as wide as the widest: a place more is its last one again."""
@@ -44,12 +66,17 @@ def _adaptive_max_pool(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor
         raise NotImplementedError("indices of windows that differ in size, over several dynamic sizes")
     places = []
     for size, count in zip(self.shape[-len(output_size) :], output_size, strict=True):
-        i = torch.arange(count).unsqueeze(1)
-        first = torch.div(i * size, count, rounding_mode="floor")
-        last = torch.div((i + 1) * size + (count - 1), count, rounding_mode="floor") - 1
-        widest = (size + count - 1) // count + 1
-        places.append(torch.minimum(first + torch.arange(widest), last))
+        place, end = _places(size, count)
+        places.append(torch.minimum(place, end - 1))
     return _largest(self, places)
+
+
+def _places(size: Any, count: Any) -> tuple[Tensor, Tensor]:
+    """[count, width]: what windows as wide as the widest read, and where each one ends."""
+    i = torch.arange(count).unsqueeze(1)
+    first = torch.div(i * size, count, rounding_mode="floor")
+    end = torch.div((i + 1) * size + (count - 1), count, rounding_mode="floor")
+    return first + torch.arange((size + count - 1) // count + 1), end
 
 
 def _largest(x: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -170,6 +170,8 @@ def adaptive(h, x, pool, reduce):
     steps = {a: quotient(*sizes[a]) for a in axes if a not in whole}
     if all(isinstance(s, int) for s in steps.values()):
         return windows(h, x, pool, n, [steps.get(a, 1) for a in axes])
+    if reduce == "mean_reduce":
+        h.refuse("tract's pools have windows of one size")
     for a in steps:
         x = by_slices(h, x, reduce, a, sizes[a][1])
     return x

@@ -207,7 +207,7 @@ for _n in (1, 2, 3):
 # -- adaptive ----------------------------------------------------------------------------------------------------------
 
 
-def _adaptive(h, x, n, whole, pool, uneven):
+def _adaptive(h, x, n, whole, pool, uneven=None):
     """One window an axis, windows that divide it, or any: `uneven` takes one axis at a time."""
     sizes, counts = x.type.shape[-n:], h.out.shape[-n:]
     moving = [x.type.rank - n + i for i in range(n) if sizes[i] != counts[i]]
@@ -216,8 +216,10 @@ def _adaptive(h, x, n, whole, pool, uneven):
     kernel = [quotient(s, c) for s, c in zip(sizes, counts, strict=True)]
     if all(isinstance(k, int) for k in kernel):
         return pool(x, kernel)
+    if uneven is None:
+        h.refuse("ONNX's pools have windows of one size")
     for axis in moving:
-        x = whole(x, [axis]) if counts[axis - x.type.rank] == 1 else uneven(x, axis, counts[axis - x.type.rank])
+        x = whole(x, [axis]) if counts[axis - x.type.rank] == 1 else uneven(h, x, axis, counts[axis - x.type.rank])
     return x
 
 
@@ -234,36 +236,15 @@ def _edges(h, size, count):
     return first, h.emit("Div", ends, n), ceildiv(size, count) + 1
 
 
-def _uneven(h, x, axis, count):
-    """All windows of one axis, padded to the widest by its own last element, and which places are none of it."""
+def _uneven_max(h, x, axis, count):
+    """The windows of one axis side by side, the last element again up to the width of the widest."""
     first, last, width = _edges(h, x.type.shape[axis], count)
     if first.array is not None and last.array is not None:
-        places, last = first.array[:, None] + np.arange(width), last.array[:, None]
-        return h.emit("Gather", x, h.constant(np.minimum(places, last - 1)), axis=axis), h.constant(places < last)
-    places = h.emit("Add", h.unsqueeze(first, [1]), h.steps(width), shape=(count, width))
-    last = h.unsqueeze(last, [1])
-    inside = h.emit("Min", places, h.emit("Sub", last, 1))
-    return h.emit("Gather", x, inside, axis=axis), h.emit("Less", places, last)
-
-
-def _uneven_max(h, x, axis, count):
-    return amax(h, _uneven(h, x, axis, count)[0], [axis + 1])
-
-
-def _uneven_mean(h, x, axis, count):
-    windows, kept = _uneven(h, x, axis, count)
-    if kept.array is not None and kept.array.all():
-        return (
-            h.reduce("ReduceMean", windows, [axis + 1]) if kept.array.shape[1] > 1 else h.squeeze(windows, [axis + 1])
-        )
-    ntuple = [i + 2 for i in range(x.type.rank - axis - 1)]
-    if kept.array is not None:
-        numbers = h.const(kept.array.sum(1), x.type.dtype)
+        index = h.constant(np.minimum(first.array[:, None] + np.arange(width), last.array[:, None] - 1))
     else:
-        numbers = h.reduce("ReduceSum", h.cast(kept, x.type.dtype), [1])
-    kept = h.unsqueeze(kept, ntuple)
-    total = h.reduce("ReduceSum", h.emit("Where", kept, windows, h.const(0, x)), [axis + 1])
-    return h.emit("Div", total, h.unsqueeze(numbers, [i - 1 for i in ntuple]))
+        places = h.emit("Add", h.unsqueeze(first, [1]), h.steps(width), shape=(count, width))
+        index = h.emit("Min", places, h.emit("Sub", h.unsqueeze(last, [1]), 1))
+    return amax(h, h.emit("Gather", x, index, axis=axis), [axis + 1])
 
 
 def _adaptive_avg(n):
@@ -276,7 +257,7 @@ def _adaptive_avg(n):
         def pool(x, kernel):
             return _avg_pool(h, x, Windows(h, n, kernel, kernel, 0), False, True, None)
 
-        return _adaptive(h, self, n, whole, pool, lambda x, axis, count: _uneven_mean(h, x, axis, count))
+        return _adaptive(h, self, n, whole, pool)
 
     return handler
 
@@ -292,8 +273,7 @@ def _adaptive_max(n):
         def pool(x, kernel):
             return _max_pool(h, x, Windows(h, n, kernel, kernel, 0), False, False)[0]
 
-        y = _adaptive(h, self, n, whole, pool, lambda x, axis, count: _uneven_max(h, x, axis, count))
-        return y, None
+        return _adaptive(h, self, n, whole, pool, _uneven_max), None
 
     return handler
 
