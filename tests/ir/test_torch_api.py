@@ -122,7 +122,15 @@ def test_a_newer_torch_is_warned_of_and_a_tested_one_is_not():
 
 
 def test_import_ir_takes_nothing_that_is_slow_to_import():
-    slow = ("torch._dynamo", "torch._inductor", "torch.export._trace", "torch._export.serde", "torch.onnx", "onnx")
+    slow = (
+        "sympy",
+        "torch._dynamo",
+        "torch._inductor",
+        "torch.export._trace",
+        "torch._export.serde",
+        "torch.onnx",
+        "onnx",
+    )
     code = f"import sys, ir; print([m for m in {slow!r} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]", out.stdout

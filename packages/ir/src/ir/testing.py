@@ -22,7 +22,7 @@ from ir.importer.capture import arguments, capture
 from ir.importer.context import Capture
 from ir.importer.custom_ops import CustomOp
 from ir.importer.schema import packet_of
-from ir.importer.torch_api import FakeTensorMode, OpOverload, ShapeEnv, overload_name, packet_name, pytree, schema_of
+from ir.importer.torch_api import FakeTensorMode, OpOverload, overload_name, packet_name, pytree, schema_of, shape_env
 from ir.target import Target
 from ir.verify import compare
 
@@ -186,7 +186,7 @@ def _kernel(fn: Callable[..., Any], sample: Sample) -> tuple[list[Any], list[tor
 def _fake(fn: Callable[..., Any], sample: Sample) -> None:
     """The fake's dtypes, ranks and sizes; a size that depends on data may be anything."""
     expected, _ = _kernel(fn, sample)
-    mode = FakeTensorMode(shape_env=ShapeEnv())
+    mode = FakeTensorMode(shape_env=shape_env())
     args, kwargs = pytree.tree_map_only(torch.Tensor, partial(mode.from_tensor, static_shapes=True), sample.copy())
     with mode:
         actual = _leaves(fn(*args, **kwargs))

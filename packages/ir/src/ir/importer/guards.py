@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sympy
 import torch
 from torch.export import ExportedProgram
 
@@ -21,7 +20,7 @@ from ir.errors import CaptureError
 from ir.graph import Node
 from ir.importer.origins import origin_of
 from ir.importer.symbols import Symbols
-from ir.importer.torch_api import FakeTensor, TruncToInt, expression, guards_code
+from ir.importer.torch_api import FakeTensor, expression, guards_code, truncates
 from ir.passes.checks import check
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -35,11 +34,13 @@ def truncated(program: ExportedProgram) -> str:
 
     Empty if there is none: such a number would stand in the graph for all sizes.
     """
+    import sympy
+
     env = _shape_env(program)
     noted = [(g.expr, f", {g.sloc}") for g in env.guards] if env is not None else []
     noted += [(a.expr, "") for a in env.deferred_runtime_asserts.get(None, ())] if env is not None else []
     for condition, place in noted:
-        if isinstance(condition, sympy.Eq) and condition.has(TruncToInt):
+        if isinstance(condition, sympy.Eq) and truncates(condition):
             made, number = condition.args
             return (
                 f"torch.export fixed {made} at {number}, its value at the sizes of the example{place}; write "
@@ -67,6 +68,8 @@ def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False)
     Warns:
         UserWarning: there are any: the graph has the side of the example alone.
     """
+    import sympy
+
     names = {s: sympy.Symbol(name, integer=True) for s, name in symbols.names.items()}
     held: dict[str, Branch] = {}
     env = _shape_env(program)
@@ -90,6 +93,8 @@ def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False)
 
 def _place(guard: Any) -> str:
     """Where the model asked for a condition, or what fixed a number; empty for what torch's kernels ask besides."""
+    import sympy
+
     frame: Any = getattr(guard.sloc, "framework_loc", None)
     if hasattr(frame, "filename") and not frame.filename.startswith(_TORCH):
         return f"{frame.filename}:{frame.lineno}"

@@ -33,19 +33,11 @@ from torch._subclasses.fake_tensor import DataDependentOutputException as DataDe
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor  # a tensor without data
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # makes them, and runs operators on them
 from torch.fx.experimental.proxy_tensor import make_fx as make_fx  # a function as a graph of operators
-from torch.fx.experimental.symbolic_shapes import DimDynamic as DimDynamic  # how `ShapeEnv` treats a new size
-from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv  # the symbols, and what was asked of them
-from torch.fx.experimental.symbolic_shapes import statically_known_true as statically_known_true  # asks without a guard
 from torch.utils import _python_dispatch, _pytree
-from torch.utils._sympy import functions
-from torch.utils._sympy.functions import TruncToInt as TruncToInt  # int() of a float that sizes decide
-from torch.utils._sympy.numbers import int_oo as int_oo  # the end of an open range
-from torch.utils._sympy.value_ranges import ValueRanges as ValueRanges  # the range of a size
 
 DynamicOutputShapeException = fake_tensor.DynamicOutputShapeException  # a shape that data decides
 pytree = _pytree  # nested arguments as flat leaves and a spec; its public twin makes specs of another class
 disable_current_modes: Any = _python_dispatch._disable_current_modes  # a block out of a tracer's sight
-size_functions = functions  # FloorDiv, Mod and others, as functions of sympy
 check_size: Any = torch._check  # `assert` that a tracer notes
 
 # -- torch's Python bindings, which the eager programs call ------------------------------------------------------------
@@ -62,6 +54,52 @@ BelowAutograd: Any = torch._C._AutoDispatchBelowAutograd  # a block that skips t
 
 disable_torch_function: Any = torch._C.DisableTorchFunction  # a block without `__torch_function__` and its modes
 parse_schema: Any = torch._C.parse_schema
+
+
+# -- sizes: what imports sympy, which takes longer than all of ir ------------------------------------------------------
+
+
+def shape_env(**options: Any) -> Any:
+    """A new `ShapeEnv`: the symbols of sizes, and what was asked of them."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    return ShapeEnv(**options)
+
+
+def dynamic_symbol(env: Any, hint: int, source: Any) -> Any:
+    """A new symbol of a `ShapeEnv`, of the kind (`DimDynamic`) that stays dynamic."""
+    from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+    return env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
+
+
+def statically_known_true(condition: Any) -> bool:
+    """Whether a condition on sizes is known to hold; asks without a guard."""
+    from torch.fx.experimental import symbolic_shapes
+
+    return symbolic_shapes.statically_known_true(condition)
+
+
+def truncates(condition: Any) -> bool:
+    """Whether a condition has `int()` of a float that sizes decide."""
+    from torch.utils._sympy.functions import TruncToInt
+
+    return bool(condition.has(TruncToInt))
+
+
+def value_range(low: int | None, high: int | None) -> Any:
+    """The range of a size; None is an open end."""
+    from torch.utils._sympy.numbers import int_oo
+    from torch.utils._sympy.value_ranges import ValueRanges
+
+    return ValueRanges(-int_oo if low is None else low, int_oo if high is None else high)
+
+
+def size_function(name: str) -> Any:
+    """FloorDiv, Mod and others, as functions of sympy; None where torch has none of this name."""
+    from torch.utils._sympy import functions
+
+    return getattr(functions, name, None)
 
 
 # -- attributes of operators -------------------------------------------------------------------------------------------

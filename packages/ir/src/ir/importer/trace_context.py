@@ -15,12 +15,12 @@ from ir.graph import Range
 from ir.importer.schema import TORCH_DTYPES
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import (
-    DimDynamic,
     FakeTensorMode,
-    ShapeEnv,
     check_size,
     conv_backend_unnoted,
+    dynamic_symbol,
     expression,
+    shape_env,
     size_source,
     sym_functions,
 )
@@ -44,7 +44,7 @@ class TraceContext:
 
     def __init__(self, outer: Symbols) -> None:
         self._outer = outer
-        self._env = ShapeEnv(duck_shape=False)
+        self._env = shape_env(duck_shape=False)
         self.mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
         self.symbols = outer.fork()
         self._source = size_source()
@@ -70,7 +70,7 @@ class TraceContext:
         else:
             hint = hint if hint > 1 else 5
             source = self._source(f"__size_{name}")
-            symbol = self._env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
+            symbol = dynamic_symbol(self._env, hint, source)
             made = self._env.create_symintnode(symbol, hint=hint, source=source)
         self.symbols.adopt(name, made)
 

@@ -13,7 +13,7 @@ from ir.errors import CaptureError
 from ir.importer.pt2.expressions import Size, Tree
 from ir.importer.size_rules import known
 from ir.importer.tensor_meta import Described, graphs_of
-from ir.importer.torch_api import FakeTensorMode, ShapeEnv, ValueRanges, int_oo, pytree, size_functions
+from ir.importer.torch_api import FakeTensorMode, pytree, shape_env, size_function, value_range
 
 
 def install(module: torch.nn.Module, ranges: Mapping[str, Any], hints: Mapping[str, int]) -> Mapping[Any, Any]:
@@ -30,7 +30,7 @@ class Fakes:
     """Tensors and numbers of torch's for those that a file describes; sizes are symbols of one environment."""
 
     def __init__(self, ranges: Mapping[str, Any], hints: Mapping[str, int]) -> None:
-        self.env: Any = ShapeEnv(assume_static_by_default=True)
+        self.env: Any = shape_env(assume_static_by_default=True)
         self.mode = FakeTensorMode(allow_fallback_kernels=False, allow_non_fake_inputs=True, shape_env=self.env)
         self.ranges: dict[Any, Any] = {}
         self._given, self._hints = ranges, hints
@@ -82,7 +82,7 @@ class Fakes:
                 add(symbol, hint)
             if name in self._given:
                 low, high = self._given[name]
-                self.ranges[symbol] = ValueRanges(-int_oo if low is None else low, int_oo if high is None else high)
+                self.ranges[symbol] = value_range(low, high)
                 self.env.constrain_symbol_range(symbol, compiler_min=self.ranges[symbol].lower,
                                                 compiler_max=self.ranges[symbol].upper)  # fmt: skip
         return self._symbols[name]
@@ -92,8 +92,4 @@ class Fakes:
 def _function(name: str) -> Any:
     if not known(name):
         raise CaptureError(f"a size of the file uses {name}, which has no form in the IR")
-    return (
-        getattr(size_functions, name, None)
-        or getattr(sympy, name, None)
-        or sympy.functions.elementary.piecewise.ExprCondPair
-    )
+    return size_function(name) or getattr(sympy, name, None) or sympy.functions.elementary.piecewise.ExprCondPair

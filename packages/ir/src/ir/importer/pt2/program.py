@@ -27,7 +27,6 @@ from ir.errors import CaptureError
 from ir.importer.pt2.archive import Archive
 from ir.importer.pt2.consistency import check_results
 from ir.importer.pt2.expressions import Size
-from ir.importer.pt2.fakes import install
 from ir.importer.pt2.graphs import FileGraph, read_graph
 from ir.importer.pt2.rebuild import rebuilt
 from ir.importer.pt2.symbols import FileSymbols
@@ -158,6 +157,8 @@ class SavedProgram:
 
     def install_fakes(self) -> Mapping[Any, Any]:
         """Put fake tensors in the place of the nodes' descriptions, for what runs them; the ranges of their symbols."""
+        from ir.importer.pt2.fakes import install
+
         return install(self.graph_module, self.ranges, self.hints)
 
     def save(self, path: Path, changed: Mapping[str, torch.Tensor]) -> None:
