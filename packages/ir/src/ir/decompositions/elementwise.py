@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ir.decompositions.loops import repeat
 from ir.decompositions.registry import decomposition
-from ir.decompositions.series import double, in_double, own, result_type
+from ir.decompositions.series import double, in_double, own, promoted, result_type
 
 
 @decomposition("ldexp.Tensor")
@@ -72,6 +73,90 @@ def _angle(self: Tensor) -> Tensor:
     """Of real numbers."""
     x = self.to(result_type(self))
     return torch.where(x.isnan(), x, torch.where(x < 0, math.pi, torch.zeros_like(x)))
+
+
+@decomposition("sign")
+def _sign(self: Tensor) -> Tensor:
+    return self if self.dtype is torch.bool else torch.where(self > 0, 1, torch.where(self < 0, -1, 0)).to(self.dtype)
+
+
+@decomposition("copysign")
+def _copysign(self: Any, other: Any) -> Tensor:
+    """The magnitude of one with the sign of the other, that of zeros included."""
+    a, b = (x.to(result_type(x)) for x in promoted(self, other))
+    return torch.where(torch.signbit(a) == torch.signbit(b), a, -a)
+
+
+@decomposition("threshold")
+def _threshold(self: Tensor, threshold: float, value: float) -> Tensor:
+    """Numbers beside integers are cut to some."""
+    low, other = (v if self.dtype.is_floating_point else int(v) for v in (threshold, value))
+    return torch.where(self <= low, other, self)
+
+
+@decomposition("rrelu")
+def _rrelu(
+    self: Tensor, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, generator: Any = None
+) -> Tensor:
+    if training:
+        raise NotImplementedError("it draws random slopes")
+    return torch.where(self < 0, self * ((lower + upper) / 2), self)
+
+
+@decomposition("round.decimals")
+def _round(self: Tensor, *, decimals: int) -> Tensor:
+    if not self.dtype.is_floating_point:
+        raise NotImplementedError("integers rounded to tens")
+    scale = torch.full_like(self, 10.0 ** abs(decimals))
+    return torch.round(self * scale) / scale if decimals > 0 else torch.round(self / scale) * scale
+
+
+@decomposition("fmax")
+def _fmax(self: Tensor, other: Tensor) -> Tensor:
+    """The larger one, or the one that is a number."""
+    return torch.where(self.isnan(), other, torch.where(other.isnan(), self, torch.maximum(self, other)))
+
+
+@decomposition("fmin")
+def _fmin(self: Tensor, other: Tensor) -> Tensor:
+    return torch.where(self.isnan(), other, torch.where(other.isnan(), self, torch.minimum(self, other)))
+
+
+# -- division ---------------------------------------------------------------------------------------------------------
+
+
+def _apart(a: Tensor, b: Tensor) -> Tensor:
+    """Whether one is negative and the other is not."""
+    return (a < 0) != (b < 0)
+
+
+@decomposition("remainder")
+def _remainder(self: Any, other: Any) -> Tensor:
+    """Of the divisor's sign."""
+    a, b = promoted(self, other)
+    rest = torch.fmod(a, b)
+    return torch.where((rest != 0) & _apart(rest, b), rest + b, rest)
+
+
+@decomposition("floor_divide")
+def _floor_divide(self: Any, other: Any) -> Tensor:
+    return torch.div(self, other, rounding_mode="floor")
+
+
+@decomposition("div.Tensor_mode", "div.Scalar_mode")
+def _divide(self: Tensor, other: Any, *, rounding_mode: str | None) -> Tensor:
+    """Floats rounded down by way of the remainder, as torch's kernel does."""
+    dtype = torch.result_type(self, other)
+    if rounding_mode != "floor" or not dtype.is_floating_point:
+        raise NotImplementedError("a quotient of integers, or cut")
+    a, b = promoted(self, other)
+    rest = torch.fmod(a, b)
+    exact = (a - rest) / b - torch.where((rest != 0) & _apart(rest, b), 1, torch.zeros_like(rest))
+    down = torch.floor(exact)
+    down = torch.where(exact - down > 0.5, down + 1, down)
+    plain = a / b
+    made = torch.where(exact == 0, torch.copysign(torch.zeros_like(plain), plain), down)
+    return torch.where(b == 0, plain, made)
 
 
 # -- whole numbers -----------------------------------------------------------------------------------------------------

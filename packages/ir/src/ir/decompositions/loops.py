@@ -24,7 +24,7 @@ def repeat(
 
     def body(*operands: Tensor) -> list[Tensor]:
         carried, i, rest = operands[:n], operands[n], operands[n + 1 :]
-        return [*_laid_out(step(i.reshape(()), *carried, *rest)), i]
+        return [*by_rows(step(i.reshape(()), *carried, *rest)), i]
 
     if (isinstance(count, int) and count == 0) or all(_is_empty(s) for s in state):
         return list(state)
@@ -44,7 +44,7 @@ def repeat_until(
 
     def body(*operands: Tensor) -> tuple[Tensor, ...]:
         carried, i, rest = operands[:n], operands[n], operands[n + 1 : -1]
-        return *_laid_out(step(i, *carried, *rest)), i + 1
+        return *by_rows(step(i, *carried, *rest)), i + 1
 
     start = torch.zeros((), dtype=torch.int64)
     carried: Any = (*_apart(state, constants), start)
@@ -54,7 +54,7 @@ def repeat_until(
 def _apart(state: Sequence[Tensor], constants: Sequence[Tensor]) -> list[Tensor]:
     """The state, a tensor that stands twice copied: a tracer takes the places of one tensor for one input."""
     seen = {id(c) for c in constants}
-    state = _laid_out(state)
+    state = by_rows(state)
     return [s.clone() if id(s) in seen or seen.add(id(s)) else s for s in state]  # type: ignore[func-returns-value]
 
 
@@ -62,11 +62,11 @@ def _is_empty(x: Tensor) -> bool:
     return any(isinstance(size, int) and size == 0 for size in x.shape)
 
 
-def _laid_out(state: Sequence[Tensor]) -> list[Tensor]:
+def by_rows(state: Sequence[Tensor]) -> list[Tensor]:
     """Row by row: torch takes no loop whose state changes its strides, be it those of axes of size 1."""
-    return [s if _by_rows(s) else s.clone(memory_format=torch.contiguous_format) for s in state]
+    return [s if _is_by_rows(s) else s.clone(memory_format=torch.contiguous_format) for s in state]
 
 
-def _by_rows(x: Tensor) -> bool:
+def _is_by_rows(x: Tensor) -> bool:
     below = [math.prod(x.shape[axis + 1 :]) for axis in range(x.dim())]
     return all(_is_empty(x) or stride == size for stride, size in zip(x.stride(), below, strict=True))

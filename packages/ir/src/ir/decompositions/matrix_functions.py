@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,3 +93,9 @@ def _matrix_exp(self: Tensor) -> Tensor:
     (total,) = repeat(_TERMS, term, [identity(x.shape[-1]).to(x.dtype).expand(x.shape)], x)
     (total,) = repeat(_SQUARINGS, square, [total], halvings)
     return torch.where(halvings > _SQUARINGS, math.nan, total).to(self.dtype)
+
+
+@decomposition("addbmm")
+def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    made = alpha * torch.matmul(batch1, batch2).sum(0)
+    return made if beta == 0 else beta * self + made

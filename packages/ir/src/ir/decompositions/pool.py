@@ -1,4 +1,4 @@
-"""Pools whose windows differ: drawn by chance, or adapted to a size."""
+"""Pools: windows at steps, drawn by chance, or adapted to a size."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from ir.decompositions.registry import decomposition
+from ir.decompositions.series import own
+from ir.geometry import ntuple
 from ir.importer.torch_api import statically_known_true
 
 
@@ -101,3 +103,67 @@ def _largest(x: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         place = torch.where(last >= 0, last, place)
     shape = [*x.shape[:-n], *counts]
     return value.reshape(shape), place.reshape(shape)
+
+
+# -- windows at steps --------------------------------------------------------------------------------------------------
+
+
+def _number(size: Any, kernel: int, stride: int, pad: int, dilation: int, ceil_mode: bool) -> Any:
+    """How many windows there are; with ceil_mode the last one starts inside or in the padding before."""
+    span = size + 2 * pad - dilation * (kernel - 1) - 1
+    if not ceil_mode:
+        return span // stride + 1
+    if not isinstance(size, int):
+        raise NotImplementedError("windows that ceil_mode adds behind a dynamic size")
+    count = -(-span // stride) + 1
+    return count - ((count - 1) * stride >= size + pad)
+
+
+@decomposition("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
+def _max_pool(
+    self: Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """A place outside is the nearest one of its window again."""
+    n = 3 if self.dim() == 5 else len(kernel_size)
+    kernel: list[int] = ntuple([*kernel_size], n)
+    steps: list[int] = ntuple([*stride], n) if stride else kernel
+    places = []
+    for size, k, s, p, d in zip(self.shape[-n:], kernel, steps, ntuple(padding, n), ntuple(dilation, n), strict=True):
+        count = _number(size, k, s, p, d, ceil_mode)
+        first = (torch.arange(count) * s - p).unsqueeze(1)
+        inside = torch.where(first < 0, first + (d - 1 - first) // d * d, first)
+        last = first + torch.div(size - 1 - first, d, rounding_mode="floor").clamp(max=k - 1) * d
+        places.append(torch.minimum(torch.maximum(first + torch.arange(k) * d, inside), last))
+    return _largest(self, places)
+
+
+@decomposition("max_pool1d")
+def _max_pool1d(self: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+                ceil_mode: bool = False) -> Tensor:  # fmt: skip
+    return _max_pool(self, kernel_size, stride, padding, dilation, ceil_mode)[0]
+
+
+@decomposition("avg_pool1d", "avg_pool2d", "avg_pool3d")
+def _avg_pool(
+    self: Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Sums along one axis after the other; what ceil_mode adds behind the padding is never counted."""
+    n = len(kernel_size)
+    steps = stride if len(stride) else kernel_size
+    x: Tensor = own(self)
+    number = torch.ones([], dtype=x.dtype)
+    for axis, (k, s, p) in enumerate(zip(kernel_size, steps, ntuple(padding, n), strict=True), start=-n):
+        size = x.shape[axis]
+        count = _number(size, k, s, p, 1, ceil_mode)
+        first = torch.arange(count) * s - p
+        places = first.unsqueeze(1) + torch.arange(k)
+        near, far = (-p, size + p) if count_include_pad else (0, size)
+        counted = (torch.clamp(first + k, max=far) - torch.clamp(first, min=near)).to(x.dtype)
+        number = number.unsqueeze(-1) * counted
+        inside = torch.clamp(torch.clamp(places, min=0), max=size - 1)
+        found = x.index_select(axis, inside.reshape(-1)).unflatten(axis, inside.shape)
+        kept = (places == inside).reshape([*inside.shape, *[1] * (-axis - 1)])
+        x = torch.where(kept, found, 0.0).sum(axis)
+    return (x / (number if divisor_override is None else divisor_override)).to(self.dtype)

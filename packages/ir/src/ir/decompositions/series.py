@@ -54,3 +54,9 @@ def chebyshev(x: Tensor, coefficients: Sequence[float]) -> Tensor:
     for c in coefficients[2:]:
         before, last, total = last, total, x * total - last + c
     return 0.5 * (total - before)
+
+
+def promoted(*operands: Any) -> list[Tensor]:
+    """Tensors and numbers as tensors of the element type that torch computes with."""
+    dtype = torch.result_type(*operands)
+    return [x.to(dtype) if isinstance(x, Tensor) else torch.scalar_tensor(x, dtype=dtype) for x in operands]

@@ -166,7 +166,7 @@ class Bodies:
 
         with trace.tracing():
             traced = _traced(call, fakes)
-        trace.check()
+        trace.check(traced)
         importer = Importer(trace.symbols, traced)
         placeholders = [n for n in traced.graph.nodes if n.op == "placeholder"]
         inputs = []

@@ -20,6 +20,7 @@ from ir.importer.torch_api import (
     conv_backend_unnoted,
     dynamic_symbol,
     expression,
+    pytree,
     shape_env,
     size_source,
     sym_functions,
@@ -83,12 +84,12 @@ class TraceContext:
         with conv_backend_unnoted(self._env.suppress_guards):
             yield
 
-    def check(self) -> None:
+    def check(self, traced: torch.fx.GraphModule) -> None:
         """That the trace holds for other sizes as well.
 
         torch notes every branch on a size as a guard; each must hold for sizes drawn at random, out of the range that
         the program has them in. Sizes under 8 are left out: there, what a window or a slice needs is torch.export's
-        own concern.
+        own concern. So are those that make a size of the trace 0 or 1, which torch asks for where it lays out memory.
 
         Raises:
             SizeSpecific: a guard fails for some sizes, or a size was fixed.
@@ -100,8 +101,13 @@ class TraceContext:
         draw = random.Random(0)
         known = self._outer.ranges
         bounds = {s: _to_draw_from(known.get(n, Range())) for n, s in symbols.items()}
+        tensors = (t for n in traced.graph.nodes for t in pytree.tree_leaves(n.meta.get("val")))
+        shapes = (t.shape for t in tensors if isinstance(t, torch.Tensor))
+        sizes = {expression(s) for shape in shapes for s in shape if isinstance(s, torch.SymInt)}
         for _ in range(32):
             values = {s: draw.randint(*ends) for s, ends in bounds.items()}
+            if any(size.free_symbols <= values.keys() and size.xreplace(values) < 2 for size in sizes):
+                continue
             for guard in self._env.guards:
                 if guard.expr.free_symbols <= values.keys() and guard.expr.xreplace(values) == False:  # noqa: E712
                     raise SizeSpecific(f"it holds only where {guard.expr}")
