@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from iree.compiler import ir as mlir
 
 from ir.errors import RefusedError
 from ir.graph import Body, Graph, Value, Weight
 from ir.types import DType, TensorType
-from stablehlo_backend.building.values import ELEMENT, HloValue, as_signed, literal, spelled
+from stablehlo_backend.building.builder import Region
+from stablehlo_backend.building.values import ELEMENT, HloValue, as_signed, literal, repeats, spelled
 from stablehlo_backend.building.verbs import Verbs
 from stablehlo_backend.format.module import UNNAMED, Module
 
-# of StableHLO: operands and result have one type, so that numbers among the operands are spread
-_WORDS = (
-    "abs add and atan2 cbrt ceil cosine count_leading_zeros divide exponential exponential_minus_one floor log "
-    "log_plus_one logistic maximum minimum multiply negate not or popcnt power remainder round_nearest_afz "
-    "round_nearest_even rsqrt shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh "
-    "xor chlo.acos chlo.acosh chlo.asin chlo.asinh chlo.atan chlo.atanh chlo.cosh chlo.erf chlo.erfc chlo.erf_inv "
-    "chlo.lgamma chlo.sinh"
-)
-POINTWISE = frozenset(_WORDS.split())
 SMALL = 64  # constants of more elements lie beside the module
 
 
@@ -33,11 +27,11 @@ class HloHelper(Verbs):
 
     def __init__(self, target: Any, graph: Graph) -> None:
         super().__init__(target, graph)
-        self.inputs: list[HloValue] = []
         self.tensors: dict[str, Any] = {}  # what lies beside the module, by name
-        self._keys: dict[Any, str] = {}
+        self._labels: dict[Any, str] = {}
         self._weights: list[Weight] = []
         self._functions: dict[Graph, str | None] = {}
+        self._main = self.builder.open("main")
 
     # -- emit ------------------------------------------------------------------------------------------------------
 
@@ -46,48 +40,39 @@ class HloHelper(Verbs):
         op: str,
         *inputs: Any,
         type: TensorType | Sequence[TensorType] | None = None,
-        regions: Sequence[str] = (),
+        regions: Sequence[Region] = (),
         **attributes: Any,
     ) -> Any:
         """Add one operation, of StableHLO unless its dialect is named; MLIR's own verifier looks at it at once.
 
         Args:
             op: "add", "chlo.erf".
-            inputs: values; numbers too where all operands have one type, which are spread then.
-            type: the type of the result, or a sequence where a list is wanted. None is the operands' own where all
-                have one type, else the node's results.
-            regions: see `Builder.region`.
+            inputs: values; numbers too.
+            type: the type of the result, or a sequence where a list is wanted. None: operands and result have one
+                type, to which numbers are spread and tensors broadcast.
+            regions: see `region`.
             attributes: by name: numbers, truth values, lists, or text as it stands in MLIR.
 
         Raises:
             RefusedError: an element type that StableHLO has not.
             TypeError: the operation does not verify: a mistake in the handler.
         """
-        operands: Sequence[Any]
-        if op in POINTWISE:
-            operands = self.align(*inputs)
-            type = type or operands[0].type
-        else:
-            operands = [x if isinstance(x, tuple) else self.tensor(x) for x in inputs]
-        if op.startswith("tensor.") and isinstance(type, TensorType) and type.dtype.kind == "uint":
-            wanted = type
-            return self.signless(lambda x: self.emit(op, x, *inputs[1:], type=as_signed(wanted)), operands[0])
-        several = not isinstance(type, TensorType) if type is not None else self.node.returns != "one"
-        types = [type] if isinstance(type, TensorType) else list(type or self.results)
+        operands = inputs if type is not None else self.align(*inputs)
+        type = operands[0].type if type is None else type
+        types = [type] if isinstance(type, TensorType) else list(type)
         for t in types:
-            self.known(t.dtype)
-        given = [x if isinstance(x, tuple) else (x.name, spelled(x.type)) for x in operands]
+            self._known(t.dtype)
+        if op.startswith("tensor.") and types[0].dtype.kind == "uint":  # IREE knows signed integers alone outside
+            signed = self.emit("bitcast_convert", inputs[0], type=as_signed(inputs[0].type))
+            made = self.emit(op, signed, *inputs[1:], type=as_signed(types[0]))
+            return self.emit("bitcast_convert", made, type=types[0])
+        given = [x if isinstance(x, mlir.Value) else self.tensor(x).name for x in operands]
         name = op if "." in op else f"stablehlo.{op}"
         names = self.builder.operation(name, given, [spelled(t) for t in types], regions, attributes)
-        made = [HloValue(n, t) for n, t in zip(names, types, strict=True)]
-        return made if several else made[0]
+        results = [HloValue(n, t) for n, t in zip(names, types, strict=True)]
+        return results[0] if isinstance(type, TensorType) else results
 
-    def signless(self, make: Callable[[HloValue], HloValue], x: HloValue) -> HloValue:
-        """What `make` gives of the bits: IREE knows signed integers alone outside of StableHLO."""
-        made = make(self.emit("bitcast_convert", x, type=as_signed(x.type)))
-        return self.emit("bitcast_convert", made, type=made.type.with_dtype(x.type.dtype))
-
-    def known(self, dtype: DType) -> None:
+    def _known(self, dtype: DType) -> None:
         """Refuse element types that have no name here."""
         if dtype not in ELEMENT:
             self.refuse(f"it has a tensor of {dtype}, which this target does not take; cast it in the model")
@@ -104,65 +89,53 @@ class HloHelper(Verbs):
     def constant(self, array: np.ndarray, name: str = "") -> HloValue:
         """A constant: in the text where it is small, beside the module where it is not."""
         type = TensorType(DType[array.dtype.name], array.shape)
-        self.known(type.dtype)
+        self._known(type.dtype)
         key = ("constant", type, array.tobytes())
-        if array.size > SMALL and not _repeats(array):
+        if array.size > SMALL and not repeats(array):
             return self._stored(key, name or "constant", type, array)
-
-        def make() -> HloValue:
-            text = f"{literal(array, type.dtype)} : {spelled(type)}"
-            return self.emit("constant", value=text, type=type)
-
-        return self.builder.once(key, make)
+        text = f"{literal(array)} : {spelled(type)}"
+        return self.builder.once(key, lambda: self.emit("constant", value=text, type=type))
 
     def weight(self, value: Value, weight: Weight) -> HloValue:
         """A weight by its name in the model, read from the archive beside the module."""
-        if value.type.dtype not in ELEMENT:
-            reason = f"it is a tensor of {value.type.dtype}, which this target does not take"
-            raise RefusedError(f"target {self.target.name!r} refuses {weight.name}: {reason}")
+        self._taken(value.type.dtype, weight.name)
         if 0 in value.type.shape:
             return self.constant(weight.numpy())
         self._weights.append(weight)  # so that no other takes its id
         one = weight if weight.tensor is None else weight.tensor  # bodies have constants of one name and other contents
         return self._stored((weight.name, id(one)), weight.name, value.type, weight.numpy)
 
+    def _taken(self, dtype: DType, what: str) -> None:
+        if dtype not in ELEMENT:
+            reason = f"it is a tensor of {dtype}, which this target does not take; cast it in the model"
+            raise RefusedError(f"target {self.target.name!r} refuses {what}: {reason}")
+
     def _stored(self, key: Any, name: str, type: TensorType, source: Any) -> HloValue:
         """A tensor of the archive; truth values lie there as bytes."""
-        if key not in self._keys:
-            label = name
-            while label in self.tensors:
-                label += "_"
-            self._keys[key] = label
-            self.tensors[label] = source
-            kind = spelled(type.with_dtype(DType.int8) if type.dtype is DType.bool else type)
-            quoted = label.replace("\\", "\\\\").replace('"', '\\"')
-            self.builder.globals[label] = (
-                f'util.global private @"{quoted}" = #stream.parameter.named<"model"::"{quoted}"> : {kind}'
-            )
-        label = self._keys[key]
+        kept = type.with_dtype(DType.int8) if type.dtype is DType.bool else type
+        if key not in self._labels:
+            name = next(n for n in (name + "_" * i for i in itertools.count()) if n not in self.tensors)
+            self._labels[key], self.tensors[name] = name, source
+            quoted = _quoted(name)
+            place = f'#stream.parameter.named<"model"::{quoted}>'
+            self.builder.declare(f"util.global private @{quoted} = {place} : {spelled(kept)}")
+        symbol = f"@{_quoted(self._labels[key])}"
 
         def load() -> HloValue:
-            stored = type.with_dtype(DType.int8) if type.dtype is DType.bool else type
-            made = HloValue(self.builder.fresh("w"), stored)
-            quoted = label.replace("\\", "\\\\").replace('"', '\\"')
-            self.builder.line(f'{made.name} = util.global.load @"{quoted}" : {spelled(stored)}')
-            return self.cast(made, type.dtype)
+            attributes: dict[str, Any] = {"global": symbol}  # a word of Python's
+            return self.cast(self.emit("util.global.load", type=kept, **attributes), type.dtype)
 
-        return self.builder.once(("stored", label), load)
+        return self.builder.once(("stored", symbol), load)
 
     def input(self, value: Value) -> HloValue:
-        if value.type.dtype not in ELEMENT:
-            reason = f"it is a tensor of {value.type.dtype}, which this target does not take; cast it in the model"
-            raise RefusedError(f"target {self.target.name!r} refuses input {value.name!r}: {reason}")
-        made = HloValue(self.builder.fresh("arg"), value.type)
-        self.inputs.append(made)
-        return made
+        self._taken(value.type.dtype, f"input {value.name!r}")
+        return HloValue(self.builder.argument(spelled(value.type)), value.type)
 
     def convert(self, x: HloValue, dtype: DType) -> HloValue:
         """`x` in another element type, by torch's rules: what is not zero is true, integers wrap, floats are cut."""
-        self.known(dtype)
+        self._known(dtype)
         if dtype is DType.bool:
-            return self.compare("NE", x, self.const(0, x.type.dtype))
+            return self.compare("NE", x, 0)
         if x.type.dtype.is_float and dtype.is_integer and dtype is not DType.int64:
             x = self.convert(x, DType.int64)  # a narrower one wraps
         return self.emit("convert", x, type=x.type.with_dtype(dtype))
@@ -174,45 +147,29 @@ class HloHelper(Verbs):
         graph = body.graph
         if graph not in self._functions:
             try:
-                self._functions[graph] = self._function(graph, body.name or graph.name)
+                self._define(graph, (body.name or graph.name).replace("::", "."))
             except RefusedError:
                 self._functions[graph] = None
         name = self._functions[graph]
         if name is None:
             return self.inline(graph, inputs)
-        operands = [self.retyped(x, v.type) for x, v in zip(inputs, graph.inputs, strict=True)]
-        kinds = ", ".join(spelled(v.type) for v in graph.outputs)
-        results = [HloValue(self.builder.fresh(), v.type) for v in graph.outputs]
-        given = f"({', '.join(x.name for x in operands)}) : ({', '.join(spelled(x.type) for x in operands)})"
-        made = f"{', '.join(r.name for r in results)} = " if results else ""
-        self.builder.line(f'{made}func.call @"{name}"{given} -> ({kinds})')
-        return results
+        operands = self.typed(inputs, [v.type for v in graph.inputs])
+        types = [v.type for v in graph.outputs]
+        return list(self.emit("func.call", *operands, type=types, callee=f"@{_quoted(name)}"))
 
-    def _function(self, graph: Graph, wish: str) -> str:
-        name, count = wish.replace("::", "."), 2
-        while f'@"{name}"' in "".join(f.partition("(")[0] for f in self.builder.functions):
-            name, count = f"{wish.replace('::', '.')}.{count}", count + 1
-        with self.driver.isolated(), self.builder.nested(True) as block:
-            formals = [HloValue(self.builder.fresh("arg"), v.type) for v in graph.inputs]
-            made = self.inline(graph, formals)
-            results = [self.retyped(r, v.type) for r, v in zip(made, graph.outputs, strict=True)]
-        self._define(f'private @"{name}"', formals, results, [v.type for v in graph.outputs], block.lines)
-        return name
-
-    def _define(
-        self,
-        name: str,
-        inputs: Sequence[HloValue],
-        results: Sequence[HloValue],
-        types: Sequence[TensorType],
-        lines: Sequence[str],
-        reflection: str = "",
-    ) -> None:
-        taken = ", ".join(f"{x.name}: {spelled(x.type)}" for x in inputs)
-        kinds = ", ".join(spelled(t) for t in types)
-        end = f"return {', '.join(r.name for r in results)} : {kinds}" if results else "return"
-        text = [f"func.func {name}({taken}) -> ({kinds}){reflection} {{", *lines, end, "}"]
-        self.builder.functions.append("\n".join(text))
+    def _define(self, graph: Graph, wish: str) -> None:
+        taken = {"main", *self._functions.values()}
+        names = itertools.chain([wish], (f"{wish}.{i}" for i in itertools.count(2)))
+        name = self._functions[graph] = next(n for n in names if n not in taken)
+        depth, function = len(self.builder.scopes), self.builder.open(name, sym_visibility="private")
+        try:
+            with self.driver.isolated():
+                made = self.inline(graph, [self.input(v) for v in graph.inputs])
+                self.builder.close(function, [r.name for r in self.typed(made, [v.type for v in graph.outputs])])
+        except BaseException:
+            function.erase()
+            del self.builder.scopes[depth:]
+            raise
 
     def finish(self, results: dict[str, HloValue]) -> Module:
         """The module: one public function `main`, private ones for bodies, and the tensors beside it.
@@ -220,16 +177,14 @@ class HloHelper(Verbs):
         Raises:
             TypeError: it does not verify: a mistake in a handler.
         """
-        types = [v.type for v in self.graph.results.values()]
-        made = [self.retyped(r, t) for r, t in zip(results.values(), types, strict=True)]
+        types = {name: v.type for name, v in self.graph.results.items()}
+        self.builder.close(self._main, [r.name for r in self.typed(list(results.values()), list(types.values()))])
         takes = ", ".join(f"{v.name}: {v.type}" for v in self.graph.inputs)
-        gives = ", ".join(f"{name}: {t}" for name, t in zip(results, types, strict=True))
-        reflection = f' attributes {{iree.reflection = {{{UNNAMED}, inputs = "{takes}", outputs = "{gives}"}}}}'
-        self._define("@main", self.inputs, made, types, self.builder.blocks[0].lines, reflection)
-        kinds = [tuple(x.type.dtype for x in xs) for xs in (self.inputs, made)]
-        return Module(self.builder.module(), dict(self.tensors), kinds[0], kinds[1])
+        gives = ", ".join(f"{name}: {t}" for name, t in types.items())
+        told = f'{{{UNNAMED}, inputs = "{takes}", outputs = "{gives}"}}'
+        kinds = tuple(v.type.dtype for v in self.graph.inputs), tuple(t.dtype for t in types.values())
+        return Module(self.builder.text(self._main, told), dict(self.tensors), *kinds)
 
 
-def _repeats(array: np.ndarray) -> bool:
-    flat = array.reshape(-1)
-    return bool(flat.size) and flat.tobytes() == flat[:1].tobytes() * flat.size
+def _quoted(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -11,11 +12,6 @@ from ir.registry import HandlerFn, Registry
 
 REGISTRY: Registry = ir.registry.registry("stablehlo")
 register = REGISTRY.register
-
-FAMILIES = (
-    "elementwise", "special", "reduce", "matmul", "conv", "pool", "norm", "attention", "shape", "index", "create",
-    "recurrent", "control", "quantize",
-)  # fmt: skip
 
 
 def rows(table: Mapping[str, HandlerFn]) -> None:
@@ -28,6 +24,7 @@ def rows(table: Mapping[str, HandlerFn]) -> None:
 def load() -> Registry:
     """The registry with the builtin handlers in it."""
     with ir.registry.loading("builtin"):
-        for family in FAMILIES:
-            importlib.import_module(f"stablehlo_backend.handlers.{family}")
+        package = importlib.import_module("stablehlo_backend.handlers")
+        for family in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{family.name}")
     return REGISTRY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import shutil
 import tempfile
 import weakref
@@ -26,8 +27,10 @@ from ir.types import DType
 from stablehlo_backend.format.module import SUFFIXES, Module, archive_of, own_archive
 from stablehlo_backend.helper import HloHelper
 from stablehlo_backend.registry import load
-from stablehlo_backend.runtime.child import Loaded
+from stablehlo_backend.runtime.child import shared
 from stablehlo_backend.runtime.compiler import compiled
+
+_NUMBERS = itertools.count()  # of programs, by which the child process knows them
 
 
 class StableHLO(Target):
@@ -92,8 +95,8 @@ class HloProgram:
             module = self._folder / "model.vmfb"
             module.write_bytes(compiled(path.read_text(), target.cpu, target.flags))
             path = module
-        self.loaded = Loaded(path.absolute(), None if archive is None else archive.absolute())
-        self.loaded.ensure()
+        self._module = next(_NUMBERS), str(path.absolute()), None if archive is None else str(archive.absolute())
+        shared().request("load", *self._module)
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """The results in the order of the graph's outputs and updates."""
@@ -105,7 +108,7 @@ class HloProgram:
         dtypes = self.artifact.gives
         kinds = ["uint16" if d is DType.bfloat16 else d.name for d in dtypes]
         try:
-            made = self.loaded.run(given, kinds)
+            made = shared().request("run", *self._module, given, kinds)
         except RuntimeFailure as error:
             if at := small(sizes_of(self.graph, inputs)):
                 raise RefusedError(f"target 'stablehlo': a step may not hold at {at}, {SINCE}\n{error}") from error
@@ -115,7 +118,7 @@ class HloProgram:
 
     def close(self) -> None:
         """Let the child process forget the module."""
-        self.loaded.close()
+        shared().request("drop", self._module[0])
 
 
 def _array(tensor: Any) -> np.ndarray:

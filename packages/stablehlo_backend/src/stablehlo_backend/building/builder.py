@@ -1,114 +1,135 @@
-"""The builder: lines of MLIR in nested blocks, functions, and the weights that the module names."""
+"""The builder: operations of MLIR in nested blocks, each looked at by MLIR's own verifier as it is added."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from iree.compiler import ir as mlir
 
-from ir.types import TensorType
-from stablehlo_backend.building.values import HloValue, attribute, spelled
+from stablehlo_backend.building.values import attribute
 
 
-class Block:
-    """Lines in one region or function, and what was made in it once for all: constants, sizes, weights."""
+class Region(NamedTuple):
+    """What becomes the one block of a region: `body` gets its arguments, of these types, and gives what it returns."""
 
-    def __init__(self, isolated: bool) -> None:
-        self.lines: list[str] = []
-        self.known: dict[Any, Any] = {}
-        self.isolated = isolated  # reads nothing of the blocks around it
+    types: Sequence[str]
+    body: Callable[..., Sequence[mlir.Value]]
+    isolated: bool = True
+
+
+class Scope(NamedTuple):
+    """An open block, and what was made in it once for all: constants, sizes, weights."""
+
+    block: mlir.Block
+    known: dict[Any, Any]
+    isolated: bool  # reads nothing of the blocks around it
 
 
 class Builder:
-    """Collects the text of one module."""
+    """One module, and the blocks of it that are open."""
 
     def __init__(self) -> None:
-        self.blocks = [Block(True)]
-        self.functions: list[str] = []
-        self.globals: dict[str, str] = {}  # name of a weight -> the line that declares it
-        self._count = 0
+        with _context(), mlir.Location.unknown():
+            self.module = mlir.Module.create()
+        self.scopes = [Scope(self.module.body, {}, True)]
 
-    def fresh(self, prefix: str = "") -> str:
-        """A name for a value that no other has."""
-        self._count += 1
-        return f"%{prefix}{self._count}"
-
-    def line(self, text: str) -> None:
-        """Add a line to the open block."""
-        self.blocks[-1].lines.append(text)
+    def declare(self, text: str) -> None:
+        """Add to the module what stands outside of its functions, and before them."""
+        with _context():
+            mlir.InsertionPoint.at_block_begin(self.module.body).insert(mlir.Operation.parse(text))
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` gives, made once in the open block or one around it that can be read from here."""
-        for block in reversed(self.blocks):
-            if key in block.known:
-                return block.known[key]
-            if block.isolated:
+        for scope in reversed(self.scopes):
+            if key in scope.known:
+                return scope.known[key]
+            if scope.isolated:
                 break
-        made = self.blocks[-1].known[key] = make()
+        made = self.scopes[-1].known[key] = make()
         return made
 
     @contextlib.contextmanager
-    def nested(self, isolated: bool) -> Iterator[Block]:
-        """A block of its own."""
-        self.blocks.append(Block(isolated))
+    def inside(self, block: mlir.Block, isolated: bool = True) -> Iterator[None]:
+        """Operations go into this block."""
+        self.scopes.append(Scope(block, {}, isolated))
         try:
-            yield self.blocks[-1]
+            yield
         finally:
-            self.blocks.pop()
+            self.scopes.pop()
 
     def operation(
         self,
         op: str,
-        operands: Sequence[tuple[str, str]],
+        operands: Sequence[mlir.Value],
         results: Sequence[str],
-        regions: Sequence[str] = (),
-        attributes: dict[str, Any] | None = None,
-    ) -> list[str]:
-        """Add one operation in MLIR's generic form, checked by MLIR's own verifier; the names of its results.
+        regions: Sequence[Region] = (),
+        attributes: Mapping[str, Any] | None = None,
+    ) -> list[mlir.Value]:
+        """Add one operation; its results.
 
         Args:
             op: its full name, "stablehlo.add".
-            operands: the name and the type of each.
             results: the type of each.
-            regions: see `region`.
-            attributes: by name, see `attribute`; None leaves one out.
+            attributes: by name, see `attribute`.
 
         Raises:
             TypeError: the operation does not exist or does not verify: a mistake in the handler.
         """
-        names = [self.fresh() for _ in results]
-        given = ", ".join(f"{k} = {attribute(a)}" for k, a in (attributes or {}).items() if a is not None)
-        kinds = f"({', '.join(t for _, t in operands)}) -> ({', '.join(results)})"
-        tail = (f" <{{{given}}}>" if given else "") + (f" ({', '.join(regions)})" if regions else "") + f" : {kinds}"
-        if not regions:  # those are verified with the whole module
-            verify_operation(op, tuple(t for _, t in operands), tuple(results), tail)
-        made = f"{', '.join(names)} = " if names else ""
-        self.line(f'{made}"{op}"({", ".join(n for n, _ in operands)}){tail}')
-        return names
+        if not _context().is_registered_operation(op):
+            raise TypeError(f"{op} is an unregistered operation")
+        with _context(), mlir.Location.unknown(), mlir.InsertionPoint(self.scopes[-1].block), _said():
+            types = [mlir.Type.parse(t) for t in results]
+            given = {k: mlir.Attribute.parse(attribute(a)) for k, a in (attributes or {}).items()}
+            made = mlir.Operation.create(op, types, operands, given, regions=len(regions))
+            try:
+                for place, region in zip(made.regions, regions, strict=True):
+                    arguments = [mlir.Type.parse(t) for t in region.types]
+                    block = place.blocks.append(*arguments)
+                    with self.inside(block, region.isolated):
+                        self.operation("stablehlo.return", region.body(*block.arguments), [])
+                made.verify()
+            except BaseException:
+                made.erase()
+                raise
+            return list(made.results)
 
-    def region(
-        self, types: Sequence[TensorType], body: Callable[..., Sequence[HloValue]], isolated: bool = True
-    ) -> str:
-        """A region whose block has arguments of these types; `body` is called with them and gives what it returns."""
-        with self.nested(isolated) as block:
-            arguments = [HloValue(self.fresh("a"), t) for t in types]
-            results = body(*arguments)
-            kinds = ", ".join(spelled(r.type) for r in results)
-            self.line(f'"stablehlo.return"({", ".join(r.name for r in results)}) : ({kinds}) -> ()')
-        head = ", ".join(f"{a.name}: {spelled(a.type)}" for a in arguments)
-        return "\n".join(["{", f"^bb0({head}):" if arguments else "", *block.lines, "}"])
+    def open(self, name: str, **words: str) -> mlir.Operation:
+        """A function that takes nothing yet; operations go into its block."""
+        with _context(), mlir.Location.unknown(), mlir.InsertionPoint(self.module.body):
+            given = {k: mlir.StringAttr.get(v) for k, v in {"sym_name": name, **words}.items()}
+            given["function_type"] = mlir.TypeAttr.get(mlir.FunctionType.get([], []))
+            made = mlir.Operation.create("func.func", attributes=given, regions=1)
+            self.scopes.append(Scope(made.regions[0].blocks.append(), {}, True))
+        return made
 
-    def module(self) -> str:
-        """The text of the module in MLIR's own pretty form.
+    def argument(self, type: str) -> mlir.Value:
+        """One more argument of the open function."""
+        with _context():
+            return self.scopes[-1].block.add_argument(mlir.Type.parse(type), mlir.Location.unknown())
+
+    def close(self, function: mlir.Operation, results: Sequence[mlir.Value]) -> None:
+        """The end of the open function."""
+        block = self.scopes[-1].block
+        with _context():
+            kind = mlir.FunctionType.get([a.type for a in block.arguments], [r.type for r in results])
+            function.attributes["function_type"] = mlir.TypeAttr.get(kind)
+        self.operation("func.return", results, [])
+        self.scopes.pop()
+
+    def text(self, main: mlir.Operation, reflection: str) -> str:
+        """The text of the module in MLIR's own pretty form, with what IREE's tools show of its main function.
 
         Raises:
             TypeError: it does not verify: a mistake in a handler.
         """
-        return verified("\n".join([*self.globals.values(), *self.functions]))
+        with _context(), _said():
+            main.attributes["iree.reflection"] = mlir.Attribute.parse(reflection)
+            self.module.operation.verify()
+        return str(self.module)
 
 
 @functools.cache
@@ -116,29 +137,10 @@ def _context() -> mlir.Context:
     return mlir.Context()
 
 
-@functools.lru_cache(maxsize=4096)
-def verify_operation(op: str, operands: tuple[str, ...], results: tuple[str, ...], tail: str) -> None:
-    """Let MLIR verify one operation by itself; `tail` is what follows its operands.
-
-    Raises:
-        TypeError: what MLIR says.
-    """
-    arguments = ", ".join(f"%a{i}: {t}" for i, t in enumerate(operands))
-    names = ", ".join(f"%a{i}" for i in range(len(operands)))
-    made = ", ".join(f"%r{i}" for i in range(len(results)))
-    given = f"{made} = " if made else ""
-    back = f"return {made} : {', '.join(results)}" if made else "return"
-    verified(f'func.func private @f({arguments}) -> ({", ".join(results)}) {{ {given}"{op}"({names}){tail}\n{back} }}')
-
-
-def verified(text: str) -> str:
-    """The module as MLIR prints it.
-
-    Raises:
-        TypeError: it does not parse or verify.
-    """
+@contextlib.contextmanager
+def _said() -> Iterator[None]:
+    """What MLIR says, as the mistake of a handler."""
     try:
-        return str(mlir.Module.parse(text, _context()))
+        yield
     except mlir.MLIRError as error:
-        said = re.findall(r"error: \S*: (.*)", str(error))
-        raise TypeError("; ".join(said) or str(error)) from None
+        raise TypeError("; ".join(re.findall(r"error: \S*: (.*)", str(error))) or str(error)) from None

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
+from iree.compiler import ir as mlir
 
 from ir.dims import Dim, Expr, visit
 from ir.graph import Graph
 from ir.helper import OpHelper
 from ir.types import DType, TensorType
 from stablehlo_backend.building.builder import Builder
-from stablehlo_backend.building.values import HloValue, Index, as_signed, attribute, spelled
+from stablehlo_backend.building.values import HloValue, as_signed, spelled
+
+Size = Union[int, mlir.Value]
 
 _INTEGER = {"add": "addi", "sub": "subi", "mul": "muli", "floordiv": "floordivsi", "max": "maxsi", "min": "minsi",
             "bitwise_and": "andi", "bitwise_or": "ori", "bitwise_xor": "xori", "lshift": "shli", "rshift": "shrsi",
@@ -32,59 +34,57 @@ class Sizes(OpHelper[HloValue]):
         super().__init__(target, graph)
         self.builder = Builder()
 
-    def size(self, dim: Dim) -> int | Index:
+    def size(self, dim: Dim) -> Size:
         """An int, or a scalar of type index."""
-        if not isinstance(dim, Expr):
-            return int(dim)
         made = self._computed(dim)
-        return made if isinstance(made, Index) else self._whole(made)
+        return self._whole(made) if isinstance(made, HloValue) else made
 
     def scalar(self, value: Any, dtype: DType) -> HloValue:
         """A 0-d tensor that holds a number or a size expression."""
         if not isinstance(value, Expr):
             return self.const(value, dtype)
-        made = self._computed(value)
-        return self.cast(made if isinstance(made, HloValue) else self.lifted(made), dtype)
+        return self.cast(self._lifted(self._computed(value)), dtype)
 
-    def index(self, size: int | Index) -> Index:
-        """The scalar of type index."""
-        if isinstance(size, Index):
+    def sizes_tensor(self, dims: Sequence[Dim | mlir.Value], element: str = "index") -> mlir.Value:
+        """Dimensions as a 1-d tensor."""
+        type = f"tensor<{len(dims)}x{element}>"
+        if all(isinstance(d, int) for d in dims):  # IREE wants to see that these are constants
+            text = f"dense<{list(dims) if dims else ''}> : {type}"
+            return self.builder.once(text, lambda: self._scalar("arith.constant", (), type, value=text))
+
+        def make() -> mlir.Value:
+            sizes = [self._index(d if isinstance(d, mlir.Value) else self.size(d)) for d in dims]
+            words = sizes if element == "index" else [self._scalar("arith.index_cast", [s], element) for s in sizes]
+            return self._scalar("tensor.from_elements", words, type)
+
+        return self.builder.once(("sizes", element, *dims), make)
+
+    def _index(self, size: Size) -> mlir.Value:
+        if not isinstance(size, int):
             return size
         text = f"{size} : index"
-        return self.builder.once(("index", size), lambda: self._scalar("arith.constant", (), "index", value=text))
+        return self.builder.once(("index", size), lambda: self._scalar("arith.constant", (), value=text))
 
-    def lifted(self, size: int | Index) -> HloValue:
-        """A size as a 0-d tensor of int64."""
+    def _lifted(self, size: Any) -> HloValue:
+        """A size as a 0-d tensor of int64; a float is one of float64."""
+        if isinstance(size, HloValue):
+            return size
 
         def make() -> HloValue:
-            word = self._scalar("arith.index_cast", [(self.index(size), "index")], "i64")
-            return HloValue(self._scalar("tensor.from_elements", [(word, "i64")], spelled(_LONG)), _LONG)
+            word = self._scalar("arith.index_cast", [self._index(size)], "i64")
+            return HloValue(self._scalar("tensor.from_elements", [word], spelled(_LONG)), _LONG)
 
         return self.builder.once(("lifted", size), make)
 
-    def sizes_tensor(self, dims: Sequence[Dim], element: str = "index") -> tuple[str, str]:
-        """Dimensions as a 1-d tensor: its name and its type."""
-        if element == "index" and all(isinstance(d, int) for d in dims):
-            type = f"tensor<{len(dims)}xindex>"
-            text = f"dense<{[int(d) for d in dims if isinstance(d, int)]}> : {type}" if dims else f"dense<> : {type}"
-            key = ("sizes", tuple(dims))
-            return self.builder.once(key, lambda: self._scalar("arith.constant", (), type, value=text)), type
-        return self._gathered([self.index(self.size(d)) for d in dims], element)
-
-    def _gathered(self, names: Sequence[Index], element: str) -> tuple[str, str]:
-        type = f"tensor<{len(names)}x{element}>"
-        if element != "index":
-            names = [self._scalar("arith.index_cast", [(n, "index")], element) for n in names]
-        key = ("sizes", tuple(names), element)
-        operands = [(n, element) for n in names]
-        return self.builder.once(key, lambda: self._scalar("tensor.from_elements", operands, type)), type
-
-    def _scalar(self, op: str, operands: Sequence[tuple[str, str]], result: str, **attributes: Any) -> Index:
-        return Index(self.builder.operation(op, operands, [result], attributes=attributes)[0])
+    def _scalar(self, op: str, operands: Sequence[mlir.Value], result: str = "index", **attributes: Any) -> mlir.Value:
+        return self.builder.operation(op, operands, [result], attributes=attributes)[0]
 
     # -- expressions -----------------------------------------------------------------------------------------------
 
-    def _computed(self, value: Expr) -> Any:
+    def _computed(self, value: Dim) -> Any:
+        if not isinstance(value, Expr):
+            return int(value)
+
         def make() -> Any:
             return visit(value, lambda n: n, lambda s: self._symbol(s.name), self._applied)
 
@@ -96,12 +96,12 @@ class Sizes(OpHelper[HloValue]):
             if tensor.type.dtype.is_float:
                 return self.cast(tensor, DType.float64)
             return self.builder.once(("item", tensor.name), lambda: self._whole(tensor))
-        size: Any = self.dimension(tensor, source.axis)
+        size: Any = self._dimension(tensor, source.axis)
         if source.offset:
             size = self._applied("sub", [size, source.offset])
         return self._applied("floordiv", [size, source.scale]) if source.scale != 1 else size
 
-    def dimension(self, x: HloValue, axis: int) -> int | Index:
+    def _dimension(self, x: HloValue, axis: int) -> Size:
         """The size of an axis of a value as it is at run time."""
         static = x.type.shape[axis]
         if isinstance(static, int):
@@ -109,20 +109,15 @@ class Sizes(OpHelper[HloValue]):
         if x.type.dtype.kind == "uint":  # which IREE knows in StableHLO alone
             bits = as_signed(x.type)
             x = self.builder.once(("bits", x.name), lambda: self.emit("bitcast_convert", x, type=bits))
-        operands = [(x.name, spelled(x.type)), (self.index(axis), "index")]
-        return self.builder.once(("dim", x.name, axis), lambda: self._scalar("tensor.dim", operands, "index"))
+        operands = [x.name, self._index(axis)]
+        return self.builder.once(("dim", x.name, axis), lambda: self._scalar("tensor.dim", operands))
 
-    def _whole(self, x: Any) -> Index:
+    def _whole(self, x: HloValue) -> mlir.Value:
         """A 0-d tensor as a scalar of type index."""
-        if isinstance(x, int):
-            return self.index(x)
         x = self.cast(x, DType.int64)
-        kind = spelled(
-            x.type
-        )  # behind a barrier, or its float arithmetic becomes IREE's host's, which has little of it
-        held = self._scalar("util.optimization_barrier", [(x.name, kind)], kind)
-        word = self._scalar("tensor.extract", [(held, kind)], "i64")
-        return self._scalar("arith.index_cast", [(word, "i64")], "index")
+        # behind a barrier, or its float arithmetic becomes IREE's host's, which has little of it
+        held = self._scalar("util.optimization_barrier", [x.name], spelled(x.type))
+        return self._scalar("arith.index_cast", [self._scalar("tensor.extract", [held], "i64")])
 
     def _applied(self, fn: str, args: Sequence[Any]) -> Any:
         if any(isinstance(a, (float, HloValue)) for a in args) or fn in ("truediv", "sqrt", "exp", "log", "float"):
@@ -132,45 +127,28 @@ class Sizes(OpHelper[HloValue]):
         if fn == "mod":
             whole = self._applied("mul", [self._applied("floordiv", args), args[1]])
             return self._applied("sub", [args[0], whole])
-        names = [(self.index(a), "index") for a in args]
-        if fn in _COMPARED:
-            return self._truth(fn, names)
-        if fn == "not":
-            return self._truth("eq", [names[0], (self.index(0), "index")])
-        if fn == "where":
-            chosen = self._flag("ne", [names[0], (self.index(0), "index")])
-            return self._scalar("arith.select", [(chosen, "i1"), *names[1:]], "index")
         if fn == "pow" and isinstance(args[1], int) and args[1] >= 0:
-            return math.prod([args[0]] * args[1]) if isinstance(args[0], int) else self._power(names[0], args[1])
+            return self._applied("mul", [1, 1, *[args[0]] * args[1]])
+        first, *others = [self._index(a) for a in args]
+        if fn in _COMPARED or fn == "not":
+            made = self._compared(fn if others else "eq", first, others[0] if others else self._index(0))
+            return self._scalar("arith.index_castui", [made])
+        if fn == "where":
+            return self._scalar("arith.select", [self._compared("ne", first, self._index(0)), *others])
         if fn not in _INTEGER:
             self.refuse(f"a size needs {fn}, which has no form on integers here")
-        name = names[0]
-        for other in names[1:]:
-            name = (self._scalar(f"arith.{_INTEGER[fn]}", [name, other], "index"), "index")
-        return name[0]
+        for other in others:
+            first = self._scalar(f"arith.{_INTEGER[fn]}", [first, other])
+        return first
 
-    def _power(self, base: tuple[Index, str], exponent: int) -> Index:
-        result = self.index(1)
-        for _ in range(exponent):
-            result = self._scalar("arith.muli", [(result, "index"), base], "index")
-        return result
-
-    def _flag(self, fn: str, operands: Sequence[tuple[Index, str]]) -> Index:
-        return self._scalar("arith.cmpi", operands, "i1", predicate=attribute(_COMPARED[fn]))
-
-    def _truth(self, fn: str, operands: Sequence[tuple[Index, str]]) -> Index:
-        return self._scalar("arith.index_castui", [(self._flag(fn, operands), "i1")], "index")
+    def _compared(self, fn: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:
+        return self._scalar("arith.cmpi", [a, b], "i1", predicate=_COMPARED[fn])
 
     def _float(self, fn: str, args: Sequence[Any]) -> Any:
-        def double(a: Any) -> HloValue:
-            if isinstance(a, (int, float)):
-                return self.constant(np.asarray(a, np.float64))
-            return self.cast(a if isinstance(a, HloValue) else self.lifted(a), DType.float64)
-
         words = _FLOAT if fn in _FLOAT else _ROUNDED
         if fn not in words:
             self.refuse(f"a size needs {fn} of a float, which has no form here")
-        name = words[fn]
-        operands = [double(a) for a in args]
-        made = self.emit(name, *operands, type=_DOUBLE) if name else operands[0]
+        numbers = [self.constant(np.asarray(a, np.float64)) if isinstance(a, float) else self._lifted(a) for a in args]
+        operands = [self.cast(x, DType.float64) for x in numbers]
+        made = self.emit(words[fn], *operands, type=_DOUBLE) if words[fn] else operands[0]
         return self._whole(made) if fn in _ROUNDED else made

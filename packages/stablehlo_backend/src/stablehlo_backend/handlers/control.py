@@ -12,51 +12,55 @@ def values(h, operands):
 @op("higher_order::cond")
 def cond(h, pred, true_graph, false_graph, operands):
     def branch(graph):
-        return h.builder.region([], lambda: h.typed(h.inline(graph, values(h, operands)), h.results), False)
+        return h.region([], lambda: h.typed(h.inline(graph, values(h, operands)), h.results), False)
 
     regions = [branch(g) for g in (true_graph, false_graph)]
     return h.emit("if", h.tensor(pred, DType.bool), regions=regions, type=h.results)
 
 
+def apart(h, x):
+    """A copy of its own: IREE takes equal tensors for one, and lets two loops write to it."""
+    one = h.const(1, x)
+    held = h.emit("util.optimization_barrier", one, type=one.type)
+    return h.emit("and" if x.type.dtype is DType.bool else "multiply", x, held)
+
+
+def loop(h, start, types, going, step):
+    """The values after `step` was called as long as `going` says."""
+    start = h.typed([apart(h, h.tensor(s, t.dtype)) for s, t in zip(start, types, strict=True)], types)
+    regions = [h.region(types, going, False), h.region(types, lambda *now: h.typed(step(*now), types), False)]
+    return h.emit("while", *start, regions=regions, type=types)
+
+
 @op("higher_order::while_loop")
 def while_loop(h, cond_graph, body_graph, carried_inputs, additional_inputs):
-    more, types = values(h, additional_inputs), h.results
-    carried = h.typed([h.tensor(c, r.dtype) for c, r in zip(carried_inputs, types, strict=True)], types)
-    going = h.builder.region(types, lambda *now: h.inline(cond_graph, [*now, *more]), False)
-    step = h.builder.region(types, lambda *now: h.typed(h.inline(body_graph, [*now, *more]), types), False)
-    return h.emit("while", *carried, regions=[going, step], type=types)
+    more = values(h, additional_inputs)
+    graphs = (lambda *now, g=g: h.inline(g, [*now, *more]) for g in (cond_graph, body_graph))
+    return loop(h, carried_inputs, h.results, *graphs)
 
 
-def looped(h, step, init, xs):
-    """A function of the carried tensors and a row of each of `xs`, once for each row; its other results are stacked."""
+def looped(h, graph, init, xs, more):
+    """The graph called with what it carries and a row of each of `xs`, for each row; its other results are stacked."""
     count = h.tensor(xs[0].type.shape[0], DType.int64)
-    made = h.results[len(init) :]
-    stacked = [h.full(0, t.shape, t.dtype) for t in made]
-    carried = h.typed(init, h.results[: len(init)])
-    start = [h.const(0, DType.int64), *carried, *stacked]
-    types = [s.type for s in start]
+    types, n = h.results, len(init)
+    zero = h.const(0, DType.int64)
+    start = [zero, *init, *(h.full(0, t.shape, t.dtype) for t in types[n:])]
 
-    def going(i, *_):
-        return [h.compare("LT", i, count)]
-
-    def body(i, *now):
+    def step(i, *now):
         place = h.reshape(i, (1,))
-        rows = [h.squeeze(h.take(x, place), 0) for x in xs]
-        new = step(*now[: len(init)], *rows)
-        written = [h.put(y, place, h.unsqueeze(n, 0)) for y, n in zip(now[len(init) :], new[len(init) :], strict=True)]
-        return h.typed([h.emit("add", i, 1), *new[: len(init)], *written], types)
+        rows = [h.reshape(h.take(x, place), x.type.shape[1:]) for x in xs]
+        new = h.inline(graph, [*now[:n], *rows, *values(h, more)])
+        stacked = [h.put(y, place, h.unsqueeze(x, 0)) for y, x in zip(now[n:], new[n:], strict=True)]
+        return [h.emit("add", i, 1), *new[:n], *stacked]
 
-    regions = [h.builder.region(types, fn, False) for fn in (going, body)]
-    return h.emit("while", *start, regions=regions, type=types)[1:]
+    return loop(h, start, [zero.type, *types], lambda i, *_: [h.compare("LT", i, count)], step)[1:]
 
 
 @op("higher_order::scan")
 def scan(h, combine_graph, init, xs, additional_inputs):
-    more = values(h, additional_inputs)
-    return looped(h, lambda *now: h.inline(combine_graph, [*now, *more]), init, xs)
+    return looped(h, combine_graph, init, xs, additional_inputs)
 
 
 @op("higher_order::map_impl")
 def map_impl(h, graph, xs, pos_args):
-    more = values(h, pos_args)
-    return looped(h, lambda *rows: h.inline(graph, [*rows, *more]), [], xs)
+    return looped(h, graph, [], xs, pos_args)

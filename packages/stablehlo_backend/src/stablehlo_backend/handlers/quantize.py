@@ -1,1 +1,1 @@
-"""Quantize: torch's own decompositions, which need no handler."""
+"""Quantisation: decompositions alone, which need no handler."""

@@ -1,16 +1,15 @@
 """The child process that runs compiled modules: started by its path, so that it imports neither torch nor ir.
 
-A request is a pickled tuple: ("load", number, module, archive), ("run", number, inputs, kinds) or ("drop", number); the
-answer is ("ok", results) or ("error", text). Arrays are of numpy's own types, each with the name of its element type.
+A request is a tuple, a method of `Programs` and its arguments; the answer is ("ok", results) or ("error",
+text). Arrays are of numpy's own types, each with the name of its element type.
 """
 
 from __future__ import annotations
 
-import os
-import pickle
 import sys
 from collections.abc import Sequence
-from typing import Any, BinaryIO
+from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ WORDS |= {f"{'u' * u}int{b}": f"{'U' if u else 'S'}INT_{b}" for u in (0, 1) for 
 
 
 class Programs:
-    """The modules that this process has loaded."""
+    """The modules that this process has loaded, by number."""
 
     def __init__(self) -> None:
         import iree.runtime as runtime
@@ -30,7 +29,9 @@ class Programs:
         self.loaded: dict[int, Any] = {}
 
     def load(self, number: int, path: str, archive: str | None) -> None:
-        """A .vmfb with the parameters of its archive."""
+        """A .vmfb with the parameters of its archive, unless it is there."""
+        if number in self.loaded:
+            return
         rt = self.rt
         modules = [rt.create_hal_module(self.instance, self.device)]
         if archive is not None:
@@ -38,17 +39,24 @@ class Programs:
             index.load(archive)
             modules.append(rt.create_io_parameters_module(self.instance, index.create_provider(scope="model")))
         modules.append(rt.VmModule.mmap(self.instance, path))
-        context = rt.VmContext(self.instance, modules)
-        self.loaded[number] = context, modules[-1].lookup_function("main")
+        self.loaded[number] = rt.VmContext(self.instance, modules), modules[-1].lookup_function("main")
 
-    def run(self, number: int, inputs: Sequence[tuple[np.ndarray, str]], kinds: Sequence[str]) -> list[np.ndarray]:
+    def run(
+        self,
+        number: int,
+        path: str,
+        archive: str | None,
+        inputs: Sequence[tuple[np.ndarray, str]],
+        kinds: Sequence[str],
+    ) -> list[np.ndarray]:
         """The results of one call, as arrays of these types."""
-        rt, (context, function) = self.rt, self.loaded[number]
-        given, results = rt.VmVariantList(len(inputs)), rt.VmVariantList(len(kinds))
+        self.load(number, path, archive)
+        context, function = self.loaded[number]
+        given, results = self.rt.VmVariantList(len(inputs)), self.rt.VmVariantList(len(kinds))
         for array, word in inputs:
             given.push_ref(self._view(array, word))
         context.invoke(function, given, results)
-        views = [results.get_as_object(i, rt.HalBufferView) for i in range(len(kinds))]
+        views = [results.get_as_object(i, self.rt.HalBufferView) for i in range(len(kinds))]
         return [_array(v, np.dtype(k)) for v, k in zip(views, kinds)]
 
     def drop(self, number: int) -> None:
@@ -71,23 +79,20 @@ def _array(view: Any, dtype: np.dtype[Any]) -> np.ndarray:
     return np.array(view.map().asarray(view.shape, dtype))
 
 
-def serve(source: BinaryIO, sink: BinaryIO) -> None:
+def serve(pipe: Connection) -> None:
     """Answer requests until the other end is gone."""
     programs = Programs()
     while True:
         try:
-            word, *arguments = pickle.load(source)
+            word, *arguments = pipe.recv()
         except EOFError:
             return
         try:
             answer = ("ok", getattr(programs, word)(*arguments))
         except Exception as error:
             answer = ("error", f"{type(error).__name__}: {error}")
-        pickle.dump(answer, sink, protocol=pickle.HIGHEST_PROTOCOL)
-        sink.flush()
+        pipe.send(answer)
 
 
 if __name__ == "__main__":
-    pipe = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints goes to stderr
-    serve(sys.stdin.buffer, pipe)
+    serve(Connection(int(sys.argv[1])))
