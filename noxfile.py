@@ -67,8 +67,8 @@ def cuda(session: nox.Session) -> None:
 
 @nox.session
 def stablehlo(session: nox.Session) -> None:
-    """The StableHLO backend alone with the core, and IREE: a slice of the cases; -- -m "slow or not slow" is all."""
-    install(session, "ir", "stablehlo_backend", extra=(*TESTS, *MODELS))
+    """The StableHLO backend alone with the core, and IREE: slices; -- -m "slow or not slow" is every case and model."""
+    install(session, "ir", "stablehlo_backend", extra=(*TESTS, *MODELS, "expecttest"))
     run_tests(session, "tests/stablehlo")
     session.run("python", "-m", "pytest", "tests/integration/test_structure.py", "-k", "stablehlo")
 
