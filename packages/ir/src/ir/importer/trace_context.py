@@ -6,6 +6,7 @@ import contextlib
 import operator
 import random
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,6 +35,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "max": torch.sym_max, "min": torch.sym_min, "float": torch.sym_float, "not": torch.sym_not,
     "and": operator.and_, "or": operator.or_, "where": torch.sym_ite,
 }  # fmt: skip
+
+
+_TORCH = str(Path(torch.__file__).parent)
 
 
 class SizeSpecific(NotImplementedError):
@@ -89,7 +93,7 @@ class TraceContext:
 
         torch notes every branch on a size as a guard; each must hold for sizes drawn at random, out of the range that
         the program has them in. Sizes under 8 are left out: there, what a window or a slice needs is torch.export's
-        own concern. So are those that make a size of the trace 0 or 1, which torch asks for where it lays out memory.
+        own concern. So is what torch asks for at sizes that make one of the trace 0 or 1: it lays out memory by that.
 
         Raises:
             SizeSpecific: a guard fails for some sizes, or a size was fixed.
@@ -106,11 +110,18 @@ class TraceContext:
         sizes = {expression(s) for shape in shapes for s in shape if isinstance(s, torch.SymInt)}
         for _ in range(32):
             values = {s: draw.randint(*ends) for s, ends in bounds.items()}
-            if any(size.free_symbols <= values.keys() and size.xreplace(values) < 2 for size in sizes):
-                continue
+            small = any(size.free_symbols <= values.keys() and size.xreplace(values) < 2 for size in sizes)
             for guard in self._env.guards:
+                if small and _asked_by_torch(guard):
+                    continue
                 if guard.expr.free_symbols <= values.keys() and guard.expr.xreplace(values) == False:  # noqa: E712
                     raise SizeSpecific(f"it holds only where {guard.expr}")
+
+
+def _asked_by_torch(guard: Any) -> bool:
+    """True of a condition that torch's own code asked for, not the code of a model or decomposition."""
+    frame: Any = getattr(guard.sloc, "framework_loc", None)
+    return hasattr(frame, "filename") and frame.filename.startswith(_TORCH)
 
 
 def _to_draw_from(known: Range) -> tuple[int, int]:
