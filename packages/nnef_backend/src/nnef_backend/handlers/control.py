@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ir.dims import Expr, floordiv
 from ir.types import DType
+from nnef_backend.building.loops import zeros_at_run_time
 from nnef_backend.building.sizes import is_textual
 from nnef_backend.registry import register as op
 
@@ -54,7 +55,7 @@ def while_loop(h, cond_graph, body_graph, carried_inputs, additional_inputs=()):
 
     states = [h.tensor(c, r.dtype) for c, r in zip(carried_inputs, h.results, strict=True)]
     if not isinstance(steps, int) or steps > LONGEST:
-        ones = h.emit("add", h.zeros_at_run_time(steps), 1)
+        ones = h.emit("add", zeros_at_run_time(h, steps), 1)
         places = h.emit("tract_core_cumsum", ones, axis=0, exclusive=True, reverse=False)
         counter = h.emit("add", h.emit("mul", places, step), h.tensor(start, DType.int64))
         return h.scan("while_body", [counter], states, body)[0]
