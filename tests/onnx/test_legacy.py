@@ -250,17 +250,28 @@ def test_a_function_that_returns_what_it_writes_to():
         (lambda g, x: g.op("softmx", x), TypeError, "softmx is no ONNX op; the nearest is Softmax"),
         (lambda g, x: g.op("Softmax", x, axes_i=1), TypeError, "unknown attributes {'axes'}"),
         (lambda g, x: g.op("Softmax", x, axis=1), ValueError, "write axis_i"),
-        (lambda g, x: g.at("asinh", x), ir.RefusedError, "ATen node 'asinh'"),
         (lambda g: g.constant(1.0), ir.RefusedError, "takes no argument self"),
         (lambda g, x, y: x, ir.RefusedError, r"asks for \['y'\]"),
         (lambda g, x: (), ir.RefusedError, "returns 0 results of 1"),
-        (lambda g, x: symbolic_helper._unimplemented("asinh", "never"), ir.RefusedError, "does not implement asinh"),
     ],
 )
 def test_what_is_wrong_is_said(symbolic, error, match):
     register_custom_op_symbolic("aten::asinh", symbolic, 9)
     with pytest.raises(error, match=match):
         ir.export(Asinh(), X)
+
+
+@pytest.mark.parametrize(
+    ("symbolic", "match"),
+    [
+        (lambda g, x: g.at("nonzero", x), "ATen node 'nonzero'"),
+        (lambda g, x: symbolic_helper._unimplemented("nonzero", "never"), "does not implement nonzero"),
+    ],
+)
+def test_what_a_symbolic_refuses_is_said_where_there_is_no_body(symbolic, match):
+    register_custom_op_symbolic("aten::nonzero", symbolic, 9)
+    with pytest.raises(ir.RefusedError, match=match):
+        ir.export(lambda x: torch.nonzero(x), X)
 
 
 def test_lists_of_numbers_are_constants():
