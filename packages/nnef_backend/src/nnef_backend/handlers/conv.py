@@ -28,15 +28,17 @@ def convolution(h, input, weight, bias, stride, padding, dilation, transposed, o
 
 
 def _conv(h, x, weight, bias, stride, pads, dilation, groups):
-    shape = _check(h, x, weight, stride)
+    shape = _check(h, x, weight, stride, *pads, dilation)
     operands = [_batched(h, x, stride), weight] + ([bias] if bias is not None else [])
     y = h.emit("conv", *operands, border="constant", stride=stride, dilation=dilation, padding=pads, groups=groups,
                shape=shape)  # fmt: skip
     return h.reshape(y, h.out.shape)
 
 
-def _check(h, x, weight, stride):
-    """The result's shape with its batch axis, once tract is known to take the operands."""
+def _check(h, x, weight, stride, *others):
+    """The result's shape with its batch axis, once tract is known to take the operands and all the numbers."""
+    for number in (n for numbers in (stride, *others) for n in numbers):
+        h.static(number, "a stride, padding or dilation")
     if any(isinstance(s, Expr) for s in (*weight.type.shape, x.type.shape[-1 - len(stride)])):
         h.refuse("tract convolves only with a fixed number of channels and a kernel of fixed size")
     return h.out.shape if h.out.rank == len(stride) + 2 else (1, *h.out.shape)
@@ -50,7 +52,7 @@ def _batched(h, x, stride):
 def conv_transpose(h, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     n = weight.type.rank - 2
     stride, padding, extra, dilation = (ntuple(a, n) for a in (stride, padding, output_padding, dilation))
-    shape = list(_check(h, input, weight, stride))
+    shape = list(_check(h, input, weight, stride, padding, extra, dilation))
     # output_padding crops less at the far end; what it adds beyond the last kernel holds the bias alone
     pads = [(p, max(p - e, 0)) for p, e in zip(padding, extra, strict=True)]
     beyond = [max(e - p, 0) for p, e in zip(padding, extra, strict=True)]

@@ -51,7 +51,8 @@ def _kernel(weight):
 
 def _conv_transpose(h, x, weight, bias, stride, padding, output_padding, groups, dilation):
     n = weight.type.rank - 2
-    stride, padding, extra = (geometry.ntuple(a, n) for a in (stride, padding, output_padding))
+    given = (geometry.ntuple(a, n) for a in (stride, padding, output_padding))
+    stride, padding, extra = ([h.static(a, "a stride or padding") for a in numbers] for numbers in given)
     after = list(padding)
     for i, (s, p, e) in enumerate(zip(stride, padding, extra, strict=True)):
         if e >= s:  # a wide dilation allows it in torch; in ONNX it is so much less cropped at the end
