@@ -393,11 +393,9 @@ def substitute(x: Any, env: Mapping[str, Number | Expr]) -> Any:
 
 def solve(size: Dim, name: str) -> tuple[int, int] | None:
     """(a, b) with `size == a * name + b` and a != 0, where the dimension is linear in that one symbol."""
-    if (
-        not isinstance(size, Expr)
-        or size.symbols != {name}
-        or not all(len(m) == 0 or (len(m) == 1 and isinstance(m[0][0], Symbol) and m[0][1] == 1) for m, _ in size.terms)
-    ):
+    if not isinstance(size, Expr) or size.symbols != {name}:
+        return None
+    if any(m and (len(m) > 1 or not isinstance(m[0][0], Symbol) or m[0][1] != 1) for m, _ in size.terms):
         return None
     offset = next((c for m, c in size.terms if not m), 0)
     return next(c for m, c in size.terms if m), offset
