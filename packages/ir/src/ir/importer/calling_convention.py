@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,10 @@ class Integer:
         return torch.tensor(number)
 
 
+_OF_LAYER = re.compile(r"\d+\.\w")
+_OF_ATTENTION = re.compile(r"\d+\.(decoder\.|encoder\.)?(key|value)$")
+
+
 def _call(spec: Any) -> str:
     """The arguments of a call as somebody writes them, a star for each tensor or number."""
     args, kwargs = spec.children()
@@ -83,6 +88,19 @@ def _nested(spec: Any) -> str:
     if spec.type in (list, tuple):
         return ", ".join(inner).join("[]" if spec.type is list else ("(", ",)" if len(inner) == 1 else ")"))
     return f"{spec.type.__name__}({', '.join(inner)})"
+
+
+def _difference(made: Any, given: Any) -> str:
+    """What two objects hold beside tensors, where they first differ: "is_initialized=True and not False"."""
+    if isinstance(made, pytree.TreeSpec):
+        inner = zip(made.children(), given.children(), strict=False)
+        return _difference(made.context, given.context) or next(filter(None, (_difference(*c) for c in inner)), "")
+    if isinstance(made, dict) and isinstance(given, dict):
+        found = ((k, _difference(made.get(k), given.get(k))) for k in made)
+        return next((f"{k}{text}" if text[0] in "=." else f"{k}.{text}" for k, text in found if text), "")
+    if isinstance(made, (list, tuple)) and isinstance(given, (list, tuple)) and len(made) == len(given):
+        return next(filter(None, map(_difference, made, given)), "")
+    return "" if made == given else f"={made!r:.60} and not {given!r:.60}"
 
 
 @dataclass(frozen=True)
@@ -146,7 +164,10 @@ class Structure:
 
     def _other(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ExportError:
         spec = pytree.tree_structure((tuple(args), self.ordered(kwargs)))
-        return ExportError(f"the program was made for {_call(self.in_spec)} and is called with {_call(spec)}")
+        made, called = _call(self.in_spec), _call(spec)
+        if made == called and (differs := _difference(self.in_spec, spec)):
+            return ExportError(f"the program was made for arguments that hold {differs}; capture the model anew")
+        return ExportError(f"the program was made for {made} and is called with {called}")
 
     def restore(self, results: Sequence[torch.Tensor]) -> Any:
         """The model's own output from the graph's outputs."""
@@ -200,13 +221,45 @@ TENSOR = _Tensor()
 def names_of(spec: Any, prefix: str = "") -> list[str]:
     """A readable name for each leaf of an output spec: keys and fields as they are, positions as numbers."""
     if spec is None or spec.is_leaf():
-        return [prefix or "output"]
+        return [re.sub(r"\W", "_", prefix) or "output"]
+    if (held := cache_names(spec)) is not None:
+        return [f"present.{n}" for n in held]
     keys = keys_of(spec)
     names: list[str] = []
     for key, child in zip(keys, spec.children(), strict=True):
         top = str(key) if not prefix else f"{prefix}_{key}"
         names += names_of(child, f"output_{key}" if not prefix and isinstance(key, int) else top)
-    return [re.sub(r"\W", "_", n) for n in names]
+    return names
+
+
+def argument_names(spec: Any, positional: Sequence[str]) -> list[str | None]:
+    """The names of those leaves of a call's spec that a cache holds, None for all others."""
+    args, kwargs = spec.children()
+    ordered = zip_longest(positional[: args.num_children], args.children(), fillvalue="args")
+    named = [*ordered, *zip(kwargs.context or (), kwargs.children(), strict=True)]
+    return [name for key, child in named for name in _names_in(child, str(key))]
+
+
+def _names_in(spec: Any, prefix: str) -> list[str | None]:
+    if spec.is_leaf():
+        return [None]
+    if (held := cache_names(spec)) is not None:
+        return [f"{prefix}.{n}" for n in held]
+    return [
+        name
+        for key, child in zip(keys_of(spec), spec.children(), strict=True)
+        for name in _names_in(child, f"{prefix}_{key}")
+    ]
+
+
+def cache_names(spec: Any) -> list[str] | None:
+    """What the tensors of a cache are called, "0.key" and so on; None for anything else."""
+    names = field_names(spec.context, spec.num_children)
+    if names == ["key_cache", "value_cache"]:  # as transformers registers a DynamicCache itself
+        of_kind = zip(("key", "value"), spec.children(), strict=True)
+        return [f"{layer}.{kind}" for kind, held in of_kind for layer in range(held.num_children)]
+    known = _OF_LAYER if spec.type is not dict else _OF_ATTENTION  # a dict stands for a class that is not imported
+    return names if names and all(map(known.match, names)) else None
 
 
 def keys_of(spec: Any) -> list[Any]:

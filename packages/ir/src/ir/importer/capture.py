@@ -17,8 +17,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Value
+from ir.importer import cache_shapes, caches, file_guards, guards, io_names, ladder
 from ir.importer import calling_convention as st
-from ir.importer import file_guards, guards, io_names, ladder
 from ir.importer.bodies import Bodies
 from ir.importer.context import Capture
 from ir.importer.dim_names import name_symbols, signature_names
@@ -66,6 +66,8 @@ def capture(
     if isinstance(model, Graph):
         return model
     args, kwargs = arguments(args, kwargs)
+    caches.register(model)
+    dynamic_shapes = cache_shapes.spread(model, args, kwargs, dynamic_shapes)
     if isinstance(model, (str, os.PathLike)):
         with told(Path(model)):
             return _saved(SavedProgram(Path(model)), args, kwargs, dynamic_shapes, input_names, output_names)
@@ -257,7 +259,9 @@ def _taken_apart(context: Capture) -> Any:
 
 
 def _restored(saved: bytes, names: Mapping[str, str], rung: Rung | None) -> Any:
-    program = torch.export.load(io.BytesIO(saved))
+    caches.register()
+    with torch.serialization.safe_globals(caches.classes()):
+        program = torch.export.load(io.BytesIO(saved))
     symbols = Symbols(program.range_constraints)
     symbols.rename(names)
     return _import(program, None, rung, symbols, (), None, None).context

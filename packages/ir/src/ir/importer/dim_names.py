@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from ir.errors import CaptureError
+from ir.importer import cache_shapes, caches
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.symbols import Symbols
 from ir.importer.tensor_meta import Tensors
@@ -90,16 +91,19 @@ def signature_names(program: ExportedProgram | SavedProgram) -> list[str]:
 
 def _collect_names(value: Any, shape: Any, named: dict[int, Mapping[int, str]]) -> None:
     """Walk an argument and its dynamic shapes side by side, down to {axis: name} for each tensor, "" for none."""
-    if shape is None:
+    if shape is None or not isinstance(shape, (Mapping, list, tuple)):
         return
     if isinstance(value, torch.Tensor):
         entries = shape.items() if isinstance(shape, Mapping) else enumerate(shape)
         found = {a: d if isinstance(d, str) else getattr(d, "__name__", "") for a, d in entries if d is not None}
         named[id(value)] = {a: n if n.isidentifier() and not n.startswith("_") else "" for a, n in found.items()}
+    elif caches.is_cache(value):
+        for item, s in zip(pytree.tree_leaves(value), cache_shapes.of_cache(value, shape), strict=True):
+            _collect_names(item, s, named)
     elif isinstance(value, Mapping):
+        by_key = shape if isinstance(shape, Mapping) else dict(zip(value, shape, strict=False))
         for key, item in value.items():
-            if isinstance(shape, Mapping):
-                _collect_names(item, shape.get(key), named)
+            _collect_names(item, by_key.get(key), named)
     elif isinstance(value, (list, tuple)):
         for item, s in zip(value, shape, strict=False):
             _collect_names(item, s, named)

@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from ir.errors import CaptureError
 from ir.importer import calling_convention as st
+from ir.importer.dim_names import signature_names
 from ir.importer.private_writes import writes
 from ir.importer.pt2.expressions import Size
 from ir.importer.tensor_meta import Tensors
@@ -26,7 +27,9 @@ def input_names(program: Any, given: Sequence[str] | None) -> list[str]:
         CaptureError: a name that was given is none, stands twice, is a buffer's that is written, or is one too many.
     """
     specs = zip(program.graph_signature.input_specs, program.graph.find_nodes(op="placeholder"), strict=True)
-    own = [n.name for s, n in specs if s.kind == InputKind.USER_INPUT and _is_data(n.meta.get("val"))]
+    users = [n for s, n in specs if s.kind == InputKind.USER_INPUT]
+    held = st.argument_names(program.call_spec.in_spec, signature_names(program))
+    own = [name or n.name for name, n in zip(held, users, strict=True) if _is_data(n.meta.get("val"))]
     chosen = _checked("input_names", given, len(own))
     # what an input and a buffer are changed to is told apart by their names
     written = _written(program)

@@ -8,6 +8,10 @@ a number out of a tensor stays a symbol. Only a model that a rung refuses pays f
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import inspect
+import re
+import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -155,7 +159,27 @@ _REMEDIES = {  # for torch's errors that say no more than the op's name
 
 
 def _told(error: Exception) -> str:
-    return f"{error}{_REMEDIES.get(type(error).__name__, '')}{_notes(error)}"
+    return f"{error}{_REMEDIES.get(type(error).__name__, '')}{_registration(error)}{_notes(error)}"
+
+
+def _registration(error: Exception) -> str:
+    """The lines that make a pytree of a class that torch.export does not know."""
+    found = re.search(r"<class '(\S+)'>", str(error))
+    if found is None or "pytree" not in str(error):
+        return ""
+    module, _, name = found[1].rpartition(".")
+    cls = getattr(sys.modules.get(module), name, None)
+    if dataclasses.is_dataclass(cls):
+        lines = f"torch.export.register_dataclass({name})"
+    else:
+        held = list(inspect.signature(cls).parameters) if isinstance(cls, type) else ["a", "b"]
+        parts = ", ".join(f"c.{p}" for p in held)
+        lines = (
+            "torch.utils._pytree.register_pytree_node(\n"
+            f"        {name}, lambda c: ([{parts}], None), lambda parts, _: {name}(*parts),\n"
+            f"        serialized_type_name={found[1]!r},\n    )"
+        )
+    return f"\n  say which tensors a {name} holds, before the export:\n    import torch\n    {lines}"
 
 
 def _line(error: Exception | str) -> str:

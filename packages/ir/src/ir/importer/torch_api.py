@@ -36,6 +36,7 @@ from torch.fx.experimental.proxy_tensor import make_fx as make_fx  # a function 
 from torch.utils import _python_dispatch, _pytree
 
 DynamicOutputShapeException = fake_tensor.DynamicOutputShapeException  # a shape that data decides
+BUILTIN_TYPES = _pytree.BUILTIN_TYPES  # whose shapes torch.export takes nested alike; of others it takes a list
 pytree = _pytree  # nested arguments as flat leaves and a spec; its public twin makes specs of another class
 disable_current_modes: Any = _python_dispatch._disable_current_modes  # a block out of a tracer's sight
 check_size: Any = torch._check  # `assert` that a tracer notes

@@ -24,6 +24,7 @@ from torch.export.graph_signature import (
 )
 
 from ir.errors import CaptureError
+from ir.importer import caches
 from ir.importer.pt2.archive import Archive
 from ir.importer.pt2.consistency import check_results
 from ir.importer.pt2.expressions import Size
@@ -143,12 +144,12 @@ class SavedProgram:
 
     @property
     def stand_ins(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments that are nested as the model's are, with empty tensors in them."""
+        """Arguments that are nested as the model's are, with empty tensors of the same ranks in them."""
         users = zip(
             (n for n in self.graph.nodes if n.op == "placeholder"), self.graph_signature.input_specs, strict=True
         )
         values = [n.meta["val"] for n, s in users if s.kind == InputKind.USER_INPUT]
-        leaves = [torch.empty(0) if isinstance(v, Tensors) else None for v in values]
+        leaves = [torch.empty([0] * len(v.shape)) if isinstance(v, Tensors) else None for v in values]
         return pytree.tree_unflatten(leaves, self.call_spec.in_spec)
 
     def rebuilt(self) -> tuple[torch.export.ExportedProgram, dict[str, str]]:
@@ -175,7 +176,8 @@ class SavedProgram:
             CaptureError: torch refuses the file.
         """
         try:
-            return torch.export.load(self.path)
+            with torch.serialization.safe_globals(caches.classes()):
+                return torch.export.load(self.path)
         except Exception as error:
             raise CaptureError(f"{self.path} is not a file that torch.export.load accepts: {error}") from error
 
