@@ -104,6 +104,7 @@ CASES = family(
         lambda x: (F.adaptive_max_pool1d(x, 1), F.max_pool1d(x, 3)),
         f32(value=[[[-inf, -inf, -inf], [-inf, 2.0, -inf]]]),
     ),
+    row("nan_max_global", lambda x: F.adaptive_max_pool1d(x, 1), f32(value=[[[1.0, nan], [nan, 1.0], [inf, -inf]]])),
     row("minus_inf_max2d", lambda x: F.max_pool2d(x, 2, 1, padding=1), f32(1, 1, 3, 3, value=-inf)),
     row(
         "empty_pools", lambda x: (F.max_pool2d(x, 2), F.avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, 1)), f32(0, 3, 4, 6)

@@ -303,6 +303,16 @@ CASES = family(
         *(IMAGE, f32("B", 2, 3, 2, value=[[1e8, -1e8], [inf, 0.3], [0.2, -3e9]])),
     ),
     row(
+        "grid_sample_far_zeros",
+        lambda x, g: F.grid_sample(x, g, align_corners=False),
+        *(IMAGE, f32("B", 2, 3, 2, value=[[1e20, -1e20], [1e30, 0.3], [0.2, -3e9]])),
+    ),
+    row(
+        "grid_sample_nearest_far",
+        lambda x, g: F.grid_sample(x, g, mode="nearest", align_corners=False),
+        *(IMAGE, f32("B", 2, 3, 2, value=[[1e20, -inf], [inf, 0.3], [0.2, -3e9]])),
+    ),
+    row(
         "grid_sample_nearest_reflection",
         lambda x, g: F.grid_sample(x, g, mode="nearest", padding_mode="reflection", align_corners=False),
         *(IMAGE, f32("B", 3, 5, 2)),

@@ -60,8 +60,8 @@ class Shaken(torch.fx.Interpreter):
         wide = wide_result(target, args, kwargs)
         tied = name_of(target) in EXTREMES and _has_both_zeros((args, kwargs))
         # of -0.0 alone, from 0.0 or from the first of them; torch's softshrink: by lane; ORT has no Where of -0.0
-        signless = ("sum", "cumsum", "mean", "avg_pool", "softshrink", "where", "special_hermite_polynomial")
-        tied |= name_of(target).removeprefix("adaptive_").startswith(signless)
+        signless = ("sum", "cumsum", "mean", "avg_pool", "softshrink", "where")
+        tied |= name_of(target).removeprefix("adaptive_").startswith(signless) or "polynomial" in name_of(target)
         result = self._of_ties(target, args, kwargs) or self._called(target, self._reordered(target, args), kwargs)
         if self._widens(target, args, result):
             self._move(result, result.abs() * torch.finfo(args[0].dtype).eps)

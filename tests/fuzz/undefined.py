@@ -19,6 +19,8 @@ OF_PRODUCTS = {"cross", "linalg_cross", "matmul", "mm", "bmm", "addmm", "baddbmm
                "mv", "addmv", "inner", "tensordot", "einsum", "bilinear", "addr", "chain_matmul", "linalg_vecdot",
                "linalg_multi_dot", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"}  # fmt: skip
 
+REFLECTION = 2  # a padding_mode of grid_sampler
+
 
 class _Undefined(Shaken):
     """The program with something else, drawn anew for each seed, wherever C++ or torch leaves a result undefined."""
@@ -26,12 +28,14 @@ class _Undefined(Shaken):
     def __init__(self, module: torch.fx.GraphModule, seed: int) -> None:
         super().__init__(module, seed)
         self.any = False
+        self.shapeless = False
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         wide = wide_result(target, args, kwargs)
         tensors = [x.clone() for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
         shared = name_of(target).endswith("_scatter") and _elements_share_memory(args[0])
         result = torch.fx.Interpreter.call_function(self, target, args, kwargs)
+        self.shapeless |= _without_channels(name_of(target), args, result)
         for t in pytree.tree_leaves(result):
             if isinstance(t, Tensor) and t.numel():
                 where = torch.zeros(t.shape, dtype=torch.bool)
@@ -52,7 +56,8 @@ class _Undefined(Shaken):
 def undefined(module: torch.fx.GraphModule, names: Sequence[str], args: Sequence[Tensor], place: int | str) -> Tensor:
     """The elements of a result that follow from what is left undefined: those that differ between seeds.
 
-    All of them where another number there is refused, as one that is an index.
+    All of them where another number there is refused, as one that is an index, or where torch's kernel gives another
+    shape than its trace.
     """
     runs: list[Tensor] = []
     for seed in range(6):
@@ -68,6 +73,8 @@ def undefined(module: torch.fx.GraphModule, names: Sequence[str], args: Sequence
             break
         finally:
             restore(module, state)
+        if runner.shapeless:
+            return torch.ones((), dtype=torch.bool)
         if not runner.any:
             break
         runs.append(leaf.clone())
@@ -85,10 +92,10 @@ def _undefined(
     """What an operation leaves undefined: elements of its result, or of an operand, by which all of the result is."""
     yield _cast_beyond(name, tensors, result)
     yield _sign_of_nan(name, tensors)
-    yield _without_channels(name, args, result)
     yield _in_disorder(name, tensors)
     yield _overflowed(result, wide)
     yield _endless_scores(name, tensors, result)
+    yield _beyond_images(name, args, result)
     if "polynomial" in name:  # of nan: torch returns a variable that it never set
         yield from (t.isnan() for t in tensors if t.is_floating_point())
     scaled = name in ("add", "sub", "rsub") and kwargs.get("alpha", 1) != 1
@@ -99,7 +106,7 @@ def _undefined(
 
 
 def _without_channels(name: str, args: Any, result: Any) -> bool:
-    """A convolution of no channels, which gives none to torch, whatever its weight says."""
+    """A convolution of no channels, whose result has none in torch's kernel, and as many as its weight in its trace."""
     return name.startswith("conv") and len(args) > 1 and args[1].shape[:1] != result.shape[1:2] and not args[1].numel()
 
 
@@ -123,6 +130,16 @@ def _endless_scores(name: str, tensors: Sequence[Tensor], result: Tensor) -> boo
         return True
     largest = query.abs().amax(-1, keepdim=True).double() * key.abs().amax().double() * query.shape[-1]
     return (~(largest < torch.finfo(query.dtype).max)).expand(result.shape)
+
+
+def _beyond_images(name: str, args: Any, result: Tensor) -> bool | Tensor:
+    """Samples at nan, which torch documents as -1 and its kernels compute otherwise, at infinity, or reflected so often
+    that the place is rounding's.
+    """
+    if not name.startswith("grid_sampler"):
+        return False
+    bad = ~(args[1].abs() < (2**15 if args[3] == REFLECTION else math.inf)).all(-1)
+    return bad.unsqueeze(1).expand(result.shape)
 
 
 def _cast_beyond(name: str, tensors: Sequence[Tensor], result: Tensor) -> bool | Tensor:

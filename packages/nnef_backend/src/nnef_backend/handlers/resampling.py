@@ -38,5 +38,8 @@ def grid_sample(h: Any, x: Any, grid: Any, mode: int, border: int, corners: bool
     """The values at the places that a grid gives."""
     if MODES[mode] == "bicubic" and BORDERS[border] == "border":
         h.refuse("tract clips the places of bicubic sampling where torch clips its neighbours")
+    if BORDERS[border] != "border":  # places without end become nan, or indices outside: tract aborts
+        limit = 8.0 if BORDERS[border] == "zeros" else 2.0 ** (15 if grid.type.dtype is DType.float16 else 20)
+        grid = h.emit("min", h.emit("max", grid, -limit), limit)
     return h.emit("tract_core_grid_sample", x, grid, mode=MODES[mode], padding_mode=BORDERS[border],
                   align_corners=corners, shape=h.out.shape)  # fmt: skip

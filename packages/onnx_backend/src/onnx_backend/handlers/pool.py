@@ -81,7 +81,7 @@ def _max_pool(h, x, w, ceil_mode, indices):
     def pool(x):
         sizes, before, after = x.type.shape[2:], w.padding, w.reach(x, ceil_mode)
         if not indices and w.is_global(x):
-            return [h.reduce("ReduceMax", x, range(2, x.type.rank), keepdims=True), None]  # GlobalMaxPool has no -inf
+            return [amax(h, x, list(range(2, x.type.rank)), True), None]  # GlobalMaxPool has neither nan nor -inf
         ceil = None
         if any(isinstance(a, Expr) for a in after) and w.plain:
             after, ceil = before, 1
@@ -268,7 +268,7 @@ def _adaptive_max(n):
             return _adaptive_max_indices(h, self, n)
 
         def whole(x, axes):
-            return h.reduce("ReduceMax", x, axes, keepdims=True)
+            return amax(h, x, axes, True)
 
         def pool(x, kernel):
             return _max_pool(h, x, Windows(h, n, kernel, kernel, 0), False, False)[0]

@@ -248,17 +248,21 @@ def norm(h, self, p=2, dim=None, keepdim=False, dtype=None):
     one = count(x, h.axes(dim, x) if x.type.rank else [])
     if one == 1:  # a power of one number may leave its type's range, or lose its digits
         return h.reshape(h.emit("Abs", x), h.out.shape)
-    if p in (1, 2):
-        return reduced(h, f"ReduceL{int(p)}", x, dim, keepdim)
+    if p == 1:
+        return reduced(h, "ReduceL1", x, dim, keepdim)
     size = h.emit("Abs", x)
     if p in (math.inf, -math.inf):
         return amax(h, size, dim, keepdim, "ReduceMax" if p > 0 else "ReduceMin")
-    wide = h.cast(size, DType.float32) if x.type.dtype.bits < 32 else size
-    total = h.emit("Pow", reduced(h, "ReduceSum", h.emit("Pow", wide, p), dim, keepdim), 1 / p)
+    wide = h.cast(size, DType.float32) if x.type.dtype.bits < 32 and p != 2 else size
+    total = reduced(h, "ReduceL2", x, dim, keepdim) if p == 2 else _power_norm(h, wide, p, dim, keepdim)
     if isinstance(one, Expr) and bounds(one, h.graph.symbols)[0] < 2:  # one number at run time
         alone = h.emit("Equal", h.scalar(one, DType.int64), 1)
         total = h.emit("Where", alone, reduced(h, "ReduceSum", wide, dim, keepdim), total)
     return h.cast(total, x.type.dtype)
+
+
+def _power_norm(h, size, p, dim, keepdim):
+    return h.emit("Pow", reduced(h, "ReduceSum", h.emit("Pow", size, p), dim, keepdim), 1 / p)
 
 
 @op("aten::dist")
