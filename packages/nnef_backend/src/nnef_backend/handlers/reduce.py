@@ -204,6 +204,8 @@ def logsumexp(h, self, dim, keepdim=False):
 
 @op("aten::linalg_vector_norm")
 def vector_norm(h, self, ord=2, dim=None, keepdim=False, dtype=None):
+    if isinstance(ord, Expr):
+        ord = h.static(ord, "the order of the norm")
     return h.cast(_vector_norm(h, h.floating(h.cast(self, h.out.dtype)), ord, dim, keepdim), h.out.dtype)
 
 

@@ -79,18 +79,27 @@ def prod(h, self=None, dim=None, keepdim=False, dtype=None, inp=None, dims=None,
 
 
 def _whole_product(h, x, axes):
-    """A product of int64 along axes of known size by halves, for onnxruntime's ReduceProd multiplies doubles."""
-    axes = axes if x.type.rank else []
-    known = {a: n for a in axes if isinstance(n := x.type.shape[a], int) and n}
-    rest = [a for a in axes if a not in known]
-    x = h.reduce("ReduceProd", x, rest, True) if rest else x
-    for axis, count in known.items():
+    """A product of int64 by halves, one by one over a size of run time: onnxruntime's ReduceProd multiplies doubles."""
+    for axis in axes if x.type.rank else []:
+        count = x.type.shape[axis]
+        if not isinstance(count, int) or not count:
+            x, count = _product_one_by_one(h, x, axis), 1
         while count > 1:
             half, odd = divmod(count, 2)
-            pairs = h.emit("Mul", h.slice(x, axis, 0, half), h.slice(x, axis, half, 2 * half))
-            x = h.emit("Concat", pairs, h.slice(x, axis, count - 1, count), axis=axis) if odd else pairs
+            halves = [h.slice(x, axis, i, i + half, size=half) for i in (0, half)]
+            pairs = h.emit("Mul", *halves, shape=halves[0].type.shape)
+            x = h.concat([pairs, h.slice(x, axis, count - 1, count, size=1)], axis) if odd else pairs
             count = half + odd
     return h.reshape(x, h.out.shape)
+
+
+def _product_one_by_one(h, x, axis):
+    """The axis becomes one element; a 1 is put before the others, for it may have none."""
+    shape = [1 if i == axis else s for i, s in enumerate(x.type.shape)]
+    one = h.full(shape, 1, x.type.dtype)
+    start = h.squeeze(one, [axis])
+    (total,) = h.scan(lambda s, v: ([h.emit("Mul", s, v)], []), [start], [h.concat([one, x], axis)], axis)
+    return h.reshape(total, shape)
 
 
 # -- extremes ----------------------------------------------------------------------------------------------------------
@@ -243,6 +252,8 @@ def linalg_vector_norm(h, self, ord=2, dim=None, keepdim=False, dtype=None):
 @op("aten::norm")
 def norm(h, self, p=2, dim=None, keepdim=False, dtype=None):
     x, p = h.cast(self, h.out.dtype), 2 if p is None else p
+    if isinstance(p, Expr):
+        p = h.static(p, "the order of the norm")
     if p == 0:
         return reduced(h, "ReduceSum", h.cast(h.cast(x, DType.bool), x.type.dtype), dim, keepdim)
     one = count(x, h.axes(dim, x) if x.type.rank else [])
