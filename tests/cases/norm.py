@@ -62,6 +62,11 @@ CASES = family(
         f32(4, 3),
         f32(4, 1),
     ),
+    row(
+        "norm_except_dim",
+        lambda x: (torch.norm_except_dim(x, 2, 1), torch.norm_except_dim(x, 3, -1), torch.norm_except_dim(x, 2, 0)),
+        f32(2, 3, 4),
+    ),
     mod("weight_norm", lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)), f32("B", 3)),
     row("layer_norm_wider_weights", lambda x, w: F.layer_norm(x, (4,), w, w + 1), f16("B", 4), f32(4)),
     row("group_norm_wider_weights", lambda x, w: F.group_norm(x, 2, w, w + 1), f16("B", 4, 3), f32(4)),

@@ -27,6 +27,11 @@ def names(tmp_path, monkeypatch):
     return {"__name__": "page"}
 
 
+def test_an_op_is_added(names):
+    for block in blocks("adding-an-op.md"):
+        follow(block, names)
+
+
 def test_a_pass_is_added(names):
     for block in blocks("adding-a-pass.md"):
         follow(block, names)

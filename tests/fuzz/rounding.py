@@ -62,6 +62,7 @@ class Shaken(torch.fx.Interpreter):
         # of -0.0 alone, from 0.0 or from the first of them; torch's softshrink: by lane; ORT has no Where of -0.0
         signless = ("sum", "cumsum", "mean", "avg_pool", "softshrink", "where")
         tied |= name_of(target).removeprefix("adaptive_").startswith(signless) or "polynomial" in name_of(target)
+        tied |= name_of(target) in ("add", "add_") and _has_zeros_alone(args)  # ORT: x + 0 is x
         result = self._of_ties(target, args, kwargs) or self._called(target, self._reordered(target, args), kwargs)
         if self._widens(target, args, result):
             self._move(result, result.abs() * torch.finfo(args[0].dtype).eps)
@@ -242,6 +243,11 @@ def _has_both_zeros(args: Any) -> bool:
     numbers = [torch.as_tensor(x) for x in pytree.tree_leaves(args) if isinstance(x, Tensor | float | int)]
     signs = [x.signbit()[x == 0].unique() for x in numbers]
     return len(torch.cat(signs).unique()) == 2
+
+
+def _has_zeros_alone(args: Any) -> bool:
+    """True if an operand is nothing but zeros."""
+    return any(not torch.as_tensor(x).any() for x in args if isinstance(x, Tensor | float | int))
 
 
 EXTREMES = {"max", "min", "amax", "amin", "aminmax", "maximum", "minimum", "fmax", "fmin", "clamp", "cummax", "cummin",

@@ -34,3 +34,11 @@ def _native_group_norm(
     factor = torch.rsqrt((apart - mean.unsqueeze(-1)).square().mean(-1) + eps)
     made = torch.group_norm(input, group, weight, bias, eps)
     return made, mean.to(input.dtype), factor.to(input.dtype)
+
+
+@decomposition("norm_except_dim")
+def _norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
+    """The norm of each slice along one axis, of the whole tensor for -1, as weight normalisation takes it."""
+    if dim == -1:
+        return torch.linalg.vector_norm(v, pow)
+    return torch.linalg.vector_norm(v, pow, [d for d in range(v.dim()) if d != dim % v.dim()], keepdim=True)
