@@ -12,7 +12,7 @@ import torch
 import typer
 
 import ir
-from ir.__main__ import app
+from ir.cli.app import app
 from tests.cases import ALL
 
 ROOT = Path(__file__).parents[2]

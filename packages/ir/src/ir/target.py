@@ -80,6 +80,10 @@ class Target(abc.ABC):
         """The names of the files beside `path` that go with the artifact there when another takes its place."""
         return ()
 
+    def usage(self, path: Path, graph: Graph) -> str:
+        """Two or three lines of Python that run the file at `path` in its runtime; empty where nothing needs saying."""
+        return ""
+
     def packed(self, artifact: Any) -> Any:
         """The artifact as something that can be pickled."""
         return artifact

@@ -194,6 +194,11 @@ class Tract(Target):
         made: dict[str, TensorSource] = {label: s() if callable(s) else s for label, s in sources}
         return dataclasses.replace(artifact, tensors=made)
 
+    def usage(self, path: Path, graph: Graph) -> str:
+        inputs = ", ".join(v.name if v.name.isidentifier() else "..." for v in graph.inputs)
+        loader = "tract.nnef().with_tract_extra().with_tract_transformers()"
+        return f"import tract\n{loader}.load({str(path)!r}).into_runnable().run([{inputs}])"
+
     def runner(self, artifact: Document, graph: Graph, path: Path | None = None) -> Runner:
         return NnefProgram(artifact, graph, path, self.limits)
 

@@ -147,6 +147,12 @@ class Onnx(Target):
     def unpacked(self, packed: bytes, graph: Graph, handlers: Any) -> onnx_ir.Model:
         return onnx_ir.from_proto(onnx.load_model_from_string(packed))
 
+    def usage(self, path: Path, graph: Graph) -> str:
+        feeds = ", ".join(
+            f"{v.name!r}: {v.name}" if v.name.isidentifier() else f"{v.name!r}: ..." for v in graph.inputs
+        )
+        return f"import onnxruntime\nonnxruntime.InferenceSession({str(path)!r}).run(None, {{{feeds}}})"
+
     def runner(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None = None) -> OnnxProgram:
         refers = path is not None and self.external_data == "reference"
         staged = refers and path is not None and not any(path.parent.glob("*.safetensors"))

@@ -1,0 +1,170 @@
+"""What `ir export SOURCE` names: a .pt2 file, `module:callable`, or a model of timm, torchvision or transformers."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ir.cli import transformers_models
+from ir.cli.inputs import Input, arguments, in_dtype
+from ir.errors import CaptureError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line says beside the source."""
+
+    inputs: Sequence[Input] = ()
+    dtype: torch.dtype | None = None
+    pretrained: bool = False
+    task: str | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model and its example arguments; `name` is what an artifact is called that is given no name."""
+
+    model: Any
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] | None = None
+    dynamic_shapes: Any = None
+    notes: tuple[str, ...] = ()
+
+
+def load(text: str, request: Request) -> Source:
+    """The model that `text` names.
+
+    Raises:
+        CaptureError: there is none, its library is not installed, or it needs `--input`.
+    """
+    kind, colon, rest = text.partition(":")
+    if text.lower().endswith(".pt2") or Path(text).exists():
+        return _file(text, request)
+    if not colon or not rest:
+        raise CaptureError(
+            f"{text!r:.200} is no file. A source is a .pt2 file, module:callable, timm:NAME, torchvision:NAME or "
+            "transformers:FOLDER"
+        )
+    reader = {"timm": _timm, "torchvision": _torchvision, "transformers": _transformers}.get(kind, _callable)
+    return reader(text if reader is _callable else rest, request)
+
+
+def _file(text: str, request: Request) -> Source:
+    if request.inputs or request.dtype:
+        raise CaptureError(f"{text:.200} was captured with its inputs and types: leave --input and --dtype out")
+    name = Path(text).name
+    return Source(Path(text), name[: -len(".pt2")] if name.lower().endswith(".pt2") else name)
+
+
+def _made(model: Any, name: str, request: Request, own: Sequence[Input], notes: Sequence[str] = ()) -> Source:
+    """The model in evaluation mode with the inputs that were asked for, else its own."""
+    chosen = list(request.inputs) or list(own)
+    if not chosen:
+        raise CaptureError(f"{name}: its inputs are not known; say them: --input x=float32[batch,3,224,224]")
+    _check_names(model, chosen, name)
+    if isinstance(model, torch.nn.Module):
+        model = model.eval().to(request.dtype) if request.dtype else model.eval()
+    args, kwargs, shapes = arguments(in_dtype(chosen, request.dtype))
+    return Source(model, name, args, kwargs, shapes, tuple(notes))
+
+
+def _check_names(model: Any, chosen: Sequence[Input], what: str) -> None:
+    """Raises CaptureError for an input that the model's forward does not take."""
+    parameters = inspect.signature(getattr(model, "forward", model)).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    for given in (i.name for i in chosen if i.name and i.name not in parameters):
+        near = difflib.get_close_matches(given, parameters, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise CaptureError(f"--input {given}: {what} takes {', '.join(parameters)}{hint}")
+
+
+def _weights(request: Request) -> list[str]:
+    return [] if request.pretrained else ["weights are random; --pretrained takes the library's own"]
+
+
+def _timm(name: str, request: Request) -> Source:
+    timm = _library("timm")
+    model = _built(lambda: timm.create_model(name, pretrained=request.pretrained), f"timm:{name}")
+    size = model.default_cfg["input_size"]
+    return _made(model, name.replace("/", "_"), request, [_image(*size)], _weights(request))
+
+
+def _torchvision(name: str, request: Request) -> Source:
+    models = _library("torchvision.models")
+    model = _built(
+        lambda: models.get_model(name, weights="DEFAULT" if request.pretrained else None), f"torchvision:{name}"
+    )
+    return _made(model, name, request, [_image(3, 224, 224)], _weights(request))
+
+
+def _image(*size: int) -> Input:
+    return Input("", torch.float32, (("batch", 0), *size))
+
+
+def _transformers(folder: str, request: Request) -> Source:
+    if not Path(folder).is_dir():
+        raise CaptureError(f"transformers:{folder:.200}: there is no such folder; download the checkpoint first")
+    library = _library("transformers")
+    model, own, notes = _built(
+        lambda: transformers_models.load(library, folder, request.task, bool(request.inputs)), f"transformers:{folder}"
+    )
+    return _made(model, Path(folder).resolve().name, request, own, notes)
+
+
+def _callable(text: str, request: Request) -> Source:
+    """A module's attribute: a model, or a function that gives one, alone or with arguments and dynamic shapes."""
+    module, _, attribute = text.partition(":")
+    place = os.getcwd()
+    if place not in sys.path:
+        sys.path.insert(0, place)
+    try:
+        value: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise CaptureError(
+            f"{text:.200}: {error}; a source is module:callable, and modules are looked for here"
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            raise CaptureError(f"{text:.200}: {module} has no {attribute!r:.100}")
+        value = getattr(value, part)
+    if callable(value) and not isinstance(value, torch.nn.Module):
+        value = _built(value, text)
+    model, *given = value if isinstance(value, tuple) else (value,)
+    name = attribute.rpartition(".")[2]
+    if not callable(model):
+        raise CaptureError(f"{text:.200} gives a {type(model).__name__}, and no model")
+    if request.inputs or not given:
+        return _made(model, name, request, ())
+    if request.dtype:
+        raise CaptureError(f"{text:.200} gives its own arguments: leave --dtype out, or say --input")
+    args = given[0] if isinstance(given[0], tuple) else (given[0],)
+    kwargs, shapes = ([*given[1:], None, None])[:2]
+    return Source(model.eval() if isinstance(model, torch.nn.Module) else model, name, args, kwargs, shapes)
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # one that does not fit the installed torch fails in many ways
+        library = name.partition(".")[0]
+        raise CaptureError(f"{library} cannot be imported ({error}): pip install a {library} for this torch") from error
+
+
+def _built(make: Callable[[], Any], what: str) -> Any:
+    try:
+        return make()
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise CaptureError(f"{what:.200}: {type(error).__name__}: {' '.join(str(error).split())[:400]}") from error

@@ -1,0 +1,190 @@
+"""The command line: sources, inputs, what it says and how it ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import torch
+
+import ir
+from ir.cli import main
+from ir.cli.inputs import arguments, parse
+from ir.errors import CaptureError
+
+MODELS = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+
+    def forward(self, x, scale=None):
+        y = self.linear(x).relu()
+        return y if scale is None else y * scale
+
+def net():
+    return Net()
+
+def with_args():
+    return Net(), (torch.randn(2, 4),), None, ({0: "batch"},)
+
+def two_inputs():
+    return Net(), torch.randn(2, 5)
+
+def eigenvalues():
+    return torch.linalg.eigvals, torch.randn(3, 3)
+
+number = 3
+"""
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch, capsys):
+    """Run `ir` in a folder of its own, where cli_models.py lies: its exit code and what it printed."""
+    (tmp_path / "cli_models.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    sys.modules.pop("cli_models", None)
+
+    def run(line):
+        with pytest.raises(SystemExit) as end:
+            main(line.split())
+        printed = capsys.readouterr()
+        return end.value.code, printed.out, printed.err
+
+    return run
+
+
+def test_one_source_becomes_files_of_three_targets(call, tmp_path):
+    code, out, err = call("export cli_models:net -i x=float32[batch,4] -t onnx -t nnef -t eager")
+    assert (code, err) == (0, "")
+    assert {"net.onnx", "net.nnef.tgz", "net.pt2"} <= {p.name for p in tmp_path.iterdir()}
+    assert "batch from 0" in out and "15 float32" in out and "largest error" in out
+    assert "onnxruntime.InferenceSession('net.onnx').run(None, {'x': x})" in out
+
+
+def test_what_is_printed_runs(call, tmp_path):
+    _, out, _ = call("export cli_models:net -i x=float32[batch,4] -t onnx -t nnef -t eager")
+    x = torch.randn(5, 4)
+    for target, value in (("onnx", x.numpy()), ("nnef", x.numpy()), ("eager", x)):
+        lines = out.partition(f"\n{target}:\n")[2].splitlines()[:2]
+        exec("\n".join(lines), {"x": value})
+
+
+def test_a_function_gives_its_own_arguments(call):
+    code, out, _ = call("export cli_models:with_args -o mine.onnx --opset 18 --json")
+    (found,) = json.loads(out)
+    assert (code, found["path"], found["dynamic"], found["verified"]) == (0, "mine.onnx", {"batch": "from 0"}, True)
+    assert found["max_error"] < 1e-5 and found["bytes"] > 0 and found["weights"] == {"float32": 15}
+
+
+def test_a_saved_program(call, tmp_path):
+    torch.export.save(torch.export.export(torch.nn.Linear(4, 3), (torch.randn(2, 4),)), tmp_path / "model.pt2")
+    assert call("export model.pt2 -q")[:2] == (0, "")
+    assert (tmp_path / "model.onnx").exists()
+    assert "aten::linear" in call("show model.pt2")[1]
+    assert "native" in call("ops model.pt2 -t nnef")[1]
+
+
+def test_inputs_by_name_and_type(call):
+    code, out, _ = call("export cli_models:net -i x=float32[batch,4] -i scale=float32[batch,1] --dtype float16 --json")
+    (found,) = json.loads(out)
+    assert code == 0 and found["weights"] == {"float16": 15} and found["dynamic"] == {"batch": "from 0"}
+
+
+def test_one_target_that_refuses_leaves_the_others(call, tmp_path):
+    code, _, err = call("export cli_models:eigenvalues -t eager -t onnx")
+    assert code == 1 and "aten::linalg_eig" in err
+    assert (tmp_path / "eigenvalues.pt2").exists() and not (tmp_path / "eigenvalues.onnx").exists()
+
+
+def test_a_checkpoint_of_transformers(call, tmp_path):
+    import tests.zoo.torchvision_shim  # noqa: F401 - which transformers imports
+
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.BertConfig(vocab_size=29, **sizes)
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path / "small")
+    code, out, _ = call("export transformers:small -t onnx -t eager --json")
+    onnx, eager = json.loads(out)
+    assert code == 0 and onnx["path"] == "small.onnx" and eager["verified"] and not onnx["error"]
+    assert set(onnx["dynamic"]) == {"batch", "sequence"}
+    code, out, _ = call("export transformers:small --task feature-extraction -o features.onnx --json")
+    assert code == 0 and json.loads(out)[0]["weights"]["float32"] < onnx["weights"]["float32"]
+    code, _, err = call("export transformers:small --task telepathy")
+    assert code == 1 and "text-classification" in err
+
+
+def test_a_model_of_timm(call):
+    import tests.zoo.torchvision_shim  # noqa: F401 - which timm imports
+
+    pytest.importorskip("timm")
+    code, out, _ = call("export timm:test_resnet")
+    assert code == 0 and "weights are random" in out and "test_resnet.onnx" in out
+    code, _, err = call("export timm:test_resnt")
+    assert code == 1 and "test_resnt" in err
+
+
+def test_an_older_file_of_somebody_else_stays(call, tmp_path):
+    (tmp_path / "net.nnef").mkdir()
+    (tmp_path / "net.nnef" / "notes.txt").write_text("mine")
+    code, _, err = call("export cli_models:net -i x=float32[2,4] -t nnef -o net.nnef")
+    assert code == 1 and "net.nnef" in err and (tmp_path / "net.nnef" / "notes.txt").read_text() == "mine"
+
+
+WRONG = {
+    "export": (2, "Missing argument 'SOURCE'"),
+    "exprot x.pt2": (2, "Did you mean 'export'?"),
+    "export nowhere": (1, "module:callable"),
+    "export nowhere.pt2": (1, "nowhere.pt2: no such file"),
+    "export no_module:model": (1, "No module named 'no_module'"),
+    "export cli_models:nothing": (1, "cli_models has no 'nothing'"),
+    "export cli_models:number -i x=float32[2]": (1, "gives a int, and no model"),
+    "export cli_models:net": (1, "say them: --input"),
+    "export cli_models:net -i x=float31[2,4]": (1, "torch has no type 'float31'"),
+    "export cli_models:net -i x=float32[2;4]": (1, "'2;4' is no size"),
+    "export cli_models:net -i float32": (1, "write NAME=DTYPE[SIZES]"),
+    "export cli_models:net -i scales=float32[2,4]": (1, "net takes x, scale; did you mean scale?"),
+    "export cli_models:net -i x=float32[2,4] -i x=float32[2,4]": (1, "'x' is given twice"),
+    "export cli_models:net -i x=float32[2,4] -i float32[2,1]": (1, "give them all names"),
+    "export cli_models:net -i x=float32[2,5]": (1, "must have same reduction dim"),
+    "export cli_models:net -i x=float32[2,4] -t onx": (1, "target 'onx' is not installed"),
+    "export cli_models:net -i x=float32[2,4] --opset 5": (1, "opset 5: 13 to"),
+    "export cli_models:net -i x=float32[2,4] -O opset": (2, "write NAME=VALUE"),
+    "export cli_models:net -i x=float32[2,4] -O opst=18": (1, "has an option 'opst'"),
+    "export cli_models:net -i x=float32[2,4] --dtype int8": (2, "write float16, bfloat16"),
+    "export cli_models:net -i x=float32[2,4] -o net.txt": (1, "call it net.onnx"),
+    "export cli_models:net -i x=float32[2,4] -o no/such/net.onnx": (1, "no/such"),
+    "export cli_models:net -i x=float32[2,4] --frobnicate": (2, "No such option: --frobnicate"),
+    "export transformers:nowhere": (1, "there is no such folder"),
+    "export cli_models:eigenvalues": (1, "aten::linalg_eig"),
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_call_is_told_in_one_message(call, tmp_path, line):
+    before = sorted(tmp_path.rglob("*.onnx"))
+    code, out, err = call(line)
+    wanted, text = WRONG[line]
+    assert (code, out) == (wanted, "") and text in err and "Traceback" not in err
+    assert sorted(tmp_path.rglob("*.onnx")) == before
+
+
+def test_traceback_shows_where(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CaptureError):
+        main(["export", "nowhere", "--traceback"])
+
+
+def test_version(call):
+    assert call("--version")[:2] == (0, f"ir {ir.__version__}, torch {torch.__version__}\n")
+
+
+def test_examples_of_named_sizes_differ():
+    args, kwargs, shapes = arguments([parse("a=float32[batch,seq]"), parse("b=int64[batch,seq:16]<5")])
+    assert not args and kwargs["a"].shape == (2, 16) and kwargs["b"].max() < 5
+    assert shapes == {"a": {0: "batch", 1: "seq"}, "b": {0: "batch", 1: "seq"}}
