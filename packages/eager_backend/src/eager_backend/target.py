@@ -134,8 +134,10 @@ class Eager(Target):
         return program
 
     def usage(self, path: Path, graph: Graph) -> str:
-        args, kwargs = graph.structure.in_spec.children() if graph.structure.in_spec else (None, None)
-        keys = [*[""] * args.num_children, *(f"{k}=" for k in kwargs.context or ())] if args else []
+        keys = []
+        if graph.structure.in_spec is not None:
+            args, kwargs = graph.structure.in_spec.children()
+            keys = [*[""] * args.num_children, *(f"{k}=" for k in kwargs.context or ())]
         plain = len(keys) == len(graph.inputs) and all(v.name.isidentifier() for v in graph.inputs)
         given = ", ".join(f"{key}{v.name}" for key, v in zip(keys, graph.inputs, strict=True)) if plain else "..."
         return f"import ir\nir.export({str(path)!r}, target={self.name!r})({given})"
