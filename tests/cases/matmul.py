@@ -10,6 +10,14 @@ from .base import bf16, c64, f16, f32, f64, family, i32, i64, inf, mod, nan, row
 
 ODD_ROWS = [[1.0, nan, 0.0], [-0.0, 2.0, inf], [-inf, 0.0, 1.0]]
 
+
+def ends(rows: int, groups: int = 3) -> torch.Tensor:
+    """Where the groups of rows end: the second one is empty, the last one has what is left."""
+    number = torch.arange(1, groups + 1)
+    end = torch.where(number == groups, rows, torch.where(number == 2, 1, number) * rows // groups)
+    return end.cummax(0).values.to(torch.int32)
+
+
 CASES = family(
     __name__,
     row("mm", lambda x, y: torch.mm(x, y), f32("B", 3), f32(3, 4)),
@@ -34,6 +42,16 @@ CASES = family(
     row("matmul_i32", lambda x, y: x @ y, i32("B", 3), i32(3, 4)),
     row("matmul_i64", lambda x, y: x @ y, i64("B", 3), i64(3, 4)),
     row("matmul_complex", lambda x, y: x @ y, c64("B", 3), c64(3, 4)),
+    # groups of rows, of columns, and of what is summed over; one of the groups is empty
+    row("grouped_mm", lambda x, y: torch._grouped_mm(x, y, offs=ends(x.shape[0])), f32("T", 4), f32(3, 4, 8)),
+    row("grouped_mm_few_rows", lambda x, y: torch._grouped_mm(x, y, offs=ends(4)), f32(4, 4), f32(3, 4, 8)),
+    row("grouped_mm_many_groups", lambda x, y: torch._grouped_mm(x, y, offs=ends(2, 40)), f32(2, 4), f32(40, 4, 8)),
+    row("grouped_mm_blocks", lambda x, y: torch._grouped_mm(x, y, offs=ends(512)), f32(512, 4), f32(3, 4, 8)),
+    row("grouped_mm_rows_behind", lambda x, y: torch._grouped_mm(x, y, offs=ends(5))[:5], f32("T", 4), f32(3, 4, 8)),
+    row("grouped_mm_bf16", lambda x, y: torch._grouped_mm(x, y, offs=ends(x.shape[0])), bf16("T", 8), bf16(3, 8, 8)),
+    row("grouped_mm_columns", lambda x, y: torch._grouped_mm(x, y, offs=ends(8)), f32(3, "S", 4), f32(4, 8)),
+    row("grouped_mm_inner", lambda x, y: torch._grouped_mm(x, y, offs=ends(8)), f32(4, 8), f32(8, 4)),
+    row("grouped_mm_of_pairs", lambda x, y: torch._grouped_mm(x, y), f32("B", 4, 8), f32("B", 8, 4)),
     row("dot", lambda x, y: torch.dot(x, y), f32("S"), f32("S")),
     row("dot_int", lambda x, y: torch.dot(x, y), i64(4), i64(4)),
     row("mv", lambda x, y: torch.mv(x, y), f32("B", 3), f32(3)),

@@ -105,8 +105,8 @@ class Bodies:
 
     def _make(self, node: Node) -> Body | None:
         given = given_body(node.op, node.overload)
-        own = given or KERNELS.get(node.op) or _python_kernel(node)
         shared = decomposition_of(node.op, node.overload)
+        own = given or KERNELS.get(node.op) or (None if shared else _python_kernel(node))
         fn = own or shared or _decomposition(node)
         if fn is None:
             return None

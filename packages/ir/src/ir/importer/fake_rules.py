@@ -3,7 +3,8 @@
 torch.export keeps `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and `max_pool1d` as one node, but computes its result's shape
 with the composite kernel, step by step, and `tensor_split` asks whether the pieces are equal. In the `dynamic` block a
 shape rule answers instead, so time and length may stay symbols; `ctc_loss` and `cov` read numbers out of tensors that
-their shape does not need. The fake_quantize family, the histograms and `linalg_lstsq` have no fake kernel at all.
+their shape does not need. The fake_quantize family, the histograms and `linalg_lstsq` have no fake kernel at all, and
+that of `_grouped_mm` knows bfloat16 alone, where the kernels know more.
 
 Only fake tensors see the rules. A size that data decides is at least 2 by the default of `create_unbacked_symint`, and
 the program asserts it; here it may be 0.
@@ -125,6 +126,13 @@ def _geqrf(self: Any) -> Any:
     return torch.empty_like(self), self.new_empty((*self.shape[:-2], torch.sym_min(rows, columns)))
 
 
+def _grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    ranks = self.dim(), mat2.dim()
+    front = {(2, 2): (offs.shape[0], self.shape[0]) if offs is not None else (), (2, 3): (self.shape[0],),
+             (3, 2): (self.shape[-2],), (3, 3): self.shape[:2]}  # fmt: skip
+    return self.new_empty([*front[ranks], mat2.shape[-1]], dtype=out_dtype or self.dtype)
+
+
 def rules() -> dict[Any, Any]:
     """The shape rule of each such operator."""
     aten = torch.ops.aten
@@ -147,6 +155,7 @@ def rules() -> dict[Any, Any]:
         **dict.fromkeys(tables, _histogramdd),
         aten.linalg_lstsq.default: _lstsq,
         aten.geqrf.default: _geqrf,
+        aten._grouped_mm.default: _grouped_mm,
     }
 
 
