@@ -15,6 +15,8 @@ from unittest import mock
 import torch
 from torch import nn
 
+from ir.importer import caches
+
 from .entry import Entry, Inputs, Sizes, Variant, entry, padding_mask, tokens
 
 VOCABULARY = 1000
@@ -59,10 +61,10 @@ def _gpt2(vocabulary: int, small: bool, cache: bool = False) -> nn.Module:
 
 
 def _gpt2_cache(vocabulary: int, small: bool) -> nn.Module:
-    """The same with its keys and values as a DynamicCache, which torch.export takes once it is a pytree."""
-    from transformers.integrations.executorch import register_dynamic_cache_export_support
+    """The same with its keys and values as a DynamicCache."""
+    import transformers  # noqa: F401  (the caches of what is imported are registered)
 
-    register_dynamic_cache_export_support()
+    caches.register()  # for torch.export alone, which the peers use; ir does so itself
     return _gpt2(vocabulary, small, cache=True)
 
 

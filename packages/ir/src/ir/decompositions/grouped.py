@@ -1,9 +1,9 @@
-"""Products of rows with the matrix of their group, as mixtures of experts have them, in sizes that data does not decide.
+"""Products of rows with the matrix of their group, as mixtures of experts have them: no size depends on the data.
 
 The rows of a group are cut into blocks of one length, the last one filled up with zeros, and each block takes its
-matrix: `rows // length + groups` blocks are always enough, and so are as many as there are rows. Blocks of one row are a
-matrix for each row (gather); one block of all rows for each group is every product there is (dense), of which each row
-picks its own.
+matrix: `rows // length + groups` blocks are always enough, and so are as many as there are rows. Blocks of one row are
+a matrix for each row (gather); one block of all rows for each group is every product there is (dense), of which each
+row picks its own.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def grouped_mm(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
     rows, groups = input.shape[0], weight.shape[0]
     ends = offs.to(torch.int64)
     row = torch.arange(rows)
-    group = (row.unsqueeze(1) >= ends).sum(1)  # the number of groups behind the last end
+    group = (row.unsqueeze(1) >= ends).sum(1)  # how many groups end before the row
     known = group.clamp(max=groups - 1)
     starts = torch.cat([ends.new_zeros([1]), ends[:-1]])
     length = _length(rows, groups)

@@ -7,9 +7,12 @@ context of a spec is plain JSON, as torch.export.save wants it. transformers is 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -75,14 +78,63 @@ def _of_module(model: Any) -> Iterator[type]:
         )
 
 
+@dataclass
+class _Watch:
+    """The caches that a model was given, each with its leaves, and which of them went out with other leaves."""
+
+    given: list[tuple[Any, list[Any]]] = field(default_factory=list)
+    returned: set[int] = field(default_factory=set)
+
+    def flattened(self, cache: Any, leaves: Sequence[Any]) -> None:
+        self.returned.update(id(c) for c, before in self.given if c is cache and not _alike(before, leaves))
+
+    def lost(self) -> list[str]:
+        """The classes of caches that the model changed and did not return."""
+        kept = [(c, before) for c, before in self.given if id(c) not in self.returned]
+        changed = [c for c, before in kept if not _alike(before, [leaf for _, leaf in _leaves(c)[0]])]
+        return sorted({type(c).__name__ for c in changed})
+
+
+def _alike(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    return len(before) == len(after) and all(a is b for a, b in zip(before, after, strict=True))
+
+
+_WATCHING: list[_Watch] = []
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[None]:
+    """A block in which torch.export traces a model.
+
+    Warns:
+        UserWarning: the model puts other tensors into a cache that it was given, and does not return it.
+    """
+    watch = _Watch()
+    _WATCHING.append(watch)
+    try:
+        yield
+    finally:
+        _WATCHING.remove(watch)
+    for name in watch.lost():
+        what = f"the model changes the {name} that it is given and does not return it: its new contents are no output"
+        warnings.warn(f"{what}; return it from forward", stacklevel=7)
+
+
 # -- an object as leaves and a context ---------------------------------------------------------------------------------
 
 
 def flatten(cache: Any) -> tuple[list[Any], list[Any]]:
     """The tensors and counts of a cache, and a context `[names, structure]` to make it of them again."""
+    found, structure = _leaves(cache)
+    leaves = [leaf for _, leaf in found]
+    for watch in _WATCHING:
+        watch.flattened(cache, leaves)
+    return leaves, [[name for name, _ in found], structure]
+
+
+def _leaves(cache: Any) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
     found: list[tuple[str, Any]] = []
-    structure = _object(cache, (), found)
-    return [leaf for _, leaf in found], [[name for name, _ in found], structure]
+    return found, _object(cache, (), found)
 
 
 def _flatten_with_keys(cache: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
@@ -154,7 +206,11 @@ def _name(path: Sequence[Any]) -> str:
 
 def unflatten(leaves: Any, context: Any) -> Any:
     """The cache of its leaves and the context that `flatten` gave."""
-    return _made(context[1], iter(leaves), [])
+    held = list(leaves)
+    cache = _made(context[1], iter(held), [])
+    for watch in _WATCHING:
+        watch.given.append((cache, held))
+    return cache
 
 
 def _made(part: Any, leaves: Iterator[Any], taken: list[Any]) -> Any:

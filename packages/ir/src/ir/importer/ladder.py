@@ -21,7 +21,7 @@ import torch
 from torch.export import ExportedProgram
 
 from ir.errors import CaptureError
-from ir.importer import autograd_functions, fake_rules, guards
+from ir.importer import autograd_functions, caches, fake_rules, guards
 from ir.importer.torch_api import pytree, quiet_export, size_oblivious
 
 _DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
@@ -67,7 +67,7 @@ def exported(
             refused.append((name, f"not tried, for it would trace through {names} in place of its op", None))
             continue
         try:
-            with _settled(model, (args, kwargs), options, kept), _obliviously(bool(refused)):
+            with _settled(model, (args, kwargs), options, kept), _obliviously(bool(refused)), caches.watched():
                 program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, **options)
         except CaptureError:  # ours: another rung would only go round what it says
             raise
