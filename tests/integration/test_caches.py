@@ -174,6 +174,36 @@ def test_other_caches_are_refused_with_what_differs():
         program(input_ids=tokens(2, 1), past_key_values=cache)
 
 
+@pytest.mark.parametrize("static", [False, True])
+def test_a_full_window_counts_on(static):
+    model = made("Mistral", **SIZES, **HEADS, sliding_window=4)
+    cache = transformers.StaticCache(config=model.config, max_cache_len=9) if static else None
+    with torch.no_grad():
+        for token in tokens(6, 2, 1):
+            cache = model(token, past_key_values=cache).past_key_values
+    given = {"input_ids": tokens(2, 1), "past_key_values": cache}
+    shapes = {"input_ids": {0: "batch"}, "past_key_values": {0: "batch"}}
+    same_tokens(model, ir.export(model, kwargs=given, dynamic_shapes=shapes, target="eager"), cache)
+    fixed = ir.export(model, kwargs=given, target="eager")
+    after = fixed(**given).past_key_values
+    with pytest.raises(ir.ExportError, match=r"constant argument 6, not 7, as past_key_values.0.cumulative_length"):
+        fixed(input_ids=tokens(2, 1), past_key_values=after)
+
+
+def test_a_cache_that_is_changed_and_not_returned_is_warned_of():
+    class Scores(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = llama()
+
+        def forward(self, input_ids: torch.Tensor, cache: Any) -> torch.Tensor:
+            return self.model(input_ids, past_key_values=cache).logits
+
+    model = Scores()
+    with pytest.warns(UserWarning, match="changes the DynamicCache that it is given and does not return it"):
+        ir.capture(model, (tokens(2, 1), model.model(tokens(2, 5)).past_key_values))
+
+
 # -- files and other processes -----------------------------------------------------------------------------------------
 
 

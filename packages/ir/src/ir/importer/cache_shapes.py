@@ -43,7 +43,7 @@ def _spread(value: Any, shape: Any) -> Any:
 
 
 def of_cache(cache: Any, shape: Any) -> list[Any]:
-    """One entry for each leaf; counts of tokens move where a length does."""
+    """One entry for each leaf; counts of tokens are dynamic where anything is said of the cache."""
     leaves, (names, _) = caches.flatten(cache)
     given = pytree.tree_leaves(shape, is_leaf=_is_axes) if isinstance(shape, (list, tuple)) else []
     if len(given) == len(leaves):
@@ -59,8 +59,7 @@ def of_cache(cache: Any, shape: Any) -> list[Any]:
     else:
         ranks = [leaf.dim() if t else 0 for leaf, t in zip(leaves, tensors, strict=True)]
         found = [_said(shape, name, rank) for name, rank in zip(names, ranks, strict=True)]
-    longer = any(d is not None for axes in found for axis, d in _axes(axes).items() if axis)
-    counts = Dim.AUTO if longer else None
+    counts = None if shape is None else Dim.AUTO  # which stays fixed where the model fixes it
     return [counts if said is None and not t else said for said, t in zip(found, tensors, strict=True)]
 
 
@@ -81,13 +80,6 @@ def _said(shape: Any, name: str, rank: int) -> Any:
         return shape[key] if parts[-1] == key else _said(shape[key], name, rank)
     kept = range(rank) if parts[-1] in ("key", "value") else range(min(rank, 1))
     return {axis: d for axis, d in shape.items() if axis in kept} or None
-
-
-def _axes(shape: Any) -> dict[Any, Any]:
-    """Dimensions by axis."""
-    if isinstance(shape, Mapping):
-        return dict(shape)
-    return dict(enumerate(shape)) if isinstance(shape, (list, tuple)) else {}
 
 
 def _is_axes(shape: Any) -> bool:

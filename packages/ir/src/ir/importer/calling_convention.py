@@ -67,8 +67,7 @@ class Integer:
         return torch.tensor(number)
 
 
-_OF_LAYER = re.compile(r"\d+\.\w")
-_OF_ATTENTION = re.compile(r"\d+\.(decoder\.|encoder\.)?(key|value)$")
+_OF_LAYER = re.compile(r"\d+\.(decoder\.|encoder\.)?(key|value)$")
 
 
 def _call(spec: Any) -> str:
@@ -149,7 +148,7 @@ class Structure:
         except OtherNestingError:
             raise self._other(args, kwargs) from None
         tensors = []
-        for leaf, expected in zip(leaves, self.inputs, strict=True):
+        for index, (leaf, expected) in enumerate(zip(leaves, self.inputs, strict=True)):
             if expected is TENSOR and isinstance(leaf, torch.Tensor):
                 tensors.append(leaf)
             elif not pytree.tree_structure(leaf).is_leaf():
@@ -159,8 +158,15 @@ class Structure:
             elif isinstance(expected, Integer):
                 tensors.append(expected.tensor(leaf))
             elif not _same(leaf, expected):
-                raise ExportError(f"the model was captured with the constant argument {expected!r}, not {leaf!r:.60}")
+                raise self._other_constant(index, leaf)
         return tensors
+
+    def _other_constant(self, index: int, leaf: Any) -> ExportError:
+        name = argument_names(self.in_spec, ())[index]
+        what = f"the model was captured with the constant argument {self.inputs[index]!r}, not {leaf!r:.60}"
+        return ExportError(
+            f"{what}, as {name}: say dynamic_shapes of the cache to have it as an input" if name else what
+        )
 
     def _other(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ExportError:
         spec = pytree.tree_structure((tuple(args), self.ordered(kwargs)))
@@ -258,8 +264,10 @@ def cache_names(spec: Any) -> list[str] | None:
     if names == ["key_cache", "value_cache"]:  # as transformers registers a DynamicCache itself
         of_kind = zip(("key", "value"), spec.children(), strict=True)
         return [f"{layer}.{kind}" for kind, held in of_kind for layer in range(held.num_children)]
-    known = _OF_LAYER if spec.type is not dict else _OF_ATTENTION  # a dict stands for a class that is not imported
-    return names if names and all(map(known.match, names)) else None
+    structure = spec.context[-1] if isinstance(spec.context, list) and spec.context else None
+    by_class = isinstance(structure, dict) and "class" in structure
+    # a dict stands for a class that this process has not imported
+    return names if by_class or (spec.type is dict and names and all(map(_OF_LAYER.match, names))) else None
 
 
 def keys_of(spec: Any) -> list[Any]:
