@@ -46,7 +46,7 @@ TWO = {0: "batch", 1: "sequence"}
 
 def made(family: str) -> Any:
     torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(**SIZES, **FAMILIES[family])
+    config = getattr(transformers, f"{family}Config")(**SIZES | FAMILIES[family])
     return getattr(transformers, f"{family}ForCausalLM")(config).eval()
 
 
