@@ -48,7 +48,10 @@ class _Undefined(Shaken):
     def _draw(self, t: Tensor, where: Tensor) -> None:
         drawn = torch.randint(0, 100, t.shape, generator=self.generator)
         kinds = torch.tensor([math.nan, math.inf, -math.inf, 1.0, -1.0, 0.0])
-        odd = kinds[drawn % len(kinds)].to(t.dtype) if t.is_floating_point() else (drawn % 3).to(t.dtype)
+        if t.is_floating_point():
+            odd = kinds[drawn % len(kinds)].to(t.dtype)
+        else:  # 0 and 1, as conditions, or as far as a search or a count goes
+            odd = torch.where(drawn < 60, drawn % 2, drawn % (2 + max(3, int(t.max())))).to(t.dtype)
         if not overlaps(t):
             t.copy_(torch.where(where, odd, t))
 
