@@ -1,0 +1,129 @@
+"""The second zoo on every target: `python -m tests.zoo.wide.sweep [--target t] [--resume] [--write] [names...]`.
+
+Each model runs in a fork of this process with a time limit, so that a crash or an endless loop costs one row and nothing is
+imported twice. What was found goes to build/zoo/wide.jsonl, a line a model, the newest last; --resume tries what has no
+line there, --write puts the table into docs/models.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import ir
+
+from ..measure import TARGETS, run
+from ..sweep import ROOT
+from .models import NAMES, get
+
+FILE = ROOT / "build" / "zoo" / "wide.jsonl"
+SECONDS = 150  # for one model on all targets
+KINDS = ("right", "refused", "wrong", "foreign", "slow")
+_REFUSALS = {kind.__name__ for kind in vars(ir.errors).values() if isinstance(kind, type)}
+
+
+def kind(found: dict[str, Any]) -> str:
+    """Which of KINDS a target's result is."""
+    failure = found.get("failure")
+    if failure is None:
+        return "right"
+    name = failure.partition(":")[0]
+    if name == "MismatchError":
+        return "wrong"
+    return name if name == "slow" else "refused" if name in _REFUSALS else "foreign"
+
+
+def _child(name: str, targets: list[str], file: Path) -> None:
+    """Writes what is known after every step."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {}
+
+    def keep(**more: Any) -> None:
+        found.update(more)
+        file.write_text(json.dumps(found))
+
+    model = get(name)
+    module = model.build()
+    args, kwargs = model.inputs(model.sizes)
+    start = time.perf_counter()
+    try:
+        graph = ir.capture(module, args, kwargs, dynamic_shapes=model.dynamic_shapes)
+    except Exception as error:
+        return keep(**dict.fromkeys(targets, {"failure": _line(error)}))
+    keep(capture=time.perf_counter() - start, ops=len(graph.nodes))
+    for target in targets:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                keep(**{target: run(model, module, graph, target, Path(folder))})
+            except Exception as error:
+                keep(**{target: {"failure": _line(error)}})
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:900]}"
+
+
+def measure(name: str, targets: list[str]) -> dict[str, Any]:
+    """One model in a fork."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "found.json"
+        child = multiprocessing.get_context("fork").Process(target=_child, args=(name, targets, file))
+        start = time.perf_counter()
+        child.start()
+        child.join(SECONDS)
+        slow = child.is_alive()
+        if slow:
+            child.kill()
+            child.join()
+        found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    failure = f"slow: not done after {SECONDS} s" if slow else f"died: exit code {child.exitcode}"
+    for target in targets:
+        found.setdefault(target, {"failure": failure})
+    return found | {"name": name, "wall": time.perf_counter() - start}
+
+
+def known() -> dict[str, dict[str, Any]]:
+    """The newest of what was found for each model and target."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in FILE.read_text().splitlines() if FILE.exists() else ():
+        row = json.loads(line)
+        found.setdefault(row["name"], {}).update(row)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--target", action="append", choices=TARGETS)
+    parser.add_argument("--resume", action="store_true")
+    options = parser.parse_args()
+    import timm  # noqa: F401  (once, for all forks)
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    FILE.parent.mkdir(parents=True, exist_ok=True)
+    targets = options.target or list(TARGETS)
+    old = known() if options.resume else {}
+    for name in options.names or NAMES:
+        wanted = [t for t in targets if t not in old.get(name, {})]
+        if not wanted:
+            continue
+        found = measure(name, wanted)
+        with FILE.open("a") as lines:
+            lines.write(json.dumps(found) + "\n")
+        print(name, *(f"{t}={kind(found[t])}" for t in wanted), f"{found['wall']:.0f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
