@@ -31,6 +31,11 @@ CASES = family(
         f32("B", 3, 6, 9),
     ),
     row("max2d_negative_input", lambda x: F.max_pool2d(x, 3, padding=1), f32("B", 3, 6, 6, low=-3, high=-1)),
+    row(
+        "zeros_before_max",
+        lambda x: F.max_pool2d(F.pad(x, (1, 1, 1, 1)), 3, 2),
+        f32("B", 3, 6, 6, low=-3, high=-1),
+    ),
     row("max2d_no_batch", lambda x: F.max_pool2d(x, 2), f32(3, "H", "W")),
     row("max2d_indices", lambda x: F.max_pool2d(x, 2, return_indices=True), f32("B", 3, 6, 8)),
     row("max2d_indices_padding", lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), f32("B", 3, 7, 9)),

@@ -17,6 +17,31 @@ def by_size(x: Tensor) -> Tensor:
     return x.reshape(batch * length, width).t().reshape(width, batch, length)
 
 
+class Upsampled(nn.Module):
+    """Halved by a stride of 2 and doubled again, beside what it was: sizes that are one where the graph holds alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Conv1d(2, 2, 3, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat((F.interpolate(self.down(x), scale_factor=2.0), x), 1)
+
+
+def blocks(x: Tensor) -> Tensor:
+    """Padded to whole blocks of 4, whose length is then asked for as the quotient of the sizes."""
+    x = F.pad(x, (0, 0, 0, 4 - x.shape[1] % 4))
+    count = x.shape[1] // 4
+    length = x.shape[1] // count
+    return x.reshape(x.shape[0], count, length, 2) * torch.arange(length)[:, None]
+
+
+def blocks_rounded(x: Tensor) -> Tensor:
+    """As Mamba-2 and Zamba pad: by nothing where the length is a multiple already."""
+    x = F.pad(x, (0, 0, 0, (4 - x.shape[1] % 4) % 4))
+    return x.reshape(x.shape[0], -1, x.shape[1] // (x.shape[1] // 4), 2).sum(1)
+
+
 def pad_to_multiple(x: Tensor) -> Tensor:
     return F.pad(x, (0, 0, 0, (-x.shape[1]) % 4))
 
@@ -179,6 +204,10 @@ CASES = family(
     row("rot90", lambda x: (torch.rot90(x, 1, (1, 2)), torch.rot90(x, 2, (1, 2))), SEQUENCE),
     # padding
     row("pad", lambda x: F.pad(x, (1, 2)), SEQUENCE),
+    row("pad_to_blocks", blocks, f32("B", "S", 2)),
+    row("pad_to_blocks_rounded", blocks_rounded, f32("B", "S", 2)),
+    mod("upsampled_beside", Upsampled, f32("B", 2, "T")),
+    row("arange_of_halves", lambda x: x + torch.arange(0.5, x.shape[1])[:, None], SEQUENCE),
     row("pad_value", lambda x: F.pad(x, (1, 2, 0, 3), value=-1.5), SEQUENCE),
     row("pad_negative", lambda x: F.pad(x, (-1, 2, 1, -1)), SEQUENCE),
     row("pad_int", lambda x: F.pad(x, (1, 1), value=9), i64("B", 3)),

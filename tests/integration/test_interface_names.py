@@ -153,3 +153,17 @@ def test_a_call_with_other_arguments_is_shown(tmp_path):
         program(one, (one,), scale=one)
     wanted = "the program was made for (*, [*], scale={'by': *}) and is called with (*, (*,), scale=*)"
     assert str(caught.value) == wanted
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_one_name_is_one_size(target):
+    def ratio(x, y):
+        return x / y.shape[0]
+
+    shapes = ({0: "n"}, {0: "n"})
+    with pytest.raises(ir.CaptureError, match=r"one name, n, for the axis 0 of an input \[4, 3\]"):
+        ir.export(ratio, (torch.ones(4, 3), torch.ones(6, 2)), target=target, dynamic_shapes=shapes)
+    program = ir.export(ratio, (torch.ones(4, 3), torch.ones(4, 2)), target=target, dynamic_shapes=shapes)
+    program.verify((torch.ones(5, 3), torch.ones(5, 2)))
+    with pytest.raises(ir.ExportError, match="y"):
+        program(torch.ones(4, 3), torch.ones(6, 2))

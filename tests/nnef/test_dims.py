@@ -83,3 +83,29 @@ def test_all_or_nothing_of_an_axis_of_one():
     for size in (1, 2, 3):
         x = torch.rand(size, 5)
         assert torch.equal(program(x), model(x))
+
+
+class Pyramid(torch.nn.Module):
+    """Down by strides of 2 and up again, each map beside the one of its size: U-Net's and YOLO's skeleton."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.down = torch.nn.ModuleList(torch.nn.Conv1d(2, 2, 3, 2, 1) for _ in range(steps))
+
+    def forward(self, x):
+        maps = [x]
+        for layer in self.down:
+            maps.append(layer(maps[-1]))
+        x = maps.pop()
+        while maps:
+            x = torch.cat((torch.nn.functional.interpolate(x, scale_factor=2.0), maps.pop()), 1).unfold(1, 2, 2).sum(-1)
+        return x
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_maps_of_one_size_meet_though_it_has_two_forms(steps):
+    program = ir.export(Pyramid(steps), (torch.randn(2, 2, 16),), target="nnef", dynamic_shapes=({0: "b", 2: "n"},))
+    for size in (16, 24, 32):
+        program.verify(torch.randn(3, 2, size))
+    with pytest.raises(ir.ExportError):
+        program(torch.randn(1, 2, 18 if steps > 1 else 17))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -24,7 +25,7 @@ class UNet(nn.Module):
         super().__init__()
         widths = [width << i for i in range(depth)]
         self.down = nn.ModuleList(conv(i, o) for i, o in zip([3, *widths], widths))
-        self.up = nn.ModuleList(nn.ConvTranspose2d(o, i, 2, 2) for i, o in zip(widths, widths[1:]))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(o, i, 2, 2) for i, o in itertools.pairwise(widths))
         self.join = nn.ModuleList(conv(2 * w, w) for w in widths[:-1])
         self.head = nn.Conv2d(width, 2, 1)
 
@@ -73,7 +74,7 @@ class C2f(nn.Module):
 
 
 class Yolo(nn.Module):
-    """YOLOv8: pyramid down and up, boxes as expected values of distributions over 4 bins, anchors made from the sizes."""
+    """YOLOv8: pyramid down and up, boxes as expected values over 4 bins, anchors made from the sizes."""
 
     def __init__(self, classes: int = 3, bins: int = 4) -> None:
         super().__init__()
@@ -227,7 +228,9 @@ class VqVae(nn.Module):
         super().__init__()
         self.encoder = nn.Sequential(conv(3, 8, stride=2), nn.Conv2d(8, width, 3, 2, 1))
         self.codes = nn.Embedding(codes, width)
-        self.decoder = nn.Sequential(nn.ConvTranspose2d(width, 8, 4, 2, 1), nn.SiLU(), nn.ConvTranspose2d(8, 3, 4, 2, 1))
+        self.decoder = nn.Sequential(
+            nn.ConvTranspose2d(width, 8, 4, 2, 1), nn.SiLU(), nn.ConvTranspose2d(8, 3, 4, 2, 1)
+        )
 
     def forward(self, x):
         z = self.encoder(x).permute(0, 2, 3, 1)
@@ -241,7 +244,9 @@ class SuperResolution(nn.Module):
 
     def __init__(self, width: int = 12) -> None:
         super().__init__()
-        self.first, self.body, self.last = (nn.Conv2d(i, o, 3, 1, 1) for i, o in ((3, width), (width, width), (width, 12)))
+        self.first, self.body, self.last = (
+            nn.Conv2d(i, o, 3, 1, 1) for i, o in ((3, width), (width, width), (width, 12))
+        )
         self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(width, width, 1), nn.Sigmoid())
 
     def forward(self, x):
@@ -261,7 +266,9 @@ class Involution(nn.Module):
         x = self.stem(x)
         b, c, h, w = x.shape
         weight = self.kernel(x).view(b, self.groups, 1, 9, h, w)
-        return (F.unfold(x, 3, padding=1).view(b, self.groups, c // self.groups, 9, h, w) * weight).sum(3).view(b, c, h, w)
+        return (
+            (F.unfold(x, 3, padding=1).view(b, self.groups, c // self.groups, 9, h, w) * weight).sum(3).view(b, c, h, w)
+        )
 
 
 class Fourier(nn.Module):
@@ -277,7 +284,9 @@ class Fourier(nn.Module):
         m, h, w = self.modes, x.shape[-2], x.shape[-1]
         spectrum = torch.fft.rfft2(x)[..., :m, :m]
         product = torch.einsum("bihw,iohw->bohw", spectrum, torch.view_as_complex(self.weight))
-        return self.head(F.gelu(torch.fft.irfft2(F.pad(product, (0, w // 2 + 1 - m, 0, h - m)), s=(h, w)) + self.skip(x)))
+        return self.head(
+            F.gelu(torch.fft.irfft2(F.pad(product, (0, w // 2 + 1 - m, 0, h - m)), s=(h, w)) + self.skip(x))
+        )
 
 
 class Siren(nn.Module):
@@ -298,7 +307,10 @@ class Siren(nn.Module):
 
 _ANY = {"x": picture("batch", 3, "height", "width")}
 _ROWS = (
-    *(row(m.__name__.lower(), m, _ANY) for m in (UNet, AttentionUNet, Yolo, Yolo3, CenterNet, PSPNet, SpatialTransformer)),
+    *(
+        row(m.__name__.lower(), m, _ANY)
+        for m in (UNet, AttentionUNet, Yolo, Yolo3, CenterNet, PSPNet, SpatialTransformer)
+    ),
     *(row(m.__name__.lower(), m, _ANY) for m in (VqVae, SuperResolution, Involution)),
     row("fno", Fourier, {"x": picture("batch", 3, 16, 16)}),
     row("dit", Dit, {"x": numbers("batch", 4, 16, 16), "t": unit("batch")}),

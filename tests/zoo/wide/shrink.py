@@ -10,13 +10,19 @@ from torch import nn
 # A whole number in a field that fits takes this value. The first line that fits counts.
 _FIELDS: tuple[tuple[str, int], ...] = (
     (r".*vocab_size|.*vocabulary_size", 64),
-    (r"(bos|cls|start|eos|sep|pad|mask|unk|boi|eoi|decoder_start|.*_start|.*_end|image|video|audio|.*)_token_(id|index)", 2),
+    (
+        r"(bos|cls|start|eos|sep|pad|mask|unk|boi|eoi|decoder_start|.*_start|.*_end|image|video|audio|.*)_token_(id|index)",
+        2,
+    ),
     (r"(num_)?(.*_)?key_value_heads|num_kv_heads", 2),
     (r"(n|num)_layers?|.*num_hidden_layers|(encoder|decoder|num_encoder|num_decoder|enc|dec)_layers|num_blocks", 2),
     (r"(n|num)_heads?|.*(attention|attn)_heads|decoder_num_heads", 4),
     (r"intermediate_size|.*ffn_dim|.*_ffn_size|d_ff|ffn_hidden_size|.*dim_feedforward|d_inner|.*intermediate_size", 64),
     (r"head_dim|d_kv|kv_channels|.*_head_dim|attention_head_size", 8),
-    (r".*hidden_size|d_model|n_embd|dim|.*embed_dim|.*embedding_size|projection_dim|.*hidden_dim|embed_dim|emb_dim", 32),
+    (
+        r".*hidden_size|d_model|n_embd|dim|.*embed_dim|.*embedding_size|projection_dim|.*hidden_dim|embed_dim|emb_dim",
+        32,
+    ),
     (r"max_position_embeddings|n_positions|max_.*positions|max_seq_len(gth)?", 128),
     (r"image_size", 64),
     (r"patch_size", 16),

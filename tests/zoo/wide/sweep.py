@@ -1,8 +1,8 @@
-"""The second zoo on every target: `python -m tests.zoo.wide.sweep [--target t] [--resume] [--write] [names...]`.
+"""The second zoo on every target: `python -m tests.zoo.wide.sweep [--target t] [--resume] [names...]`.
 
-Each model runs in a fork of this process with a time limit, so that a crash or an endless loop costs one row and nothing is
+Each model runs in a fork of this process with a time limit: a crash or an endless loop costs one row, and nothing is
 imported twice. What was found goes to build/zoo/wide.jsonl, a line a model, the newest last; --resume tries what has no
-line there, --write puts the table into docs/models.md.
+line there.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _child(name: str, targets: list[str], file: Path) -> None:
     try:
         graph = ir.capture(module, args, kwargs, dynamic_shapes=model.dynamic_shapes)
     except Exception as error:
-        return keep(**dict.fromkeys(targets, {"failure": _line(error)}))
+        return keep(**{target: {"failure": _line(error)} for target in targets})
     keep(capture=time.perf_counter() - start, ops=len(graph.nodes))
     for target in targets:
         with tempfile.TemporaryDirectory() as folder:

@@ -26,21 +26,25 @@ def transformer(name: str, draws: Mapping[str, Draw], label: str = "", **given: 
 
 # Classes whose small configuration needs nothing said.
 _ENCODERS = (
-    "Electra Albert Deberta DebertaV2 MPNet SqueezeBert Funnel ConvBert XLM XLNet RemBert RoFormer Nystromformer Longformer "
-    "FNet Yoso Mra IBert Camembert Ernie MegatronBert XLMRoberta ModernBert EuroBert NomicBert Flaubert Luke Splinter "
-    "Canine RoCBert LayoutLM Tapas Data2VecText XLMRobertaXL RobertaPreLayerNorm Gte JinaEmbeddingsV3"
-).split()
+    "Electra Albert Deberta DebertaV2 MPNet SqueezeBert Funnel ConvBert XLM XLNet RemBert RoFormer Nystromformer "
+    "Longformer FNet Yoso Mra IBert Camembert Ernie MegatronBert XLMRoberta ModernBert EuroBert NomicBert Flaubert "
+    "Luke Splinter Canine RoCBert LayoutLM Tapas Data2VecText XLMRobertaXL RobertaPreLayerNorm Gte JinaEmbeddingsV3"
+)
 _DECODERS = (
-    "OPT Bloom GPTNeoX Falcon Mpt Gemma Gemma2 Gemma3Text Phi Phi3 StableLm Cohere Cohere2 Olmo Olmo2 Olmo3 Starcoder2 "
-    "Qwen3 Glm Glm4 Granite Persimmon BioGpt XGLM CTRL GPTBigCode OpenAIGPT RecurrentGemma Rwkv Helium SmolLM3 Exaone4 "
-    "DiffLlama BitNet Apertus Arcee Lfm2 NanoChat xLSTM GPTNeoXJapanese ModernBertDecoder SeedOss VaultGemma Doge Ernie4_5"
-).split()
+    "OPT Bloom GPTNeoX Falcon Mpt Gemma Gemma2 Gemma3Text Phi Phi3 StableLm Cohere Cohere2 Olmo Olmo2 Olmo3 "
+    "Starcoder2 Qwen3 Glm Glm4 Granite Persimmon BioGpt XGLM CTRL GPTBigCode OpenAIGPT RecurrentGemma Rwkv Helium "
+    "SmolLM3 Exaone4 DiffLlama BitNet Apertus Arcee Lfm2 NanoChat xLSTM GPTNeoXJapanese ModernBertDecoder SeedOss "
+    "VaultGemma Doge Ernie4_5"
+)
 _WITHOUT_MASK = {"FNet", "xLSTM", "Rwkv"}
-_BOTH = "T5 MT5 LongT5 UMT5 Bart MBart Pegasus PegasusX Marian Blenderbot M2M100 LED ProphetNet FSMT PLBart Mvp".split()
+_BOTH = "T5 MT5 LongT5 UMT5 Bart MBart Pegasus PegasusX Marian Blenderbot M2M100 LED ProphetNet FSMT PLBart Mvp"
 
 _ROWS = (
-    *(transformer(f"{n}Model", _IDS if n in _WITHOUT_MASK else _TEXT) for n in (*_ENCODERS, *_DECODERS)),
-    *(transformer(f"{n}Model", _PAIR) for n in (*_BOTH, "SwitchTransformers")),
+    *(
+        transformer(f"{n}Model", _IDS if n in _WITHOUT_MASK else _TEXT)
+        for n in (*_ENCODERS.split(), *_DECODERS.split())
+    ),
+    *(transformer(f"{n}Model", _PAIR) for n in (*_BOTH.split(), "SwitchTransformers")),
     transformer("BertGenerationEncoder", _TEXT),
     transformer("DPRQuestionEncoder", _TEXT),
     transformer("MobileBertModel", _TEXT, true_hidden_size=32, intra_bottleneck_size=32, embedding_size=32),
@@ -62,8 +66,14 @@ _ROWS = (
         attn_layers=["local", "local"],
         local_attn_chunk_length=16,
     ),
-    transformer("PerceiverModel", {"inputs": numbers("batch", "sequence", 32)}, num_latents=8, d_latents=32, num_blocks=1,
-                num_self_attends_per_block=2),  # fmt: skip
+    transformer(
+        "PerceiverModel",
+        {"inputs": numbers("batch", "sequence", 32)},
+        num_latents=8,
+        d_latents=32,
+        num_blocks=1,
+        num_self_attends_per_block=2,
+    ),
     transformer("GPTNeoModel", _TEXT, attention_types=[[["global", "local"], 1]]),
     transformer("GPTJModel", _TEXT, rotary_dim=4),
     transformer("CodeGenModel", _TEXT, rotary_dim=4),

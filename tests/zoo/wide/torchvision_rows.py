@@ -47,7 +47,9 @@ _ROWS = (
     row("deeplabv3_resnet50", partial(torchvision, "deeplabv3_resnet50", weights_backbone=None), _ANY),
     row("mc3_18", partial(torchvision, "mc3_18", num_classes=10), _CLIP),
     row("r2plus1d_18", partial(torchvision, "r2plus1d_18", num_classes=10), _CLIP),
-    row("ssdlite320", partial(Raw, "ssdlite320_mobilenet_v3_large", num_classes=5), {"x": picture("batch", 3, 320, 320)}),
+    row(
+        "ssdlite320", partial(Raw, "ssdlite320_mobilenet_v3_large", num_classes=5), {"x": picture("batch", 3, 320, 320)}
+    ),
     row("fcos", partial(Raw, "fcos_resnet50_fpn", num_classes=5), _ANY),
     row("fasterrcnn_proposals", partial(Proposals, "fasterrcnn_mobilenet_v3_large_fpn"), _ANY),
 )

@@ -18,15 +18,15 @@ _FUSED = _TOWERS | _IMAGE
 
 # Height and width are dynamic where the architecture takes any size.
 _ANY_SIZE = (
-    "DINOv3ViT DINOv3ConvNext ConvNext ConvNextV2 ResNet RegNet Bit MobileNetV1 MobileNetV2 MobileViTV2 PoolFormer Segformer "
-    "PvtV2 FocalNet TextNet"
-).split()
+    "DINOv3ViT DINOv3ConvNext ConvNext ConvNextV2 ResNet RegNet Bit MobileNetV1 MobileNetV2 MobileViTV2 PoolFormer "
+    "Segformer PvtV2 FocalNet TextNet"
+)
 _FIXED = (
-    "Beit DeiT Dinov2 Dinov2WithRegisters IJepa ViTMSN Yolos DPT Data2VecVision SwiftFormer Cvt Levit MobileViT GLPN "
+    "Beit DeiT Dinov2 Dinov2WithRegisters IJepa ViTMSN Yolos DPT Data2VecVision SwiftFormer Cvt MobileViT GLPN "
     "Pixio Sapiens2 CLIPSegVision InternVLVision MLCDVision SiglipVision BlipVision AltCLIPVision JanusVision "
     "VitDet PixtralVision"
-).split()
-_DETECTORS = "Detr ConditionalDetr DeformableDetr DabDetr TableTransformer Yolos".split()
+)
+_DETECTORS = "Detr ConditionalDetr DeformableDetr DabDetr TableTransformer Yolos"
 _SWIN = {"embed_dim": 24, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4, "patch_size": 4, "image_size": 64}
 _DPT = {
     "num_hidden_layers": 4,
@@ -36,13 +36,16 @@ _DPT = {
 }
 
 _ROWS = (
-    *(transformer(f"{n}Model", _ANY) for n in _ANY_SIZE),
-    *(transformer(f"{n}Model", _IMAGE) for n in _FIXED),
-    *(transformer(f"{n}ForObjectDetection", _IMAGE, label=n.lower() + "_detection") for n in _DETECTORS),
+    *(transformer(f"{n}Model", _ANY) for n in _ANY_SIZE.split()),
+    *(transformer(f"{n}Model", _IMAGE) for n in _FIXED.split()),
+    *(transformer(f"{n}ForObjectDetection", _IMAGE, label=n.lower() + "_detection") for n in _DETECTORS.split()),
     transformer("SwinModel", _IMAGE, **_SWIN),
     transformer("Swinv2Model", _IMAGE, **_SWIN),
     transformer(
-        "Swin2SRForImageSuperResolution", _ANY, label="swin2sr", **_SWIN | {"patch_size": 1, "upscale": 2, "window_size": 8}
+        "Swin2SRForImageSuperResolution",
+        _ANY,
+        label="swin2sr",
+        **_SWIN | {"patch_size": 1, "upscale": 2, "window_size": 8},
     ),
     transformer("SegformerForSemanticSegmentation", _ANY, label="segformer_segmentation"),
     transformer("UperNetForSemanticSegmentation", _IMAGE, label="upernet"),
@@ -50,16 +53,37 @@ _ROWS = (
     transformer("GLPNForDepthEstimation", _IMAGE, label="glpn_depth"),
     transformer("DPTForDepthEstimation", _IMAGE, label="dpt_depth", **_DPT),
     transformer("SuperPointForKeypointDetection", _IMAGE, label="superpoint"),
-    transformer("VitPoseForPoseEstimation", _IMAGE, label="vitpose", backbone_config={
-        "model_type": "vitpose_backbone", "image_size": [64, 64], "patch_size": [16, 16], "hidden_size": 32,
-        "num_hidden_layers": 2, "num_attention_heads": 4, "out_indices": [2]}),  # fmt: skip
+    transformer(
+        "VitPoseForPoseEstimation",
+        _IMAGE,
+        label="vitpose",
+        backbone_config={
+            "model_type": "vitpose_backbone",
+            "image_size": [64, 64],
+            "patch_size": [16, 16],
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "out_indices": [2],
+        },
+    ),
     transformer("SamVisionModel", _IMAGE, image_size=64, window_size=4),
     transformer("ImageGPTModel", {"input_ids": ids("batch", "sequence", least=0)}),
     transformer("ViltModel", _FUSED),
-    transformer("VisualBertModel", {"input_ids": ids("batch", "sequence"), "visual_embeds": numbers("batch", 5, 32)},
-                visual_embedding_dim=32),  # fmt: skip
-    transformer("LxmertModel", {"input_ids": ids("batch", "sequence"), "visual_feats": numbers("batch", 5, 32),
-                                "visual_pos": unit("batch", 5, 4)}, visual_feat_dim=32),  # fmt: skip
+    transformer(
+        "VisualBertModel",
+        {"input_ids": ids("batch", "sequence"), "visual_embeds": numbers("batch", 5, 32)},
+        visual_embedding_dim=32,
+    ),
+    transformer(
+        "LxmertModel",
+        {
+            "input_ids": ids("batch", "sequence"),
+            "visual_feats": numbers("batch", 5, 32),
+            "visual_pos": unit("batch", 5, 4),
+        },
+        visual_feat_dim=32,
+    ),
     *(transformer(f"{n}Model", _TOWERS) for n in ("Blip", "Siglip", "AltCLIP", "Owlv2", "OwlViT", "MetaClip2")),
     transformer("CLIPSegModel", _TOWERS),
     transformer("GitModel", _FUSED),

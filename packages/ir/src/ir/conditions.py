@@ -81,6 +81,34 @@ def misfit(value: Value, ranges: Mapping[str, Range], given: Any) -> RefusedErro
     )
 
 
+class SharedSizes:
+    """The names that several sizes of the inputs have, for runtimes that do not hold them to one size."""
+
+    def __init__(self, graph: Graph) -> None:
+        found: dict[str, list[tuple[int, int]]] = {}
+        for place, value in enumerate(graph.inputs):
+            for axis, d in enumerate(value.type.shape):
+                if isinstance(d, Expr) and d.as_symbol:
+                    found.setdefault(d.as_symbol, []).append((place, axis))
+        self._places = {name: places for name, places in found.items() if len(places) > 1}
+        self._names = [v.name for v in graph.inputs]
+
+    def check(self, inputs: Sequence[Any]) -> None:
+        """Hold each to one size.
+
+        Raises:
+            RefusedError: two sizes of one name differ.
+        """
+        for name, ((first, axis), *others) in self._places.items():
+            size = inputs[first].shape[axis]
+            for place, other in others:
+                if inputs[place].shape[other] != size:
+                    raise RefusedError(
+                        f"{name} is {size} in the input {self._names[first]} and {inputs[place].shape[other]} in "
+                        f"{self._names[place]}; the program was made for one size, since the two have one name"
+                    )
+
+
 class Slices:
     """The slices of a graph that are shorter at 0 and 1, sizes that torch.export does not trace for."""
 

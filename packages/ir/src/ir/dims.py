@@ -149,7 +149,7 @@ class Expr:
     def __add__(self, other: Dim) -> Dim:
         if isinstance(other, float):
             return call("add", self, other)
-        return _collect(self.terms + _terms(other))
+        return _without_rests(_collect(self.terms + _terms(other)))
 
     def __mul__(self, other: Dim) -> Dim:
         if isinstance(other, float):
@@ -244,6 +244,41 @@ def _collect(terms: Iterable[tuple[Monomial, int]]) -> Dim:
     return Expr(tuple(sorted(kept, key=_order)))
 
 
+def _without_rests(total: Dim) -> Dim:
+    """The sum, with `n*(a // n)` for `a - a % n` where that is shorter: what is padded to a multiple is seen to be one.
+
+    >>> s = symbol("s")
+    >>> s + (-s) % 8
+    -8*((-s)//8)
+    """
+    for monomial, factor in total.terms if isinstance(total, Expr) else ():
+        (atom, power), *more = monomial or ((None, 0),)
+        if power != 1 or more or not isinstance(atom, Call) or atom.fn != "mod" or not _whole(*atom.args):
+            continue
+        dividend, n = atom.args
+        others = [t for t in total.terms if t[0] != monomial]
+        found = _collect([*others, *_terms((dividend - floordiv(dividend, n) * n) * factor)])
+        if len(_terms(found)) < len(total.terms):
+            return _without_rests(found)
+    return total
+
+
+def _without_inner(total: Dim, divisor: int) -> Dim:
+    """What leaves the same rest: `x` for `x % 16` where the divisor is 8."""
+    for monomial, factor in total.terms if isinstance(total, Expr) else ():
+        (atom, power), *more = monomial or ((None, 0),)
+        if power != 1 or more or not isinstance(atom, Call) or atom.fn != "mod" or not _whole(*atom.args):
+            continue
+        if atom.args[1] % divisor == 0:
+            others = [t for t in total.terms if t[0] != monomial]
+            return _without_inner(_collect([*others, *_terms(atom.args[0] * factor)]), divisor)
+    return total
+
+
+def _whole(dividend: Number | Expr, divisor: Number | Expr) -> bool:
+    return isinstance(dividend, Expr) and dividend.kind == "int" and isinstance(divisor, int)
+
+
 def _divide_term(a: tuple[Monomial, int], b: tuple[Monomial, int]) -> Dim | None:
     (m, c), (n, d) = a, b
     powers = dict(m)
@@ -297,7 +332,9 @@ def mod(a: Dim, b: Dim) -> Dim:
     if quotient(a, b) is not None:
         return 0
     if isinstance(b, int):
-        a = _collect((m, c % b) for m, c in _terms(a))
+        a = _without_inner(a, b)
+        # of 7*s over 8 what is left is that of -s: the nearest to 0 of the coefficients that leave the same
+        a = _collect((m, (c % b if 2 * (c % b) <= b or not m else c % b - b) if b > 0 else c) for m, c in _terms(a))
         if isinstance(a, int):
             return a % b
     return call("mod", a, b)

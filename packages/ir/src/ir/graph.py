@@ -254,6 +254,7 @@ class Graph:
     weights: Mapping[Value, Weight] = field(default_factory=dict)
     updates: Mapping[str, Value] = field(default_factory=dict)
     symbols: Mapping[str, Range] = field(default_factory=dict)
+    equal: tuple[tuple[Dim, Dim], ...] = ()  # sizes that are one wherever the graph holds, though not as polynomials
     random: bool = False  # draws random numbers: two runs of it differ
     name: str = "graph"
     structure: Any = None  # ir.importer.calling_convention.Structure: the model's own calling convention

@@ -23,6 +23,7 @@ from ir.files import stem
 from ir.graph import Graph, Value, Weight
 from ir.helper import numpy_dtype
 from ir.passes.canonicalize_factories import canonicalize_factories
+from ir.passes.equal_sizes import equal_sizes
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants
 from ir.passes.fuse_rms_norm import fuse_rms_norm
@@ -164,7 +165,7 @@ class Tract(Target):
             self.bfloat16
         ]
         # tract itself leaves products of large constants, such as normed weights, to the run
-        first = (*first, simplify_arithmetic, fold_batch_norm)
+        first = (*first, equal_sizes, simplify_arithmetic, fold_batch_norm)
         return (*first, promote, canonicalize_factories, fold_constants, fuse_rms_norm)
 
     def helper(self, graph: Graph) -> NnefHelper:

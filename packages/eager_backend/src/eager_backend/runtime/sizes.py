@@ -41,7 +41,16 @@ def of_inputs(graph: Graph, *sizes: Dim) -> bool:
 def differ(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:
     """True if two sizes are seen to differ within the ranges of their symbols."""
     names = sorted({s for d in (a, b) if isinstance(d, Expr) for s in d.symbols})
-    return any(evaluate(a, at) != evaluate(b, at) for at in _samples(names, ranges))
+    return any(_at(a, sizes) != _at(b, sizes) for sizes in _samples(names, ranges))
+
+
+def _at(size: Dim, sizes: Mapping[str, int]) -> int | None:
+    """The size where the symbols have these values; None where it divides by zero, which no call comes to."""
+    try:
+        found: int = evaluate(size, sizes)
+    except ZeroDivisionError:
+        return None
+    return found
 
 
 def _samples(names: list[str], ranges: Mapping[str, Range]) -> Iterator[dict[str, int]]:

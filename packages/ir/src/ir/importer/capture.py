@@ -235,6 +235,7 @@ def _import(
         weights=_used(importer, outputs, updates),
         updates=updates,
         symbols=symbols.ranges,
+        equal=tuple(guards.equalities(program, symbols)) if isinstance(program, ExportedProgram) else (),
         random=any(bodies.draws(n) for n in importer.nodes),
         structure=convention,
         context=Capture(program, bodies, model, rung),

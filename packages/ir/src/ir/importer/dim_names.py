@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -58,6 +58,7 @@ def name_symbols(
         for arg, shape in zip(values, shapes, strict=False):
             _collect_names(arg, shape, named)
     flat = pytree.tree_leaves((args, kwargs))
+    _hold_to_one(flat, named)
     nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
     users = [
         n for n, s in zip(nodes, program.graph_signature.input_specs, strict=True) if s.kind == InputKind.USER_INPUT
@@ -69,6 +70,25 @@ def name_symbols(
                 raise CaptureError(f"dynamic_shapes tells of the axis {axis} of {node.name}, {_axes(len(fake.shape))}")
             if name:
                 symbols.name_user_symbol(fake.shape[axis], name)
+
+
+def _hold_to_one(tensors: Sequence[Any], named: Mapping[int, Mapping[int, str]]) -> None:
+    """One name is one size, as one Dim is to torch.export.
+
+    Raises:
+        CaptureError: two sizes of the example that have one name differ.
+    """
+    sizes: dict[str, tuple[int, Any, int]] = {}
+    for tensor in tensors:
+        for axis, name in named.get(id(tensor), {}).items():
+            if not name or not 0 <= axis < tensor.dim():
+                continue
+            size, first, before = sizes.setdefault(name, (tensor.shape[axis], tensor, axis))
+            if size != tensor.shape[axis]:
+                raise CaptureError(
+                    f"dynamic_shapes has one name, {name}, for the axis {before} of an input {list(first.shape)} and "
+                    f"the axis {axis} of an input {list(tensor.shape)}: one name is one size; give them two names"
+                )
 
 
 def _axes(rank: int) -> str:

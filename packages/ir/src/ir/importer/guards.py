@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from ir.dims import Expr
+from ir.dims import Dim, Expr
 from ir.errors import CaptureError
 from ir.graph import Node
 from ir.importer.origins import origin_of
@@ -40,13 +40,29 @@ def truncated(program: ExportedProgram) -> str:
     noted = [(g.expr, f", {g.sloc}") for g in env.guards] if env is not None else []
     noted += [(a.expr, "") for a in env.deferred_runtime_asserts.get(None, ())] if env is not None else []
     for condition, place in noted:
-        if isinstance(condition, sympy.Eq) and truncates(condition):
+        if isinstance(condition, sympy.Eq) and truncates(condition) and any(a.is_number for a in condition.args):
             made, number = condition.args
             return (
                 f"torch.export fixed {made} at {number}, its value at the sizes of the example{place}; write "
                 "math.floor or // where the code has int() of a float, and sizes in place of factors"
             )
     return ""
+
+
+def equalities(program: ExportedProgram, symbols: Symbols) -> Iterator[tuple[Dim, Dim]]:
+    """Sizes that torch.export took to be one: what operators need of their operands, and what the code checks."""
+    import sympy
+
+    env = _shape_env(program)
+    for guard in env.guards if env is not None else ():
+        condition = env.replace(guard.expr)
+        if isinstance(condition, sympy.Eq) and not any(a.is_number for a in condition.args):
+            try:
+                one, other = (symbols.expression(a) for a in condition.args)
+            except CaptureError:  # a function that the IR lacks
+                continue
+            if one != other:
+                yield one, other
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -98,11 +100,10 @@ def build(name: str, args: Sequence[Any], ranges: Callable[[], Mapping[str, Rang
         return dims.minimum(*args)
     if name in ("And", "Or"):
         return _reduce(name.lower(), args)
-    if name in ("FloorToInt", "TruncToInt", "CeilToInt") and (exact := _scaled(args[0])) is not None:
-        base, ratio = exact
-        total = base * ratio.numerator
+    if name in ("FloorToInt", "TruncToInt", "CeilToInt") and (exact := _line(args[0])) is not None:
+        total, divisor = exact.total
         if name != "TruncToInt" or bounds(total, ranges())[0] >= 0:
-            return (dims.ceildiv if name == "CeilToInt" else dims.floordiv)(total, ratio.denominator)
+            return (dims.ceildiv if name == "CeilToInt" else dims.floordiv)(total, divisor)
     if name == "Abs":
         return dims.maximum(args[0], -args[0])
     if name == "TruncToFloat":
@@ -133,29 +134,46 @@ def _reduce(fn: str, args: list[Any]) -> Any:
     return result
 
 
-def _scaled(x: Any) -> tuple[Any, Fraction] | None:
-    """(base, ratio) for `float(base) * ratio` with a ratio that a float holds exactly, as interpolate makes them."""
+@dataclass(frozen=True)
+class _Line:
+    """The float `base * ratio + offset`, whose numbers a float holds exactly, as interpolate and arange make them."""
+
+    base: Any
+    ratio: Fraction
+    offset: Fraction = Fraction(0)
+
+    def times(self, factor: Fraction) -> _Line:
+        return _Line(self.base, self.ratio * factor, self.offset * factor)
+
+    @property
+    def total(self) -> tuple[Any, int]:
+        """The dividend and the divisor in whole numbers."""
+        divisor = math.lcm(self.ratio.denominator, self.offset.denominator)
+        return self.base * int(self.ratio * divisor) + int(self.offset * divisor), divisor
+
+
+def _line(x: Any) -> _Line | None:
     if not isinstance(x, Expr) or len(x.terms) != 1 or len(x.terms[0][0]) != 1:
         return None
     (atom, power), coefficient = x.terms[0][0][0], x.terms[0][1]
-    if power != 1 or not isinstance(atom, dims.Call):
+    found = _called_line(atom) if power == 1 and isinstance(atom, dims.Call) else None
+    found = found and found.times(Fraction(coefficient))
+    return found if found and found.total[1] < 2**16 else None
+
+
+def _called_line(atom: dims.Call) -> _Line | None:
+    numbers = [Fraction(a) for a in atom.args if isinstance(a, int | float)]
+    others = [a for a in atom.args if isinstance(a, Expr)]
+    if len(others) != 1:
         return None
-    scale = Fraction(coefficient)
+    if atom.fn == "float":
+        return _Line(others[0], Fraction(1))
+    inner = _line(others[0])
+    if atom.fn == "truediv" and others[0] is atom.args[0] and numbers[0]:
+        inner = inner or (_Line(others[0], Fraction(1)) if others[0].kind == "int" else None)
+        return inner and inner.times(1 / numbers[0])
     if atom.fn == "mul":
-        factors = [a for a in atom.args if isinstance(a, int | float)]
-        rest = [a for a in atom.args if not isinstance(a, int | float)]
-        if len(rest) != 1:
-            return None
-        inner = _scaled(rest[0])
-        if inner is None:
-            return None
-        ratio = scale * inner[1]
-        for f in factors:
-            ratio *= Fraction(f)
-        return (inner[0], ratio) if ratio.denominator < 2**16 else None
-    if atom.fn == "float" and isinstance(atom.args[0], Expr):
-        return atom.args[0], scale
-    if atom.fn == "truediv" and all(isinstance(a, int) or (isinstance(a, Expr) and a.kind == "int") for a in atom.args):
-        base, divisor = atom.args
-        return (base, scale / divisor) if isinstance(divisor, int) else None
+        return inner and inner.times(math.prod(numbers, start=Fraction(1)))
+    if atom.fn == "add":
+        return inner and _Line(inner.base, inner.ratio, inner.offset + sum(numbers))
     return None

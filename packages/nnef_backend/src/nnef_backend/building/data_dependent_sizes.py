@@ -31,7 +31,8 @@ class DataDependentSizes(Scoped):
     def __init__(self, target: Any, graph: Graph) -> None:
         super().__init__(target, graph)
         self.known = {s for v in graph.inputs for s in _symbols(v.type.shape)}
-        self.mixed = mixed_quotients(v.type.shape for node in graph.nodes for v in node.outputs)
+        shapes = [v.type.shape for node in graph.nodes for v in node.outputs]
+        self.mixed = mixed_quotients([*shapes, *(list(_dims(node.args)) for node in graph.nodes)])
         self._found: dict[int, tuple[NnefValue, NnefValue]] = {}  # by id of what is counted: that, and the places
         self.masks: dict[str, NnefValue] = {}  # what a symbol of the document counts
         self._zeros: dict[str, NnefValue] = {}  # `false`, known when the symbol is

@@ -54,7 +54,7 @@ def _divisions(size: Dim) -> Iterator[tuple[Expr, int]]:
 def cut(h: Any, x: Any, axis: int, size: Dim, kept: Dim) -> Any:
     """`x` with an axis of `size` said to be `kept`, of which it has no more: a run where it has stops."""
     over = size - kept
-    nothing = h.constant(np.zeros(1, numpy_dtype(x.type.dtype)))
-    guard = h.squeeze(h.slice(nothing, 0, over, over + 1), [0])
+    nothing = h.constant(np.zeros(2, numpy_dtype(x.type.dtype)))  # of one element tract takes any slice for the whole
+    guard = h.slice(nothing, 0, over + 1, over + 2)
     part = h.slice(x, axis, 0, kept)
-    return h.emit("or" if x.type.dtype is DType.bool else "add", part, guard)
+    return h.emit("or" if x.type.dtype is DType.bool else "add", part, h.squeeze(guard, [0]))

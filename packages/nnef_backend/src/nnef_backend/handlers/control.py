@@ -5,10 +5,18 @@ from __future__ import annotations
 from ir.dims import Expr, floordiv
 from ir.types import DType
 from nnef_backend.building.loops import zeros_at_run_time
+from nnef_backend.building.reshaping import cut
 from nnef_backend.building.sizes import is_textual
 from nnef_backend.registry import register as op
 
 LONGEST = 64  # steps of a loop that are written out
+
+
+@op("ir::same_size")
+def same_size(h, self):
+    for axis, size in enumerate(h.out.shape):
+        self = self if self.type.shape[axis] == size else cut(h, self, axis, self.type.shape[axis], size)
+    return self
 
 
 @op("higher_order::cond")

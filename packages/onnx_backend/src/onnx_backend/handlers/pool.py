@@ -79,7 +79,7 @@ def _max_pool(h, x, w, ceil_mode, indices):
     """MaxPool and, where they are read, its indices: torch counts them in each channel, ONNX over the whole tensor."""
 
     def pool(x):
-        sizes, before, after = x.type.shape[2:], w.padding, w.reach(x, ceil_mode)
+        x, sizes, before, after = _apart(h, x), x.type.shape[2:], w.padding, w.reach(x, ceil_mode)
         if not indices and w.is_global(x):
             return [amax(h, x, list(range(2, x.type.rank)), True), None]  # GlobalMaxPool has neither nan nor -inf
         ceil = None
@@ -95,6 +95,12 @@ def _max_pool(h, x, w, ceil_mode, indices):
         return [y, h.emit("Mod", places, h.tensor(product(sizes), DType.int64))]
 
     return w.batched(x, pool)
+
+
+def _apart(h, x):
+    """`x`, not from a Pad alone: onnxruntime makes its zeros pads of the pool, which are the lowest number."""
+    outside = h.home.function and x.value.producer() is None  # of a function, which it writes in place
+    return h.squeeze(h.unsqueeze(x, [0]), [0]) if outside or x.made_by("Pad") else x
 
 
 def _lowest(dtype):

@@ -15,7 +15,7 @@ from typing import Any
 
 import onnx_ir
 
-from ir.conditions import SINCE, Slices, sizes_of, small
+from ir.conditions import SINCE, SharedSizes, Slices, sizes_of, small
 from ir.errors import RefusedError, RuntimeFailure
 from ir.graph import Graph
 from onnx_backend.format.data_files import locations
@@ -35,7 +35,7 @@ class OnnxProgram:
     """
 
     def __init__(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None, folder: Path | None = None) -> None:
-        self.graph, self.slices = graph, Slices(graph)
+        self.graph, self.slices, self._shared = graph, Slices(graph), SharedSizes(graph)
         self._open = functools.partial(self._opened, artifact, path, folder)
         self._open()
         _RUNNING.add(self)
@@ -62,6 +62,7 @@ class OnnxProgram:
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """The results in the order of the graph's outputs and updates."""
+        self._shared.check(inputs)
         import torch
         from onnxruntime import OrtValue
         from onnxruntime.capi.onnxruntime_pybind11_state import OrtValue as COrtValue

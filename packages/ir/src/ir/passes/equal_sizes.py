@@ -1,0 +1,72 @@
+"""One form for sizes that torch.export found to be one: `2*(h//4)` and `h//2`, of a map upsampled beside another.
+
+A target that compares sizes as expressions takes no sum of two such maps. Here each size gets the shorter of its forms,
+and where an operation makes it in the other one, `ir::same_size` stands behind it, which a target writes as it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ir.dims import Dim, Expr, quotient
+from ir.graph import Graph, Node, Value
+from ir.passes.replace_uses import reading
+
+Rules = Sequence[tuple[Expr, Dim]]
+
+
+def equal_sizes(graph: Graph) -> Graph:
+    """The graph with one form for each size, and `ir::same_size` where a result has another one."""
+    rules = _rules(graph.equal)
+    if not rules:
+        return graph
+    same: dict[Value, Value] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        node, read = reading(node, same), _changed(node, same)
+        outputs = []
+        for value in node.outputs:
+            made = tuple(_rewritten(d, read) for d in value.type.shape)
+            meant = tuple(_rewritten(d, rules) for d in value.type.shape)
+            kept = value if made == value.type.shape else Value(value.name, replace(value.type, shape=made))
+            outputs.append(kept)
+            if made != meant:
+                same[value] = Value(f"{value.name}_same", replace(value.type, shape=meant))
+            elif kept is not value:
+                same[value] = kept
+        nodes.append(replace(node, outputs=tuple(outputs)))
+        for value, kept in zip(node.outputs, outputs, strict=True):
+            if value in same and same[value] is not kept:
+                origin = replace(node.origin, overload="")
+                nodes.append(Node("ir::same_size", {"self": kept}, (same[value],), origin))
+    results = tuple(same.get(v, v) for v in graph.outputs)
+    updates = {k: same.get(v, v) for k, v in graph.updates.items()}
+    return graph.replace(nodes=tuple(nodes), outputs=results, updates=updates) if same else graph
+
+
+def _rules(equal: Sequence[tuple[Dim, Dim]]) -> Rules:
+    """From the longer form to the shorter one; what holds of multiples comes after what holds of more."""
+    pairs = [sorted(pair, key=_length) for pair in equal]
+    found = [(long, short) for short, long in pairs if isinstance(long, Expr) and long.as_symbol is None]
+    return sorted(found, key=lambda rule: _length(rule[0]), reverse=True)
+
+
+def _length(size: Dim) -> tuple[int, str]:
+    return len(str(size)), str(size)
+
+
+def _changed(node: Node, same: dict[Value, Value]) -> Rules:
+    """What the sizes of the operands have become."""
+    pairs = [(v.type.shape, same[v].type.shape) for v in node.inputs if v in same]
+    return [(a, b) for old, new in pairs for a, b in zip(old, new, strict=True) if isinstance(a, Expr) and a != b]
+
+
+def _rewritten(size: Dim, rules: Rules) -> Dim:
+    for long, short in rules:
+        share = quotient(size, long) if isinstance(size, Expr) else None
+        if share is not None:
+            return share * short
+    if not isinstance(size, Expr) or len(size.terms) == 1:
+        return size
+    return sum((_rewritten(Expr((term,)), rules) if term[0] else term[1] for term in size.terms), 0)
