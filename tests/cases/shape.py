@@ -361,6 +361,18 @@ CASES = family(
         lambda t: F.affine_grid(t, [t.shape[0], 1, 4, 5], align_corners=False),
         f32("B", 2, 3),
     ),
+    row(
+        "affine_grid_dynamic",
+        lambda x, t: F.grid_sample(x, F.affine_grid(t, list(x.shape), align_corners=False), align_corners=False),
+        *(f32("B", 2, "H", "W"), f32("B", 2, 3)),
+        beyond_export=True,
+    ),
+    row(
+        "affine_grid_corners_dynamic",
+        lambda x, t: F.affine_grid(t, list(x.shape), align_corners=True),
+        *(f32("B", 2, "N", "H", "W"), f32("B", 3, 4)),
+        beyond_export=True,
+    ),
     row("affine_grid_corners", lambda t: F.affine_grid(t, [2, 1, 4, 5], align_corners=True), f32(2, 2, 3)),
     # views of storage
     row(

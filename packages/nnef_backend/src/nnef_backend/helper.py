@@ -16,7 +16,7 @@ from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
 from nnef_backend.building import library
 from nnef_backend.building.data_dependent_sizes import DataDependentSizes
-from nnef_backend.building.exact import instead, number, opaque, repeated, sized, solid
+from nnef_backend.building.exact import as_said, instead, number, opaque, repeated, sized, solid
 from nnef_backend.building.fragments import called
 from nnef_backend.building.operators import (
     CONTRACTIONS,
@@ -135,6 +135,8 @@ class NnefHelper(DataDependentSizes):
         results = self.scope.add_once(step)
         if work is not element and element is not None:
             results = [self.convert(r, element) if r.type.dtype is work else r for r in results]
+        if op in _WINDOWED and self.mixed:
+            results = [as_said(self, r) for r in results]
         return results if several else results[0]
 
     @property
@@ -394,6 +396,7 @@ class NnefHelper(DataDependentSizes):
         return [*sorted(self.extensions | registries), *symbols, *assertions]
 
 
+_WINDOWED = frozenset({"conv", "deconv", "max_pool", "avg_pool", "box"})
 STANDARD_NAMES = {"recip": "rcp", "square": "sqr"}  # where tract spells an operation its own way
 _GENERIC = {"bool": "logical", "int": "integer", "uint": "integer", "float": "scalar"}
 _NO_BITS = "a constant of truth values, which the standard packs in bits and we do not"

@@ -224,3 +224,24 @@ def _near(x: Tensor, coefficient: float) -> Tensor:
 def _far(x: Tensor, coefficient: float) -> Tensor:
     """The same from 1 to 2."""
     return ((coefficient * x - 5 * coefficient) * x + 8 * coefficient) * x - 4 * coefficient
+
+
+@decomposition("affine_grid_generator")
+def _affine_grid(theta: Tensor, size: Sequence[Any], align_corners: bool) -> Tensor:
+    """Each place of an image, from -1 to 1 along every axis, through a matrix; torch's own fixes the sizes."""
+    batch, _channels, *extent = size
+    rank = len(extent)
+
+    def column(i: int) -> Tensor:
+        return theta[:, :, i].reshape([batch, *[1] * rank, rank])
+
+    total = column(rank).expand([batch, *extent, rank])
+    for i, n in enumerate(reversed(extent)):
+        place = torch.arange(n, dtype=theta.dtype, device=theta.device)
+        if align_corners:
+            line = place * (2 / torch.scalar_tensor(torch.sym_max(n - 1, 1), dtype=theta.dtype)) - 1
+            line = line + torch.scalar_tensor(n == 1, dtype=theta.dtype)  # of one place it is the middle
+        else:
+            line = (place * 2 + 1) / torch.scalar_tensor(n, dtype=theta.dtype) - 1
+        total = total + line.reshape([-1, *[1] * i, 1]) * column(i)
+    return total

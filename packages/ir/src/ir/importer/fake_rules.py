@@ -3,8 +3,9 @@
 torch.export keeps `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and `max_pool1d` as one node, but computes its result's shape
 with the composite kernel, step by step, and `tensor_split` asks whether the pieces are equal. In the `dynamic` block a
 shape rule answers instead, so time and length may stay symbols; `ctc_loss` and `cov` read numbers out of tensors that
-their shape does not need. The fake_quantize family, the histograms and `linalg_lstsq` have no fake kernel at all, and
-that of `_grouped_mm` knows bfloat16 alone, where the kernels know more.
+their shape does not need, `cdist` asks for more than 25 points, and the grid of `affine_grid_generator` is made for one
+size. The fake_quantize family, the histograms and `linalg_lstsq` have no fake kernel at all, and that of `_grouped_mm`
+knows bfloat16 alone, where the kernels know more.
 
 Only fake tensors see the rules. A size that data decides is at least 2 by the default of `create_unbacked_symint`, and
 the program asserts it; here it may be 0.
@@ -25,6 +26,7 @@ from ir.importer.torch_api import (
     FakeImplCtx,
     FakeTensor,
     check_size,
+    decompositions,
     forget_kernels,
     has_kernel,
     pytree,
@@ -121,6 +123,17 @@ def _lstsq(self: Any, b: Any, rcond: Any = None, *, driver: str | None = None) -
     )
 
 
+def _affine_grid(theta: Any, size: Any, align_corners: bool) -> Any:
+    """torch's own is made of `linspace`, which takes no size that is a symbol."""
+    return theta.new_empty(size[0], *size[2:], len(size) - 2)
+
+
+def _cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
+    """The kernel asks for more than 25 points, to compute by products of matrices."""
+    check_size(x1.shape[-1] == x2.shape[-1])
+    return x1.new_empty(*torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]), x1.shape[-2], x2.shape[-2])
+
+
 def _geqrf(self: Any) -> Any:
     rows, columns = self.shape[-2:]
     return torch.empty_like(self), self.new_empty((*self.shape[:-2], torch.sym_min(rows, columns)))
@@ -154,6 +167,8 @@ def rules() -> dict[Any, Any]:
         aten.histogram.bins_tensor: _histogram,
         **dict.fromkeys(tables, _histogramdd),
         aten.linalg_lstsq.default: _lstsq,
+        aten.affine_grid_generator.default: _affine_grid,
+        aten.cdist.default: _cdist,
         aten.geqrf.default: _geqrf,
         aten._grouped_mm.default: _grouped_mm,
     }
@@ -166,18 +181,26 @@ def dynamic() -> Iterator[None]:
     counted = FakeImplCtx.create_unbacked_symint
     FakeImplCtx.create_unbacked_symint = FakeImplCtx.new_dynamic_size  # type: ignore[method-assign]
     for op, rule in rules().items():
-        composite = has_kernel(op.name(), "CompositeImplicitAutograd") or torch.Tag.dynamic_output_shape in op.tags
-        key = _COMPOSITE if composite else DispatchKey.Meta  # torch asks no kernel of what the tag stands at
+        key = _key(op)
         op.py_kernels[key] = _only_fake(op, rule, key)
         forget_kernels(op)
+    table: Any = decompositions()  # which torch prefers to a kernel where sizes are symbols
+    preferred = {op: table.pop(op) for op in rules() if op in table and _key(op) is not _COMPOSITE}
     try:
         yield
     finally:
+        table.update(preferred)
         FakeImplCtx.create_unbacked_symint = counted  # type: ignore[method-assign]
         for op, kernels in saved.items():
             op.py_kernels.clear()
             op.py_kernels.update(kernels)
             forget_kernels(op)
+
+
+def _key(op: Any) -> Any:
+    """Where torch asks for the shapes of an op; it asks no kernel of what the tag stands at."""
+    composite = has_kernel(op.name(), "CompositeImplicitAutograd") or torch.Tag.dynamic_output_shape in op.tags
+    return _COMPOSITE if composite else DispatchKey.Meta
 
 
 def _only_fake(op: Any, rule: Any, key: Any) -> Any:

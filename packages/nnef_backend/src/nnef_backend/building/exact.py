@@ -12,6 +12,7 @@ import numpy as np
 from ir.dims import Expr, minimum, product
 from ir.geometry import broadcast
 from ir.types import DType
+from nnef_backend.building.sizes import hides
 from nnef_backend.building.steps import NnefValue, leaves, map_values
 
 
@@ -310,8 +311,7 @@ def repeated(op: str, x: Any, shape: Sequence[Any], attributes: Mapping[str, Any
 
 def solid(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     """The operands of a contraction, made anew where tract would see through them; a batch may be repeated."""
-    xs = [x for x in leaves(inputs) if x.repeated]
-    if not xs or not h.target.tract:
+    if not h.target.tract or not any(x.repeated or _joins_repeated(h, x) for x in leaves(inputs)):
         return list(inputs)
     terms = attributes.get("expr", "...").partition("->")[0].split(",")
     operands = list(leaves(inputs))
@@ -327,10 +327,18 @@ def solid(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any])
         return batch and any(a not in y.repeated and y.type.shape[a] == x.type.shape[axis] for y, a in others)
 
     def made(x: Any) -> Any:
-        through = isinstance(x, NnefValue) and not all(harmless(x, a) for a in x.repeated)
+        if not isinstance(x, NnefValue):
+            return x
+        through = _joins_repeated(h, x) or not all(harmless(x, a) for a in x.repeated)
         return hide(h, x) if through else x
 
     return map_values(list(inputs), made)
+
+
+def _joins_repeated(h: Any, x: Any) -> bool:
+    """True of a concatenation with a part that is repeated: tract makes one contraction of each part."""
+    made = next((scope.makers[id(x.origin)] for scope in h.scopes if id(x.origin) in scope.makers), None)
+    return made is not None and made.op == "concat" and any(part.repeated for part in leaves(made.inputs))
 
 
 _NEUTRAL = frozenset({"mul", "div", "pow", "and", "or", "select"})
@@ -386,6 +394,14 @@ def opaque(h: Any, x: Any) -> Any:
     made = h.take(x, h.positions(x.type.shape[axis]), axis)
     made.fixed = False
     return made
+
+
+def as_said(h: Any, x: Any) -> Any:
+    """A result of windows with its sizes as the document says them, which tract makes of the windows by itself."""
+    for axis, size in enumerate(x.type.shape or ()):
+        if hides(size, h.mixed):
+            x = h.emit("slice", x, axes=[axis], begin=[0], end=[size], shape=x.type.shape)
+    return x
 
 
 def number(h: Any, x: Any) -> Any:

@@ -75,6 +75,12 @@ def mixed_quotients(shapes: Iterable[Iterable[Dim]]) -> set[d.Atom]:
     }
 
 
+def hides(size: Dim, hidden: Collection[d.Atom]) -> bool:
+    """Whether the text of a size has one of these quotients, which it hides from tract."""
+    terms = _truncating(size).terms if isinstance(size, Expr) and is_textual(size) else ()
+    return any(atom in hidden for monomial, _ in terms for atom, _power in monomial)
+
+
 def _is_mixed(x: Any) -> bool:
     """Whether a quotient in a sum stands beside another term that varies."""
     varying = [m for m, _ in x.terms if m] if isinstance(x, Expr) else []

@@ -118,7 +118,9 @@ def triu_indices(h, row, col, offset=0, **options):
 @op("aten::rand", "aten::randn", "aten::rand_like", "aten::randn_like", "aten::randint", "aten::randint_like",
     "aten::randperm", "aten::bernoulli", "aten::normal", "aten::normal_functional", "aten::multinomial",
     "aten::uniform", "aten::exponential", "aten::native_dropout")  # fmt: skip
-def chance(h, **options):
+def chance(h, p=None, **options):
+    if p in (0, 1) and h.node.op == "aten::bernoulli":
+        return _filled(h, p)
     h.refuse("tract draws no random numbers")
 
 
