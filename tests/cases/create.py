@@ -124,6 +124,7 @@ CASES = family(
     row("randn_added", lambda x: x + 0.1 * torch.randn(x.shape[0], 1, 3), SEQUENCE, random=True),
     row("randint", lambda x: torch.randint(0, 10, (x.shape[0], 2)), SEQUENCE, random=True),
     row("randperm", lambda x: torch.randperm(x.shape[0]), SEQUENCE, random=True),
+    row("bernoulli_never", lambda x: torch.bernoulli(x, p=0.0) + x, SEQUENCE),
     row("bernoulli", lambda x: torch.bernoulli(x.sigmoid()), SEQUENCE, random=True),
     row("normal", lambda x: torch.empty_like(x).normal_(2.0, 0.5), SEQUENCE, random=True),
     row("multinomial", lambda x: torch.multinomial(x.softmax(-1), 2), f32("B", 5), random=True),

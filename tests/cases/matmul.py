@@ -18,8 +18,21 @@ def ends(rows: int, groups: int = 3) -> torch.Tensor:
     return end.cummax(0).values.to(torch.int32)
 
 
+class Readout(nn.Module):
+    """DPT's: each token beside the one that stands for the whole, through one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        whole, tokens = x[:, :1], x[:, 1:]
+        return self.layer(torch.cat((tokens, whole.expand_as(tokens)), -1))
+
+
 CASES = family(
     __name__,
+    mod("linear_of_a_repeated_part", Readout, f32("B", 7, 3)),
     row("mm", lambda x, y: torch.mm(x, y), f32("B", 3), f32(3, 4)),
     row("bmm", lambda x, y: torch.bmm(x, y), f32("B", "S", 3), f32("B", 3, 4)),
     row("matmul_1d_1d", lambda x, y: x @ y, f32("S"), f32("S")),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.zoo import ALSO, FIRST, NAMES
-from tests.zoo.measure import TARGETS, check
+from tests.zoo.measure import TARGETS, check, check_model
+from tests.zoo.wide import get
 
 FAST = (*FIRST, *ALSO)
 
@@ -14,6 +15,16 @@ FAST = (*FIRST, *ALSO)
 @pytest.mark.parametrize("name", FAST)
 def test_model(name, target, tmp_path):
     check(name, target, tmp_path)
+
+
+# Of the second zoo, one or two of a class that once failed; all of it: `python -m tests.zoo.wide.sweep`.
+WIDE = ("unet", "yolo3", "alibi_blocks", "point_net", "wavenet")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", WIDE)
+def test_model_of_the_second_zoo(name, target, tmp_path):
+    check_model(get(name), target, tmp_path)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from torch.export import Dim
 import ir
 from ir.importer import ladder
 
-PLAIN, DEFERRED, STRICT = ladder.RUNGS
+PLAIN, FOLLOWED, DEFERRED, STRICT = ladder.RUNGS
 
 
 def rung(model, *args, shapes=None):
@@ -32,7 +32,7 @@ def test_the_first_rung_that_takes_the_model():
     found = rung(by_columns, torch.ones(4, 6), shapes=({0: Dim("n")},))
     assert found.name == DEFERRED and "Constraints violated (n)" in str(found)
     found = rung(cut, torch.ones(4, 6), torch.tensor(3), shapes=({0: "n"}, {}))
-    assert found.name == STRICT and len(found.refused) == 2 and "specialized integer" in str(found)
+    assert found.name == STRICT and len(found.refused) == 3 and "specialized integer" in str(found)
     assert rung(lambda x: torch.ones(int(x.shape[0] * 0.5)), torch.ones(8), shapes=({0: "n"},)).name == STRICT
 
 
@@ -55,7 +55,56 @@ def test_all_refuse_and_each_is_named():
         ir.capture(branch, (torch.ones(4), torch.tensor(3)))
     first, *others = str(caught.value).splitlines()
     assert first.startswith("torch.export refused the model: Could not guard on data-dependent expression u0 > 3")
-    assert [line.partition(":")[0] for line in others[-2:]] == [DEFERRED, STRICT]
+    assert [line.partition(":")[0] for line in others[-3:]] == [FOLLOWED, DEFERRED, STRICT]
+
+
+class Framed(torch.nn.Module):
+    """Encodec's padding: the convolution's numbers are buffers, and the pad is computed of them and of the size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("stride", torch.tensor(4))
+        self.register_buffer("kernel", torch.tensor(6))
+        self.layer = torch.nn.Conv1d(2, 2, 6, 4)
+
+    def forward(self, x):
+        length = x.shape[-1]
+        frames = torch.ceil((length - self.kernel) / self.stride + 1).to(torch.int64) - 1
+        missing = frames * self.stride + self.kernel - length
+        if length <= max(0, missing):
+            x = x * 2
+        return self.layer(torch.nn.functional.pad(x, (0, missing)))
+
+
+def test_numbers_in_tensors_are_followed():
+    model, x = Framed(), torch.randn(2, 2, 17)
+    graph = ir.capture(model, (x,), dynamic_shapes=({0: "b", 2: "n"},))
+    assert graph.context.rung.name == FOLLOWED
+    assert "forward" not in vars(model)
+    for size in (18, 21, 40):
+        other = torch.randn(1, 2, size)
+        (value,) = graph.context.reference(graph, (other,), {})
+        torch.testing.assert_close(torch.as_tensor(value), model(other))
+
+
+def test_a_number_that_the_model_writes_is_not_taken_for_what_it_was():
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.tensor(3))
+
+        def forward(self, x):
+            self.count += 1
+            return x[: int(self.count.item())]
+
+    program = ir.export(Counting(), (torch.ones(8),), target="eager")
+    assert rung(Counting(), torch.ones(8)).name == STRICT
+    assert [len(program(torch.ones(8))) for _ in range(3)] == [4, 5, 6]
+
+
+def test_distances_of_any_number_of_points():
+    graph = ir.capture(lambda x: torch.cdist(x, x), (torch.ones(5, 3),), dynamic_shapes=({0: "n"},))
+    assert graph.symbols["n"].max is None
 
 
 def test_a_condition_that_became_an_assertion_is_told():

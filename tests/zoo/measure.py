@@ -60,10 +60,18 @@ def check(name: str, target: str, folder: Path, *, small: bool = True) -> None:
     Raises:
         ir.ExportError: the export is refused or a number differs.
     """
-    model = get(name, small=small)
+    check_model(get(name, small=small), target, folder)
+
+
+def check_model(model: Model, target: str, folder: Path) -> None:
+    """A model of either zoo on one target.
+
+    Raises:
+        ir.ExportError: the export is refused or a number differs.
+    """
     args, kwargs = model.inputs(model.sizes)
     graph = ir.check(ir.capture(model.build(), args, kwargs, dynamic_shapes=model.dynamic_shapes))
-    program = ir.export(graph, target=target, path=folder / f"{name}{TARGETS[target]}", verify=True)
+    program = ir.export(graph, target=target, path=folder / f"{model.name}{TARGETS[target]}", verify=True)
     for sizes in model.other_sizes:
         program.verify(*model.inputs(sizes))
 

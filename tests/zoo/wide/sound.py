@@ -8,6 +8,7 @@ from .text import transformer
 
 _WAVE = {"input_values": numbers("batch", "samples")}
 _CODED = {"input_values": numbers("batch", 1, "samples")}
+_CLIP = {"input_values": numbers("batch", 1, 4000)}  # their code counts the pieces of a recording in a loop
 _CONVOLUTIONS = {"conv_dim": (16,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
 _SERIES = {
     "past_values": numbers("batch", 31),
@@ -37,11 +38,11 @@ _ROWS = (
         decoder_num_key_value_heads=4,
     ),
     transformer(
-        "EncodecModel", _CODED, hidden_size=16, num_filters=4, codebook_size=16, codebook_dim=16, num_lstm_layers=1
+        "EncodecModel", _CLIP, hidden_size=16, num_filters=4, codebook_size=16, codebook_dim=16, num_lstm_layers=1
     ),
     transformer(
         "MimiModel",
-        _CODED,
+        _CLIP,
         hidden_size=32,
         num_filters=4,
         codebook_size=16,

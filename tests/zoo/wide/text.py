@@ -13,7 +13,8 @@ from .shrink import build
 _TOKENS = ids("batch", "sequence")
 _TEXT = {"input_ids": _TOKENS, "attention_mask": kept("batch", "sequence")}
 _IDS = {"input_ids": _TOKENS}
-_PAIR = {"input_ids": _TOKENS, "decoder_input_ids": ids("batch", "target")}
+_PAIR = _TEXT | {"decoder_input_ids": ids("batch", "target")}  # without a mask some of them export no graph
+_FIXED = {"input_ids": ids("batch", 12), "attention_mask": kept("batch", 12)}
 
 
 def transformer(name: str, draws: Mapping[str, Draw], label: str = "", **given: Any) -> tuple[str, Entry]:
@@ -26,24 +27,25 @@ def transformer(name: str, draws: Mapping[str, Draw], label: str = "", **given: 
 
 # Classes whose small configuration needs nothing said.
 _ENCODERS = (
-    "Electra Albert Deberta DebertaV2 MPNet SqueezeBert Funnel ConvBert XLM XLNet RemBert RoFormer Nystromformer "
+    "Electra Albert Deberta DebertaV2 MPNet SqueezeBert ConvBert XLM XLNet RemBert RoFormer Nystromformer "
     "Longformer FNet Yoso Mra IBert Camembert Ernie MegatronBert XLMRoberta ModernBert EuroBert NomicBert Flaubert "
-    "Luke Splinter Canine RoCBert LayoutLM Tapas Data2VecText XLMRobertaXL RobertaPreLayerNorm Gte JinaEmbeddingsV3"
+    "Luke Splinter RoCBert LayoutLM Tapas Data2VecText XLMRobertaXL RobertaPreLayerNorm Gte JinaEmbeddingsV3"
 )
 _DECODERS = (
     "OPT Bloom GPTNeoX Falcon Mpt Gemma Gemma2 Gemma3Text Phi Phi3 StableLm Cohere Cohere2 Olmo Olmo2 Olmo3 "
-    "Starcoder2 Qwen3 Glm Glm4 Granite Persimmon BioGpt XGLM CTRL GPTBigCode OpenAIGPT RecurrentGemma Rwkv Helium "
-    "SmolLM3 Exaone4 DiffLlama BitNet Apertus Arcee Lfm2 NanoChat xLSTM GPTNeoXJapanese ModernBertDecoder SeedOss "
+    "Starcoder2 Qwen3 Glm Glm4 Granite Persimmon BioGpt XGLM CTRL GPTBigCode OpenAIGPT Helium "
+    "SmolLM3 Exaone4 DiffLlama BitNet Apertus Arcee Lfm2 NanoChat GPTNeoXJapanese ModernBertDecoder SeedOss "
     "VaultGemma Doge Ernie4_5"
 )
-_WITHOUT_MASK = {"FNet", "xLSTM", "Rwkv"}
+# Their code loops over the tokens, or over pieces of them that it counts: the length is fixed.
+_LOOPS = "Funnel Canine RecurrentGemma"
+_LOOPS_WITHOUT_MASK = "Rwkv xLSTM"
 _BOTH = "T5 MT5 LongT5 UMT5 Bart MBart Pegasus PegasusX Marian Blenderbot M2M100 LED ProphetNet FSMT PLBart Mvp"
 
 _ROWS = (
-    *(
-        transformer(f"{n}Model", _IDS if n in _WITHOUT_MASK else _TEXT)
-        for n in (*_ENCODERS.split(), *_DECODERS.split())
-    ),
+    *(transformer(f"{n}Model", _IDS if n == "FNet" else _TEXT) for n in f"{_ENCODERS} {_DECODERS}".split()),
+    *(transformer(f"{n}Model", _FIXED) for n in _LOOPS.split()),
+    *(transformer(f"{n}Model", {"input_ids": _FIXED["input_ids"]}) for n in _LOOPS_WITHOUT_MASK.split()),
     *(transformer(f"{n}Model", _PAIR) for n in (*_BOTH.split(), "SwitchTransformers")),
     transformer("BertGenerationEncoder", _TEXT),
     transformer("DPRQuestionEncoder", _TEXT),

@@ -14,6 +14,7 @@ _TOWERS = {
     "attention_mask": kept("batch", "sequence"),
     "pixel_values": picture("images", 3, _SIDE, _SIDE),
 }
+_TWO = {"pixel_values": picture(2, 3, _SIDE, _SIDE)}  # their code loops over the images
 _FUSED = _TOWERS | _IMAGE
 
 # Height and width are dynamic where the architecture takes any size.
@@ -24,7 +25,7 @@ _ANY_SIZE = (
 _FIXED = (
     "Beit DeiT Dinov2 Dinov2WithRegisters IJepa ViTMSN Yolos DPT Data2VecVision SwiftFormer Cvt MobileViT GLPN "
     "Pixio Sapiens2 CLIPSegVision InternVLVision MLCDVision SiglipVision BlipVision AltCLIPVision JanusVision "
-    "VitDet PixtralVision"
+    "VitDet"
 )
 _DETECTORS = "Detr ConditionalDetr DeformableDetr DabDetr TableTransformer Yolos"
 _SWIN = {"embed_dim": 24, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4, "patch_size": 4, "image_size": 64}
@@ -52,7 +53,8 @@ _ROWS = (
     transformer("MobileViTForSemanticSegmentation", _IMAGE, label="mobilevit_segmentation"),
     transformer("GLPNForDepthEstimation", _IMAGE, label="glpn_depth"),
     transformer("DPTForDepthEstimation", _IMAGE, label="dpt_depth", **_DPT),
-    transformer("SuperPointForKeypointDetection", _IMAGE, label="superpoint"),
+    transformer("SuperPointForKeypointDetection", _TWO, label="superpoint"),
+    transformer("PixtralVisionModel", _TWO),
     transformer(
         "VitPoseForPoseEstimation",
         _IMAGE,
@@ -84,7 +86,8 @@ _ROWS = (
         },
         visual_feat_dim=32,
     ),
-    *(transformer(f"{n}Model", _TOWERS) for n in ("Blip", "Siglip", "AltCLIP", "Owlv2", "OwlViT", "MetaClip2")),
+    *(transformer(f"{n}Model", _TOWERS) for n in ("Blip", "Siglip", "AltCLIP", "MetaClip2")),
+    *(transformer(f"{n}Model", _TOWERS, text_config={"max_position_embeddings": 128}) for n in ("Owlv2", "OwlViT")),
     transformer("CLIPSegModel", _TOWERS),
     transformer("GitModel", _FUSED),
     transformer("VideoMAEModel", {"pixel_values": numbers("batch", 4, 3, 32, 32)}, num_frames=4, image_size=32),

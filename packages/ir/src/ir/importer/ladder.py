@@ -22,11 +22,14 @@ from torch.export import ExportedProgram
 
 from ir.errors import CaptureError
 from ir.importer import autograd_functions, caches, fake_rules, guards
+from ir.importer.known_numbers import followed
 from ir.importer.torch_api import pytree, quiet_export, size_oblivious
 
 _DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
+_FOLLOWED = "non-strict with the numbers in tensors followed"
 RUNGS: dict[str, dict[str, Any]] = {
     "non-strict": {"strict": False},
+    _FOLLOWED: {"strict": False},
     "non-strict with deferred run-time assertions": {"strict": False, _DEFERRED: True},
     "strict with deferred run-time assertions": {"strict": True, _DEFERRED: True},
 }
@@ -45,7 +48,7 @@ class Rung:
     @property
     def deferred(self) -> bool:
         """True if conditions on sizes are assertions of the graph, which torch notes as guards otherwise."""
-        return bool(self.refused)
+        return _DEFERRED in RUNGS[self.name]
 
     def __str__(self) -> str:
         return "".join([f"captured by torch.export, {self.name}", *(f"\n  {line}" for line in self.refused)])
@@ -66,20 +69,30 @@ def exported(
             names = ", ".join(sorted(c.__qualname__ for c in kept))
             refused.append((name, f"not tried, for it would trace through {names} in place of its op", None))
             continue
+        if name == _FOLLOWED and not _asks_for_data(refused[-1][2]):
+            continue
+        follows: Any = followed(model) if name == _FOLLOWED else contextlib.nullcontext(set())
         try:
-            with _settled(model, (args, kwargs), options, kept), _obliviously(bool(refused)), caches.watched():
+            watched = caches.watched()
+            with _settled(model, (args, kwargs), options, kept), _obliviously(bool(refused)), watched, follows as held:
                 program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, **options)
         except CaptureError:  # ours: another rung would only go round what it says
             raise
         except Exception as error:
             refused.append((name, f"torch.export refused the model: {_told(error)}", error))
             continue
-        fixed = guards.truncated(program)
+        written = held & set(program.graph_signature.buffers_to_mutate.values())
+        fixed = guards.truncated(program) or (f"the model writes to {', '.join(written)}" if written else "")
         if not fixed:
             return program, Rung(name, tuple(f"{n} refused it: {_line(e or text)}" for n, text, e in refused))
         refused.append((name, fixed, None))
     (_, said, first), *others = refused
     raise CaptureError("\n".join([said, *(f"{n}: {_line(e or text)}" for n, text, e in others)])) from first
+
+
+def _asks_for_data(error: BaseException | None) -> bool:
+    """True if torch.export stopped at a question about a number that was read out of a tensor."""
+    return error is not None and ("data-dependent" in str(error) or "DataDependent" in type(error).__name__)
 
 
 @contextlib.contextmanager

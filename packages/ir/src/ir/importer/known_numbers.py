@@ -1,0 +1,151 @@
+"""Numbers that a model keeps in tensors without axes: sizes divided by torch.div, strides and pads held as buffers.
+
+Read back with `int()`, or given as a size, such a number is one that data decides to torch.export, which then does not
+know what the code asks of it. Here it is followed beside the tensor, as the symbolic size or the buffer's value that it
+is, and stands where the code reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+_READ = frozenset({"item", "__int__", "__index__", "__float__", "__bool__", "tolist"})
+_JOINS = frozenset({"cat", "concat", "stack", "hstack", "vstack", "broadcast_tensors", "meshgrid"})
+
+
+def _ceil(x: Any) -> Any:
+    return torch.sym_int(math.ceil(x)) if isinstance(x, torch.SymFloat) else math.ceil(x)
+
+
+def _floor(x: Any) -> Any:
+    return torch.sym_int(math.floor(x)) if isinstance(x, torch.SymFloat) else math.floor(x)
+
+
+def _div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
+    if rounding_mode is None:
+        return a / b
+    if rounding_mode == "trunc" and not (a >= 0 and b > 0):  # sizes are not negative
+        raise NotImplementedError
+    return a // b
+
+
+def _clamp(x: Any, min: Any = None, max: Any = None) -> Any:
+    x = x if min is None else torch.sym_max(x, min)
+    return x if max is None else torch.sym_min(x, max)
+
+
+def _reversed(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: fn(b, a)
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "add": operator.add, "sub": operator.sub, "rsub": _reversed(operator.sub), "mul": operator.mul, "div": _div,
+    "true_divide": operator.truediv, "truediv": operator.truediv, "rtruediv": _reversed(operator.truediv),
+    "radd": operator.add, "rmul": operator.mul, "rdiv": _reversed(operator.truediv), "multiply": operator.mul,
+    "floor_divide": operator.floordiv, "floordiv": operator.floordiv, "rfloordiv": _reversed(operator.floordiv),
+    "remainder": operator.mod, "mod": operator.mod, "ceil": _ceil, "floor": _floor, "neg": operator.neg,
+    "clamp": _clamp, "clip": _clamp, "maximum": torch.sym_max, "minimum": torch.sym_min,
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+}  # fmt: skip
+
+
+class KnownNumbers(TorchFunctionMode):
+    """Follows the numbers of tensors without axes; `known` has those to begin with."""
+
+    def __init__(self, known: Mapping[int, Any]) -> None:
+        super().__init__()
+        self._known: dict[int, tuple[Any, Any]] = {}  # by id: the tensor, which keeps the id its own, and the number
+        self._first = dict(known)
+
+    def number(self, x: Any) -> Any:
+        """What a tensor is known to hold, or a number itself; None for anything else."""
+        if isinstance(x, _NUMBERS):
+            return x
+        return self._known[id(x)][1] if id(x) in self._known else self._first.get(id(x))
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        if name in _READ and len(args) == 1 and (known := self.number(args[0])) is not None:
+            return bool(known) if name == "__bool__" else known
+        if _writes(name) and args and self.number(args[0]) is not None:  # other tensors may be the same memory
+            self._known.clear()
+            self._first.clear()
+        if name not in _JOINS:
+            args = tuple(self._sizes(a, top=name not in _SIZED) for a in args)
+        result = func(*args, **kwargs)
+        if isinstance(result, torch.Tensor) and result.dim() == 0:
+            self._follow(name.strip("_"), args, kwargs, result)
+        return result
+
+    def _sizes(self, arg: Any, top: bool = False) -> Any:
+        """An argument with numbers for the tensors among sizes and ends of slices."""
+        if isinstance(arg, (tuple, list)):
+            return type(arg)(self._sizes(a) for a in arg) if type(arg) in (tuple, list) else arg
+        if isinstance(arg, slice):
+            return slice(*(self._sizes(a) for a in (arg.start, arg.stop, arg.step)))
+        known = self.number(arg) if isinstance(arg, torch.Tensor) and not top else None
+        return arg if known is None else known
+
+    def _follow(self, name: str, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+        values = [self.number(a) for a in args]
+        if name in ("to", "long", "int", "float", "clone", "detach", "contiguous", "type") and values:
+            found = values[0] if values[0] is None else _cast(values[0], result.dtype)
+        elif name in ("tensor", "scalar_tensor", "as_tensor") and values:
+            found = values[0]
+        elif name in _RULES and all(v is not None for v in values) and kwargs.keys() <= {"rounding_mode", "min", "max"}:
+            try:
+                found = _RULES[name](*values, **{k: self._sizes(a) for k, a in kwargs.items()})
+            except (NotImplementedError, TypeError, ZeroDivisionError):
+                found = None
+        else:
+            found = None
+        if found is not None:
+            self._known[id(result)] = result, found
+
+
+def _writes(name: str) -> bool:
+    in_place = name.endswith("_") and not name.endswith("__")
+    return in_place or name == "__setitem__" or (name.startswith("__i") and name not in _READ)
+
+
+_SIZED = frozenset({"view", "reshape", "expand", "repeat", "new_zeros", "new_ones", "new_empty", "zeros", "ones",
+                    "empty", "narrow", "unflatten"})  # fmt: skip
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    if dtype.is_floating_point:
+        return torch.sym_float(value)
+    if dtype is torch.bool or isinstance(value, (bool, torch.SymBool)):
+        return None
+    return _floor(value) if isinstance(value, (float, torch.SymFloat)) and value >= 0 else value
+
+
+@contextlib.contextmanager
+def followed(model: torch.nn.Module) -> Iterator[set[str]]:
+    """Inside of the block the model runs with its numbers followed: those of the buffers named, and sizes."""
+    held = {n: b.item() for n, b in model.named_buffers() if b.dim() == 0 and not (b.is_meta or b.is_complex())}
+    forward, own = model.forward, vars(model).get("forward")
+
+    @functools.wraps(forward)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        buffers = dict(model.named_buffers())
+        with KnownNumbers({id(buffers[n]): value for n, value in held.items() if n in buffers}):
+            return forward(*args, **kwargs)
+
+    model.forward = call  # type: ignore[method-assign]
+    try:
+        yield set(held)
+    finally:
+        if own is None:
+            del model.forward
+        else:
+            model.forward = own
