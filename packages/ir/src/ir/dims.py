@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, TypeGuard, TypeVar, Union
@@ -244,6 +244,16 @@ def _collect(terms: Iterable[tuple[Monomial, int]]) -> Dim:
     return Expr(tuple(sorted(kept, key=_order)))
 
 
+def _rests(total: Dim) -> Iterator[tuple[Expr, int, int, list[tuple[Monomial, int]]]]:
+    """The summands `factor * (dividend % divisor)` of whole numbers, each with the other terms."""
+    for monomial, factor in _terms(total):
+        atom, power = monomial[0] if len(monomial) == 1 else (None, 0)
+        if power == 1 and isinstance(atom, Call) and atom.fn == "mod":
+            dividend, divisor = atom.args
+            if isinstance(dividend, Expr) and dividend.kind == "int" and isinstance(divisor, int):
+                yield dividend, divisor, factor, [t for t in _terms(total) if t[0] != monomial]
+
+
 def _without_rests(total: Dim) -> Dim:
     """The sum, with `n*(a // n)` for `a - a % n` where that is shorter: what is padded to a multiple is seen to be one.
 
@@ -251,32 +261,19 @@ def _without_rests(total: Dim) -> Dim:
     >>> s + (-s) % 8
     -8*((-s)//8)
     """
-    for monomial, factor in total.terms if isinstance(total, Expr) else ():
-        (atom, power), *more = monomial or ((None, 0),)
-        if power != 1 or more or not isinstance(atom, Call) or atom.fn != "mod" or not _whole(*atom.args):
-            continue
-        dividend, n = atom.args
-        others = [t for t in total.terms if t[0] != monomial]
-        found = _collect([*others, *_terms((dividend - floordiv(dividend, n) * n) * factor)])
-        if len(_terms(found)) < len(total.terms):
+    for dividend, divisor, factor, others in _rests(total):
+        found = _collect([*others, *_terms((dividend - floordiv(dividend, divisor) * divisor) * factor)])
+        if len(_terms(found)) < len(_terms(total)):
             return _without_rests(found)
     return total
 
 
-def _without_inner(total: Dim, divisor: int) -> Dim:
+def _without_inner(total: Dim, by: int) -> Dim:
     """What leaves the same rest: `x` for `x % 16` where the divisor is 8."""
-    for monomial, factor in total.terms if isinstance(total, Expr) else ():
-        (atom, power), *more = monomial or ((None, 0),)
-        if power != 1 or more or not isinstance(atom, Call) or atom.fn != "mod" or not _whole(*atom.args):
-            continue
-        if atom.args[1] % divisor == 0:
-            others = [t for t in total.terms if t[0] != monomial]
-            return _without_inner(_collect([*others, *_terms(atom.args[0] * factor)]), divisor)
+    for dividend, divisor, factor, others in _rests(total):
+        if divisor % by == 0:
+            return _without_inner(_collect([*others, *_terms(dividend * factor)]), by)
     return total
-
-
-def _whole(dividend: Number | Expr, divisor: Number | Expr) -> bool:
-    return isinstance(dividend, Expr) and dividend.kind == "int" and isinstance(divisor, int)
 
 
 def _divide_term(a: tuple[Monomial, int], b: tuple[Monomial, int]) -> Dim | None:
