@@ -64,9 +64,6 @@ _ROWS = (
     transformer(
         "UnivNetModel",
         {"input_features": numbers("batch", "frames", 100), "noise_sequence": numbers("batch", "frames", 64)},
-        model_hidden_channels=8,
-        model_in_channels=64,
-        kernel_predictor_hidden_channels=16,
     ),
     transformer(
         "VitsModel",

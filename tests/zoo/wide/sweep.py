@@ -1,8 +1,8 @@
-"""The second zoo on every target: `python -m tests.zoo.wide.sweep [--target t] [--resume] [names...]`.
+"""The second zoo on every target: `python -m tests.zoo.wide.sweep [--target t] [--resume] [--write] [names...]`.
 
 Each model runs in a fork of this process with a time limit: a crash or an endless loop costs one row, and nothing is
 imported twice. What was found goes to build/zoo/wide.jsonl, a line a model, the newest last; --resume tries what has no
-line there.
+line there, --write puts all that is known into docs/models.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import torch
 import ir
 
 from ..measure import TARGETS, run
-from ..sweep import ROOT
+from ..page import with_wide
+from ..sweep import DOCS, ROOT
 from .models import NAMES, get
 
 FILE = ROOT / "build" / "zoo" / "wide.jsonl"
@@ -106,6 +107,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--target", action="append", choices=TARGETS)
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--write", action="store_true", help="the table in docs/models.md")
     options = parser.parse_args()
     import timm  # noqa: F401  (once, for all forks)
     import transformers
@@ -122,6 +124,9 @@ def main() -> int:
         with FILE.open("a") as lines:
             lines.write(json.dumps(found) + "\n")
         print(name, *(f"{t}={kind(found[t])}" for t in wanted), f"{found['wall']:.0f} s", flush=True)
+    if options.write:
+        found = known()
+        DOCS.write_text(with_wide(DOCS.read_text(), {name: found[name] for name in NAMES if name in found}))
     return 0
 
 
