@@ -19,6 +19,7 @@ OF_PRODUCTS = {"cross", "linalg_cross", "matmul", "mm", "bmm", "addmm", "baddbmm
                "mv", "addmv", "inner", "tensordot", "einsum", "bilinear", "addr", "chain_matmul", "linalg_vecdot",
                "linalg_multi_dot", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"}  # fmt: skip
 
+RUNS = 24  # in which each of few numbers is drawn somewhere
 REFLECTION = 2  # a padding_mode of grid_sampler
 
 
@@ -63,7 +64,7 @@ def undefined(module: torch.fx.GraphModule, names: Sequence[str], args: Sequence
     shape than its trace.
     """
     runs: list[Tensor] = []
-    for seed in range(6):
+    for seed in range(RUNS):
         state = {k: v.clone() for k, v in module.named_buffers()}
         given = [a.clone() for a in args]
         runner = _Undefined(module, seed)
