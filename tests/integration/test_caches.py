@@ -309,3 +309,12 @@ def test_an_unknown_class_is_named_with_the_lines_that_register_it():
     finally:
         pytree._deregister_pytree_node(Held)
     assert len(graph.outputs) == 2
+
+
+def test_a_context_names_no_class_but_those_beside_caches():
+    """A .pt2 file holds such contexts."""
+    import transformers.modeling_utils  # noqa: F401 - loaded, and still none
+
+    caches.register()
+    with pytest.raises(ir.CaptureError, match="PreTrainedModel"):
+        caches.unflatten([], [[], {"class": "transformers.modeling_utils.PreTrainedModel", "state": {}}])

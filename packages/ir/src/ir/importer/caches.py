@@ -257,8 +257,10 @@ def _instance(part: Mapping[str, Any], leaves: Iterator[Any], taken: list[Any]) 
 
 
 def _class(path: str) -> type:
+    """A class by its name, which a file may say: of transformers, beside one that `register` registered."""
     module, _, name = path.rpartition(".")
     cls = getattr(sys.modules.get(module), name, None)
-    if module.partition(".")[0] != _PACKAGE or not isinstance(cls, type):
+    known = {c.__module__ for c, node in pytree.SUPPORTED_NODES.items() if node.flatten_fn is flatten}
+    if module not in known or not isinstance(cls, type):
         raise CaptureError(f"the cache was made of a {path}, which this process does not have: import {module}")
     return cls
