@@ -40,6 +40,7 @@ CASES = family(
     row("mean_digits", lambda x: (x.double().mean(0).floor(), x.nanmean(0).floor()), f32(49, value=[1.0])),
     row("prod", lambda x: x.prod(), f32("B", 3)),
     row("prod_dim", lambda x: x.prod(1, keepdim=True), f32("B", 3)),
+    row("products_of_one_step", lambda x: (x.cumsum(0) * x, torch.cat([x, x])[:1] * x), i64(1, 3)),
     row("prod_far", lambda x: (x.prod(), x.prod(0), x.prod(1)), i64("B", 3, value=[39001, -41003, 43007])),
     row("prod_int", lambda x: x.prod(0), i32("B", 3)),
     # extremes

@@ -87,6 +87,8 @@ def _argument(builder: Builder, slots: Slots, argument: Any, number: int) -> str
     if kind == "int":
         if argument.name.startswith("dim") or argument.name == "axis":
             return slots.get("d" if "d" not in slots.known else "e") if slots.first else "0"
+        if argument.name == "memory_format":  # channels_last of a tensor without them ends the process
+            return r.choice("01")
         return str(r.randint(0, 2 if argument.name == "reduction" else 3))  # at::Reduction ends with 2
     if kind in ("List[int]", "int[]") and slots.first:
         return slots.get("dims") if "dim" in argument.name else str([r.randint(1, 3) for _ in range(r.randint(1, 2))])

@@ -134,3 +134,17 @@ def test_a_sign_that_torch_has_not_written_yet(target):
     assert given.is_neg() and given.is_contiguous()
     program = ir.export(torch.nn.Identity(), (torch.randn(1),), target=target)
     assert program(given).tolist() == [-2.0]
+
+
+def test_a_number_that_the_model_writes_is_not_taken_for_what_it_was():
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.tensor(3))
+
+        def forward(self, x):
+            self.count += 1
+            return x[: int(self.count.item())]
+
+    program = ir.export(Counting(), (torch.ones(8),), target="eager")
+    assert [len(program(torch.ones(8))) for _ in range(3)] == [4, 5, 6]

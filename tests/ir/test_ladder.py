@@ -87,7 +87,7 @@ def test_numbers_in_tensors_are_followed():
         torch.testing.assert_close(torch.as_tensor(value), model(other))
 
 
-def test_a_number_that_the_model_writes_is_not_taken_for_what_it_was():
+def test_a_number_that_the_model_writes_is_not_followed():
     class Counting(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -97,9 +97,7 @@ def test_a_number_that_the_model_writes_is_not_taken_for_what_it_was():
             self.count += 1
             return x[: int(self.count.item())]
 
-    program = ir.export(Counting(), (torch.ones(8),), target="eager")
     assert rung(Counting(), torch.ones(8)).name == STRICT
-    assert [len(program(torch.ones(8))) for _ in range(3)] == [4, 5, 6]
 
 
 def test_distances_of_any_number_of_points():

@@ -171,7 +171,7 @@ class NnefHelper(DataDependentSizes):
         if len(set(known)) != 1:
             raise TypeError(f"the operands of {operator.name} have element types {known}")
         made = self.align(*inputs[:first], *(self.tensor(x, known[0]) for x in inputs[first:]))
-        if operator.name == "mul" and made[0].origin is made[1].origin and known[0].is_integer:
+        if operator.name == "mul" and known[0].is_integer and made[0].may_be(made[1]):
             # tract makes a square of what is one to it, which fails on i64 and i16 and saturates on u8
             made[1] = self.emit("tract_core_bitor", made[1], made[1])
         return made
