@@ -71,6 +71,7 @@ class TraceContext:
         hint = self._outer.hint(name)
         if hint is None:
             made: Any = self._env.create_unbacked_symint()
+            self._env.pending_fresh_unbacked_symbols.clear()  # the size of an input: no operation of the trace makes it
             check_size(made >= 0)
         else:
             hint = hint if hint > 1 else 5
