@@ -4,7 +4,6 @@ torch.export keeps `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and `max_pool1d` as one
 with the composite kernel, step by step, and `tensor_split` asks whether the pieces are equal. In the `dynamic` block a
 shape rule answers instead, so time and length may stay symbols; `ctc_loss` and `cov` read numbers out of tensors that
 their shape does not need, `cdist` asks for more than 25 points, and the grid of `affine_grid_generator` is made for one
-their shape does not need, `cdist` asks for more than 25 points, and the grid of `affine_grid_generator` is made for one
 size. The fake_quantize family, the histograms and `linalg_lstsq` have no fake kernel at all, and that of `_grouped_mm`
 knows bfloat16 alone, where the kernels know more.
 
