@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import ir
 from nnef_backend.errors import DocumentError, InputError, KhronosError, TractCrash, TractError, TractTimeout
@@ -542,3 +543,12 @@ def test_khronos_refuses(tmp_path: Path) -> None:
         khronos.run(path, {})
     with pytest.raises(InputError, match="declared"):
         khronos.run(path, {"x": np.ones((2, 2), np.float32)})
+
+
+def test_a_relative_path_after_the_folder_changed(tmp_path, monkeypatch):
+    """The process that runs tract stays where it was started."""
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        program = ir.export(torch.nn.Linear(4, 3), (torch.randn(2, 4),), target="nnef", path="m.nnef.tgz", verify=True)
+        assert program.path == Path("m.nnef.tgz")

@@ -59,6 +59,7 @@ class Program:
         memory: Limit = "auto",
     ) -> None:
         self.path = Path(path)
+        self._place = self.path.absolute()  # the worker is in the folder where it was started
         self.timeout = LIMIT if timeout == "auto" else timeout
         self.memory = None if memory == "auto" else memory and int(memory)
         text = unpack.checked(self.path)
@@ -140,7 +141,13 @@ class Program:
 
     def _load(self) -> None:
         seconds, memory = self._allowed
-        header = {"do": "load", "model": self.number, "path": str(self.path), "pulse": self.pulse, "sizes": self.sizes}
+        header = {
+            "do": "load",
+            "model": self.number,
+            "path": str(self._place),
+            "pulse": self.pulse,
+            "sizes": self.sizes,
+        }
         answer, _ = self.worker.request({**header, "memory": memory}, [], self.path, "loading", seconds)
         # tract takes inputs in the order of the statements that declare them, whatever the graph's
         # parameters say.
