@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import re
 import sys
 import tempfile
 import time
@@ -71,7 +72,8 @@ def _child(name: str, targets: list[str], file: Path) -> None:
 
 
 def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:900]}"
+    text = re.sub(r"/\S*/(site-packages/)?(?=[^/\s])", "", " ".join(str(error).split()))  # folders of this machine
+    return f"{type(error).__name__}: {text[:900]}"
 
 
 def measure(name: str, targets: list[str]) -> dict[str, Any]:
