@@ -147,4 +147,5 @@ def test_a_number_that_the_model_writes_is_not_taken_for_what_it_was():
             return x[: int(self.count.item())]
 
     program = ir.export(Counting(), (torch.ones(8),), target="eager")
+    assert program.graph.context.rung.name.startswith("strict")
     assert [len(program(torch.ones(8))) for _ in range(3)] == [4, 5, 6]
