@@ -6,11 +6,11 @@ from pathlib import Path
 import nox
 
 nox.options.default_venv_backend = "virtualenv"
-nox.options.sessions = ["lint", "ir", "onnx", "nnef", "eager", "integration", "docs", "wheels"]
+nox.options.sessions = ["lint", "ir", "onnx", "nnef", "eager", "language_models", "integration", "docs", "wheels"]
 nox.options.reuse_existing_virtualenvs = True
 
 PACKAGES = ("ir", "onnx_backend", "nnef_backend", "eager_backend")
-EXTRAS = ("vision_ops", "stablehlo_backend")  # installed only when wanted
+EXTRAS = ("vision_ops", "stablehlo_backend", "language_models")  # installed only when wanted
 TESTS = ("pytest", "pytest-xdist")
 MODELS = ("torchvision", "timm", "transformers")
 
@@ -53,6 +53,13 @@ def eager(session: nox.Session) -> None:
     """The eager backend alone with the core."""
     install(session, "ir", "eager_backend", extra=TESTS)
     run_tests(session, "tests/eager")
+
+
+@nox.session
+def language_models(session: nox.Session) -> None:
+    """Checkpoints of small decoders to folders that generate, token for token beside transformers."""
+    install(session, *PACKAGES, "language_models", extra=(*TESTS, "transformers", "onnxruntime-genai"))
+    run_tests(session, "tests/language_models")
 
 
 @nox.session
@@ -127,7 +134,11 @@ def vision(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """The tests that take minutes, which the sessions of the packages leave out: whole models, every opset, opcheck."""
     install(session, *PACKAGES, extra=(*TESTS, *MODELS, "expecttest", "hypothesis", "ninja", "onnxscript", "torchao"))
-    others = ("--ignore=tests/vision", "--ignore=tests/stablehlo")  # which have sessions of their own
+    others = (
+        "--ignore=tests/vision",
+        "--ignore=tests/stablehlo",
+        "--ignore=tests/language_models",
+    )  # which have sessions of their own
     session.run("python", "-m", "pytest", "-m", "slow", "tests", *others, *session.posargs)
 
 

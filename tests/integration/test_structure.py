@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("ir", "onnx_backend", "nnef_backend", "eager_backend", "stablehlo_backend")
 BACKENDS = PACKAGES[1:]
+PRODUCTS = ("language_models",)  # which use backends by their targets' names
 FAMILIES = {
     "elementwise", "reduce", "matmul", "conv", "pool", "norm", "attention", "shape", "index", "create", "recurrent",
     "control", "quantize",
@@ -60,7 +61,7 @@ def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
         yield from node.body if isinstance(node, ast.If) else [node]
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", (*PACKAGES, *PRODUCTS))
 def test_imports_form_a_dag(package):
     known = {module_name(p): p for p in sources(package)}
     edges = {m: {i for i in imports(p, top_level=True) if i in known and i != m} for m, p in known.items()}
@@ -119,7 +120,7 @@ def test_rooms_are_the_same_everywhere(package):
     list(graphlib.TopologicalSorter(edges).static_order())  # raises for a cycle
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", (*PACKAGES, *PRODUCTS))
 def test_files_can_be_read_in_one_sitting(package):
     long = {p.name: n for p in sources(package) if (n := len(p.read_text().splitlines())) > 450}
     assert not long

@@ -15,11 +15,12 @@ from rich.table import Table
 
 import ir
 from ir import plugins as _plugins
-from ir.cli import inputs, sources, summary
+from ir.cli import inputs, llm, sources, summary
 from ir.coverage import coverage
 
 # ruff: noqa: UP045 - typer reads Optional
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.command()(llm.llm)
 
 SourceName = Annotated[
     str,

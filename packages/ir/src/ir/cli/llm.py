@@ -1,0 +1,62 @@
+"""`ir llm`: a checkpoint of transformers to a folder that generates text in its runtime."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ir.errors import CaptureError
+
+
+def llm(
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(metavar="CHECKPOINT", help="the folder of a transformers model: config.json, *.safetensors"),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="the folder to write")],
+    target: Annotated[str, typer.Option("--target", "-t", help="onnx (onnxruntime-genai)")] = "onnx",
+    weights: Annotated[str, typer.Option("--weights", "-w", help="f32, f16, bf16")] = "f32",
+    logits: Annotated[str, typer.Option("--logits", help="last (of the last position), or all")] = "last",
+    tokenizer: Annotated[
+        bool, typer.Option("--tokenizer/--no-tokenizer", help="the checkpoint has to have one")
+    ] = True,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="generate tokens from the folder and compare them with torch's")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no summary")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", hidden=True)] = False,
+) -> None:
+    """Export a language model: a folder that generates text, and the lines that do so."""
+    library = _library()
+    start = time.perf_counter()
+    try:
+        made = library.export(
+            checkpoint, path=output, target=target, weights=weights, logits=logits, tokenizer=tokenizer, verify=verify
+        )
+    except ValueError as error:
+        raise typer.BadParameter(f"--{error}") from error
+    if not quiet:
+        _show(made, time.perf_counter() - start, verify)
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("language_models")
+    except ImportError as error:
+        raise CaptureError(f"{error}: pip install ./packages/language_models of this project's checkout") from error
+
+
+def _show(made: Any, seconds: float, verified: bool) -> None:
+    table = Table("", made.manifest.target, show_edge=False, pad_edge=False)
+    for name, value in {**made.summary(), "seconds": f"{seconds:.1f}"}.items():
+        table.add_row(name, value)
+    table.add_row("tokens", "equal to the model's own" if verified else "not compared (--verify)")
+    console = Console(emoji=False)
+    console.print(table)
+    console.print(f"\n{made.usage}", highlight=False, markup=False, soft_wrap=True)

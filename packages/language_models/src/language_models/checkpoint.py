@@ -1,0 +1,93 @@
+"""What is exported: a model of transformers, its configuration, and the files of its tokenizer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from ir.errors import CaptureError
+
+# what tokenizers of transformers are saved as, whichever of them a checkpoint has
+_TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*", "vocab*", "merges.txt")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A decoder that is held in memory; `tokenizer` are the files that go along as they are."""
+
+    name: str
+    model: Any
+    tokenizer: tuple[Path, ...] = field(default=())
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the part that makes text."""
+        return self.model.config.get_text_config(decoder=True)
+
+    @property
+    def generation(self) -> Any:
+        """How the checkpoint wants its text to be drawn."""
+        return self.model.generation_config
+
+    @property
+    def context_length(self) -> int:
+        """How many tokens the model was made for; where it does not say so, more than anybody asks for."""
+        named = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+        found = [value for name in named if isinstance(value := getattr(self.config, name, None), int) and value > 0]
+        return found[0] if found else 1 << 20
+
+
+def open_checkpoint(source: Any, dtype: torch.dtype, tokenizer: bool = True) -> Checkpoint:
+    """The checkpoint in a folder, or one made of a model.
+
+    Args:
+        source: the folder that `save_pretrained` wrote, or a model.
+        dtype: the element type of floating weights.
+        tokenizer: a folder without one is refused.
+
+    Raises:
+        CaptureError: there is no such folder, no weights or no tokenizer in it, or no model that makes text.
+    """
+    if isinstance(source, torch.nn.Module):
+        if not hasattr(source, "generate") or not hasattr(source, "config"):
+            raise CaptureError(f"a {type(source).__name__} makes no text: give a model of AutoModelForCausalLM")
+        return Checkpoint(type(source).__name__, source.eval().to(dtype))
+    folder = Path(source)
+    _check(folder, tokenizer)
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    if type(config) not in transformers.AutoModelForCausalLM._model_mapping:  # type: ignore[attr-defined]
+        raise CaptureError(f"{folder}: {config.model_type} is no causal language model to AutoModelForCausalLM")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+    files = sorted({f for pattern in _TOKENIZER for f in folder.glob(pattern) if f.is_file()})
+    return Checkpoint(folder.resolve().name, model.eval(), tuple(files))
+
+
+def _check(folder: Path, tokenizer: bool) -> None:
+    if not folder.is_dir():
+        raise CaptureError(f"{folder!s:.200}: there is no such folder; download the checkpoint first")
+    if not (folder / "config.json").is_file():
+        raise CaptureError(f"{folder}: there is no config.json; give the folder that save_pretrained wrote")
+    if not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
+        raise CaptureError(f"{folder}: there are no weights (*.safetensors); download the whole checkpoint")
+    if tokenizer and not (folder / "tokenizer.json").is_file():
+        raise CaptureError(
+            f"{folder}: there is no tokenizer.json; write one by AutoTokenizer...save_pretrained, or "
+            "say tokenizer=False (--no-tokenizer) and give tokens yourself"
+        )
+
+
+def copy_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
+    """The files of the tokenizer, whose longest text is the context: transformers' 1e30 is no number to others."""
+    for file in checkpoint.tokenizer:
+        text = file.read_bytes()
+        if file.name == "tokenizer_config.json":
+            said = json.loads(text)
+            said["model_max_length"] = min(said.get("model_max_length", 1 << 62), checkpoint.context_length)
+            text = json.dumps(said, indent=2, ensure_ascii=False).encode()
+        (folder / file.name).write_bytes(text)

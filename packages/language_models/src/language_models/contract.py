@@ -1,0 +1,80 @@
+"""What runtimes call the inputs and outputs of one step, apart from any model and from how files are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The names that a runtime binds by; `{layer}` and `{part}` ("key", "conv_states") name what is remembered.
+
+    Attributes:
+        tokens, mask, positions: inputs; an empty name is an input that the runtime does not give.
+        remembered_in, remembered_out: patterns.
+        batch, new, past, total: dynamic dimensions; an empty batch is a batch of one.
+    """
+
+    logits: str
+    remembered_in: str
+    remembered_out: str
+    tokens: str = "input_ids"
+    mask: str = ""
+    positions: str = ""
+    batch: str = ""
+    new: str = "sequence_length"
+    past: str = "past_sequence_length"
+    total: str = "total_sequence_length"
+
+    def state_in(self, name: str) -> str:
+        """The input that takes what a step calls "0.key"."""
+        return _filled(self.remembered_in, name)
+
+    def state_out(self, name: str) -> str:
+        """The output that gives it back."""
+        return _filled(self.remembered_out, name)
+
+
+def _filled(pattern: str, name: str) -> str:
+    layer, _, part = name.partition(".")
+    return pattern.format(layer=layer, part=part)
+
+
+GENAI = Contract(
+    logits="logits",
+    mask="attention_mask",
+    positions="position_ids",
+    remembered_in="past_key_values.{layer}.{part}",
+    remembered_out="present.{layer}.{part}",
+    batch="batch_size",
+)
+
+CAUSAL_LLM = Contract(
+    logits="outputs",
+    remembered_in="in_cache_{part}_{layer}",
+    remembered_out="out_cache_{part}_{layer}",
+    new="S",
+    past="P",
+)
+
+
+@dataclass(frozen=True)
+class State:
+    """One remembered tensor of an exported step: its input, its output, and its shape with P for what grows."""
+
+    name: str
+    given: str
+    result: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+    def to_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {"name": self.name, "in": self.given, "out": self.result, "shape": self.shape, "dtype": self.dtype}
+
+    @classmethod
+    def of_json(cls, said: Mapping[str, Any]) -> State:
+        """What `to_json` gave."""
+        return cls(said["name"], said["in"], said["out"], tuple(said["shape"]), said["dtype"])

@@ -1,0 +1,98 @@
+"""Greedy text from one step of a decoder, in whatever runtime: the loop that asks for nothing but a step.
+
+generator = Generator(manifest, run)  # run: arrays by input name -> arrays by output name
+tokens = generator.generate(input_ids, attention_mask=mask, max_new_tokens=32)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from language_models.folder import Manifest
+
+Arrays = Mapping[str, Any]
+
+
+class Generator:
+    """A step and what it remembers; texts of a batch are padded on their left, as for transformers.
+
+    A step that takes one token at a time is fed the prompt in that way. What it remembers of padding is forgotten.
+    """
+
+    def __init__(self, manifest: Manifest, run: Callable[[Arrays], Arrays]) -> None:
+        self.manifest = manifest
+        self._run = run
+
+    def generate(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, max_new_tokens: int = 32
+    ) -> torch.Tensor:
+        """The tokens given and those that follow, each the likeliest; a text that has ended is padded."""
+        tokens = np.asarray(input_ids)
+        mask = np.ones_like(tokens) if attention_mask is None else np.asarray(attention_mask)
+        if not self.manifest.contract.batch and (len(tokens) > 1 or not mask.all()):
+            return self._each(tokens, mask, max_new_tokens)
+        ended = np.zeros(len(tokens), bool)
+        logits, held = self._prompt(tokens, mask)
+        for left in reversed(range(max_new_tokens)):
+            token = np.where(ended, self.manifest.pad, logits[:, -1].argmax(-1))
+            ended |= np.isin(token, self.manifest.eos)
+            tokens = np.concatenate([tokens, token[:, None]], 1)
+            mask = np.concatenate([mask, np.ones_like(mask[:, :1])], 1)
+            if ended.all() or not left:
+                break
+            logits, held = self.step(tokens[:, -1:], mask, held)
+        return torch.from_numpy(tokens)
+
+    def logits(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """The logits after each token of a text, fed one by one where the file has those of the last alone."""
+        tokens = np.asarray(input_ids)
+        held, found = self.start(len(tokens)), []
+        for i in range(tokens.shape[1]):
+            logits, held = self.step(tokens[:, i : i + 1], np.ones_like(tokens[:, : i + 1]), held)
+            found.append(logits[:, -1:])
+        return torch.from_numpy(np.concatenate(found, 1))
+
+    def start(self, batch: int) -> dict[str, np.ndarray]:
+        """What is remembered before the first token: keys of no length, states of zeros."""
+        sizes = {self.manifest.contract.batch or "1": batch, self.manifest.contract.past: 0}
+        return {
+            s.given: np.zeros([sizes[d] if isinstance(d, str) else d for d in s.shape], s.dtype)
+            for s in self.manifest.states
+        }
+
+    def step(self, tokens: np.ndarray, mask: np.ndarray, held: Arrays) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Logits after more tokens, and what is remembered then; `mask` is that of the whole text."""
+        names, feeds = self.manifest.contract, {self.manifest.contract.tokens: tokens, **held}
+        if self.manifest.mask:
+            feeds[names.mask] = mask
+        if self.manifest.positions:
+            feeds[names.positions] = (mask.cumsum(1) - 1).clip(0)[:, -tokens.shape[1] :]
+        results = self._run(feeds)
+        return results[names.logits], {s.given: results[s.result] for s in self.manifest.states}
+
+    def _prompt(self, tokens: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        held = self.start(len(tokens))
+        if not self.manifest.one_by_one:
+            return self.step(tokens, mask, held)
+        for i in range(tokens.shape[1]):
+            logits, held = self.step(tokens[:, i : i + 1], mask[:, : i + 1], held)
+            held = self._without_padding(held, mask[:, i])
+        return logits, held
+
+    def _without_padding(self, held: dict[str, np.ndarray], begun: np.ndarray) -> dict[str, np.ndarray]:
+        """States of texts that have not begun are zero again; keys of padding are masked anyway."""
+        fixed = {s.given for s in self.manifest.states if self.manifest.contract.past not in s.shape}
+        return {n: a * begun.reshape(-1, *[1] * (a.ndim - 1)).astype(a.dtype) if n in fixed else a
+                for n, a in held.items()}  # fmt: skip
+
+    def _each(self, tokens: np.ndarray, mask: np.ndarray, count: int) -> torch.Tensor:
+        """One text after the other, where the step has no batch."""
+        made = [self.generate(torch.from_numpy(t[m > 0][None]), None, count)[0] for t, m in zip(tokens, mask)]
+        new = [np.asarray(r[int(m.sum()) :]) for r, m in zip(made, mask)]
+        longest = max(map(len, new))
+        padded = [np.pad(n, (0, longest - len(n)), constant_values=self.manifest.pad) for n in new]
+        return torch.from_numpy(np.concatenate([tokens, np.stack(padded)], 1))

@@ -1,0 +1,138 @@
+"""The one call: a checkpoint in, a folder that generates text out."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ir.errors import MismatchError
+from language_models.checkpoint import Checkpoint, copy_tokenizer, open_checkpoint
+from language_models.folder import Manifest, check_place, new_folder
+
+TARGETS = {"onnx": "language_models.onnx_genai"}
+FLOATS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A folder that was written, and what is in it."""
+
+    path: Path
+    manifest: Manifest
+    usage: str
+
+    def summary(self) -> dict[str, str]:
+        """What there is to say of the folder, for a table."""
+        sizes = {name: (self.path / name).stat().st_size for name in self.manifest.files}
+        grows = [s for s in self.manifest.states if self.manifest.contract.past in s.shape]
+        token = sum(math.prod(d for d in s.shape if isinstance(d, int)) * np.dtype(s.dtype).itemsize for s in grows)
+        return {
+            "folder": str(self.path),
+            "size": _bytes(sum(sizes.values())),
+            "largest file": max(sizes, key=lambda name: sizes[name]),
+            "weights": self.manifest.weights,
+            "vocabulary": f"{self.manifest.vocabulary:,}",
+            "context": f"{self.manifest.context_length:,} tokens",
+            "remembered": f"{len(self.manifest.states)} tensors, {_bytes(token)} a token",
+        }
+
+    def load(self) -> Any:
+        """The model in its runtime; `generate` it."""
+        return load(self.path)
+
+
+def export(
+    source: Any,
+    *,
+    path: str | os.PathLike[str],
+    target: str = "onnx",
+    weights: str = "f32",
+    logits: str = "last",
+    tokenizer: bool = True,
+    verify: bool = False,
+    **options: Any,
+) -> Exported:
+    """Export a decoder of transformers to a folder that its runtime generates from.
+
+    Args:
+        source: the folder that `save_pretrained` wrote, or a model of AutoModelForCausalLM.
+        path: the folder to write; an older export there is replaced, anything else is refused.
+        target: "onnx" (onnxruntime-genai, or onnxruntime alone).
+        weights: "f32", "f16", "bf16".
+        logits: "last" for those of the last position alone, "all" for every position, as speculative decoding wants.
+        tokenizer: False exports a checkpoint that has no tokenizer.
+        verify: generate some tokens from the folder and compare them with the model's own.
+        **options: those of `ir.export` for the target.
+
+    Raises:
+        ExportError: see ir.errors; nothing is written then, and an older folder at `path` stays as it was.
+        ValueError: an argument is none of those that are named here.
+    """
+    runtime = importlib.import_module(TARGETS[_one_of("target", target, TARGETS)])
+    dtype = FLOATS[_one_of("weights", weights, FLOATS)]
+    last = _one_of("logits", logits, ("last", "all")) == "last"
+    place = Path(path)
+    check_place(place)
+    checkpoint = open_checkpoint(source, dtype, tokenizer)
+    with new_folder(place) as folder:
+        manifest = runtime.write(checkpoint, folder, last=last, weights=weights, **options)
+        copy_tokenizer(checkpoint, folder)
+        manifest.write(folder)
+        if verify:
+            check(checkpoint, runtime.load(folder, manifest))
+    return Exported(place, Manifest.read(place), runtime.usage(place, manifest))
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The model of an exported folder in its runtime: `.generate(input_ids, attention_mask=, max_new_tokens=)`.
+
+    Raises:
+        CaptureError: the folder is no export.
+        RuntimeFailure: its runtime does not load it.
+    """
+    manifest = Manifest.read(Path(path))
+    return importlib.import_module(TARGETS[manifest.target]).load(Path(path), manifest)
+
+
+def check(checkpoint: Checkpoint, generator: Any, count: int = 16) -> None:
+    """Compare greedy tokens with those of the model itself, behind a text of random tokens.
+
+    Raises:
+        MismatchError: they differ.
+    """
+    drawn = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, checkpoint.config.vocab_size, (1, 12), generator=drawn)
+    wanted = reference(checkpoint.model, tokens, count)
+    found = generator.generate(tokens, max_new_tokens=count)
+    if not torch.equal(wanted, found):
+        raise MismatchError(f"the folder generates {found[0, 12:].tolist()}, the model {wanted[0, 12:].tolist()}")
+
+
+def reference(model: Any, tokens: torch.Tensor, count: int, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """What transformers itself generates, each token the likeliest."""
+    mask = torch.ones_like(tokens) if mask is None else mask
+    found: torch.Tensor = model.generate(
+        tokens, attention_mask=mask, max_new_tokens=count, do_sample=False, num_beams=1
+    )
+    return found
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
+
+
+def _one_of(option: str, value: str, allowed: Any) -> str:
+    if value not in allowed:
+        raise ValueError(f"{option}={value!r:.60} is none of {', '.join(allowed)}")
+    return value

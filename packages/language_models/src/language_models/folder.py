@@ -1,0 +1,87 @@
+"""The folder that an export writes: made beside its place, moved there whole, and described by one file in it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ir.errors import CaptureError, OutputError
+from ir.files import staged
+from language_models.contract import Contract, State
+
+MANIFEST = "language_model.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is in a folder, for whoever opens it to generate; `one_by_one`: the step takes a token at a time."""
+
+    target: str
+    step: str
+    contract: Contract
+    states: tuple[State, ...]
+    mask: bool
+    positions: bool
+    one_by_one: bool
+    weights: str
+    eos: tuple[int, ...]
+    pad: int
+    vocabulary: int
+    context_length: int
+    files: tuple[str, ...] = ()
+
+    def write(self, folder: Path) -> None:
+        """Write it last: it names all files of the folder."""
+        files = sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())
+        said = asdict(replace(self, files=(*files, MANIFEST)))
+        said["states"] = [s.to_json() for s in self.states]
+        (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, **said}, indent=1))
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """The manifest of a folder.
+
+        Raises:
+            CaptureError: the folder has none that this version reads.
+        """
+        try:
+            said: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+            if said.pop("format") != FORMAT:
+                raise ValueError("another format")
+            said["states"] = tuple(State.of_json(s) for s in said["states"])
+            said["contract"] = Contract(**said["contract"])
+            return cls(**{**said, "eos": tuple(said["eos"]), "files": tuple(said["files"])})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CaptureError(f"{folder} is no folder of language_models.export: {MANIFEST} ({error})") from error
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """An empty folder to write to, which takes the place of `path` when the block ends without an error."""
+    with staged(path, check_place) as temporary:
+        temporary.mkdir()
+        yield temporary
+
+
+def check_place(path: Path) -> None:
+    """Refuse what an export may not replace.
+
+    Raises:
+        OutputError: there is something that is no older export.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise OutputError(f"{path} is a file or a link and stays as it is: give the path of a folder")
+    if not path.is_dir() or not any(path.iterdir()):
+        return
+    try:
+        known = {path / name for name in Manifest.read(path).files}
+    except CaptureError:
+        raise OutputError(f"{path} is not an export of ours and stays as it is: choose another folder") from None
+    for file in path.rglob("*"):
+        if file.is_file() and file not in known:
+            raise OutputError(f"{path} holds {file.name}, which no export wrote, and stays as it is: move it away")

@@ -1,0 +1,124 @@
+"""ONNX: the folder that onnxruntime-genai runs, and the same file in onnxruntime by our own loop.
+
+    model.onnx, model.onnx.data    one step of the decoder; inputs and outputs by onnxruntime-genai's names
+    genai_config.json              what onnxruntime-genai reads; not there where it cannot hold what the model remembers
+    tokenizer.json, ...            as the checkpoint has them
+
+Names and settings: onnxruntime-genai, src/config.h and src/models/, version 0.18.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ir
+from ir.errors import RuntimeFailure
+from language_models.checkpoint import Checkpoint
+from language_models.contract import GENAI
+from language_models.decoding import Arrays, Generator
+from language_models.folder import Manifest
+from language_models.step import GROWING
+from language_models.tracing import traced
+
+FILE = "model.onnx"
+CONFIG = "genai_config.json"
+_DRAWING = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty")
+
+
+def write(checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str, **options: Any) -> Manifest:
+    """Write the model and its configuration into a folder.
+
+    Raises:
+        ExportError: the model cannot be exported; see ir.errors.
+    """
+    graph, manifest = traced(checkpoint, GENAI, last, "onnx", weights)
+    ir.export(graph, target="onnx", path=folder / FILE, **{"external_data": True, **options})
+    if held_by_genai(manifest):
+        (folder / CONFIG).write_text(json.dumps(config(checkpoint, manifest), indent=2))
+    return replace(manifest, step=FILE)
+
+
+def held_by_genai(manifest: Manifest) -> bool:
+    """True if what the model remembers is keys and values alone, which is what onnxruntime-genai holds."""
+    return all(s.name.rpartition(".")[2] in GROWING for s in manifest.states)
+
+
+def config(checkpoint: Checkpoint, manifest: Manifest) -> dict[str, Any]:
+    """The contents of genai_config.json."""
+    keys = [s for s in manifest.states if s.name.endswith(".key")]
+    _, heads, _, width = keys[0].shape
+    own, drawing = checkpoint.config, checkpoint.generation
+    ends = [e for e in manifest.eos if 0 <= e < manifest.vocabulary]
+    inputs = {"input_ids": GENAI.tokens, "attention_mask": GENAI.mask}
+    if manifest.positions:
+        inputs["position_ids"] = GENAI.positions
+    remembered = {"key_names": "key", "value_names": "value"}
+    inputs |= {f"past_{n}": GENAI.remembered_in.format(layer="%d", part=p) for n, p in remembered.items()}
+    outputs = {"logits": GENAI.logits}
+    outputs |= {f"present_{n}": GENAI.remembered_out.format(layer="%d", part=p) for n, p in remembered.items()}
+    drawn = {n: v for n in _DRAWING if (v := getattr(drawing, n, None)) is not None}
+    return {
+        "model": {
+            "type": "decoder",
+            "vocab_size": manifest.vocabulary,
+            "context_length": manifest.context_length,
+            "bos_token_id": drawing.bos_token_id if drawing.bos_token_id is not None else 0,
+            "eos_token_id": ends[0] if len(ends) == 1 else ends,
+            "pad_token_id": manifest.pad if 0 <= manifest.pad < manifest.vocabulary else 0,
+            "decoder": {
+                "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
+                "filename": FILE,
+                "head_size": width,
+                "hidden_size": own.hidden_size,
+                "num_attention_heads": own.num_attention_heads,
+                "num_key_value_heads": heads,
+                "num_hidden_layers": own.num_hidden_layers,
+                "inputs": inputs,
+                "outputs": outputs,
+            },
+        },
+        "search": {"max_length": manifest.context_length, "past_present_share_buffer": False, **drawn},
+    }
+
+
+def load(folder: Path, manifest: Manifest) -> Generator:
+    """The model in onnxruntime alone, whatever it remembers.
+
+    Raises:
+        RuntimeFailure: onnxruntime does not load it.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(str(folder / manifest.step), options, ["CPUExecutionProvider"])
+    except Exception as error:
+        raise RuntimeFailure(f"onnxruntime does not load {folder / manifest.step}: {error}") from error
+    names = [o.name for o in session.get_outputs()]
+    taken = {i.name for i in session.get_inputs()}
+
+    def run(feeds: Arrays) -> Arrays:
+        return dict(zip(names, session.run(names, {n: a for n, a in feeds.items() if n in taken}), strict=True))
+
+    return Generator(manifest, run)
+
+
+def usage(folder: Path, manifest: Manifest) -> str:
+    """Lines of Python that generate from the folder."""
+    if not held_by_genai(manifest):
+        return f"import language_models\nlanguage_models.load({str(folder)!r}).generate(input_ids)"
+    return (
+        "import onnxruntime_genai as og\n"
+        f"model = og.Model({str(folder)!r})\n"
+        "tokenizer, params = og.Tokenizer(model), og.GeneratorParams(model)\n"
+        "params.set_search_options(max_length=64, do_sample=False)\n"
+        "generator = og.Generator(model, params)\n"
+        'generator.append_tokens(tokenizer.encode("Once upon a time"))\n'
+        "while not generator.is_done():\n"
+        "    generator.generate_next_token()\n"
+        "print(tokenizer.decode(generator.get_sequence(0)))"
+    )

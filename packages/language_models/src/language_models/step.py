@@ -1,0 +1,133 @@
+"""One step of a decoder as torch.export takes it: tokens and what is remembered in, logits and what is remembered out.
+
+What a model remembers is taken apart into named tensors, by what its cache holds and not by a list of models:
+
+    "0.key", "0.value"                       of attention, which grow with the text
+    "0.conv_states", "0.recurrent_states"    of state space layers, whose size stays
+
+A window of attention is kept in the mask, not in the cache: all keys stay, and one graph serves every length.
+
+Texts of a batch may be padded on either side: transformers pads on the left, onnxruntime-genai on the right, behind
+which the next tokens then stand. Each text is moved to the right end of its row, where its last token is the last.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ir.errors import CaptureError
+from ir.importer import caches
+
+BATCH, NEW, PAST = 2, 3, 5  # sizes of the example, all different
+GROWING = ("key", "value")
+_CACHES = ("past_key_values", "cache_params")  # what models call their cache
+
+
+class Step(nn.Module):
+    """A decoder from tokens and remembered tensors to logits and remembered tensors.
+
+    Args:
+        model: a model of AutoModelForCausalLM.
+        last: logits of the last position alone.
+    """
+
+    def __init__(self, model: Any, last: bool = True) -> None:
+        super().__init__()
+        self.model = model
+        self.last = last
+        takes = inspect.signature(model.forward).parameters
+        self.cache = next((name for name in _CACHES if name in takes), "")
+        if not self.cache:
+            raise CaptureError(f"{type(model).__name__} takes no cache: it cannot go on from the tokens before")
+        self.takes_positions = "position_ids" in takes
+        self._keep = {"logits_to_keep": 1} if last and "logits_to_keep" in takes else {}
+        self.states, self.context = _remembered(model, self.cache)
+
+    @property
+    def recurrent(self) -> bool:
+        """True if something is remembered that does not grow: then tokens come one by one."""
+        return any(is_state(name) for name in self.states)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: Mapping[str, torch.Tensor] | None = None,
+    ) -> dict[str, Any]:
+        assert past_key_values is not None
+        # a state is overwritten in place, which the copy makes a plain result
+        held = [t.clone() if is_state(name) else t for name, t in past_key_values.items()]
+        cache = caches.unflatten(held, self.context)
+        given = {"input_ids": input_ids}
+        if position_ids is not None:
+            given["position_ids"] = position_ids
+        if attention_mask is not None:
+            behind = padding_behind(attention_mask, input_ids.shape[1])
+            given = {name: shifted(t, behind) for name, t in given.items()}
+            given["attention_mask"] = moved_right(attention_mask)
+        logits = self.model(**given, **{self.cache: cache}, **self._keep, use_cache=True, return_dict=True).logits
+        if self.last and not self._keep:
+            logits = logits[:, -1:]
+        elif not self.last and attention_mask is not None:
+            logits = shifted(logits, -behind)
+        tensors, (names, _) = caches.flatten(cache)
+        return {"logits": logits, "present": dict(zip(names, tensors, strict=True))}
+
+
+def padding_behind(mask: torch.Tensor, new: int) -> torch.Tensor:
+    """How much padding stands behind each text among its new tokens."""
+    places = torch.arange(1, new + 1, device=mask.device)
+    return new - (mask[:, -new:] * places).amax(1)
+
+
+def shifted(rows: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+    """Each row moved to the right by a number of its own; what falls out comes in on the other side."""
+    length = rows.shape[1]
+    places = (torch.arange(length, device=rows.device) - by[:, None]) % length
+    return rows.gather(1, places) if rows.dim() == 2 else rows.gather(1, places[..., None].expand(rows.shape))
+
+
+def moved_right(mask: torch.Tensor) -> torch.Tensor:
+    """The mask of the same texts, all padding on their left."""
+    length = mask.shape[1]
+    return (torch.arange(length, device=mask.device) >= length - mask.sum(1, keepdim=True)).to(mask.dtype)
+
+
+def is_state(name: str) -> bool:
+    """True for what keeps its size from step to step."""
+    return name.rpartition(".")[2] not in GROWING
+
+
+def _remembered(model: Any, parameter: str) -> tuple[dict[str, torch.Tensor], Any]:
+    """What the model remembers of a short text, by name, and how its cache is made of that again."""
+    cache = fresh_cache(model.config)
+    tokens = torch.ones(BATCH, PAST, dtype=torch.int64, device=model.device)
+    with torch.no_grad():
+        model(input_ids=tokens, **{parameter: cache}, use_cache=True)
+    leaves, context = caches.flatten(cache)
+    named = dict(zip(context[0], leaves, strict=True))
+    for name, leaf in named.items():
+        if not isinstance(leaf, torch.Tensor):
+            raise CaptureError(f"{type(model).__name__} remembers {name}, no tensor: no runtime holds that")
+    if not named:
+        raise CaptureError(f"{type(model).__name__} left its cache empty: it cannot go on from the tokens before")
+    return named, context
+
+
+def fresh_cache(config: Any) -> Any:
+    """The model's own cache, with all keys of a window kept."""
+    from transformers import cache_utils
+
+    cache = cache_utils.DynamicCache(config=config)
+    for i, layer in enumerate(cache.layers):
+        if isinstance(layer, cache_utils.LinearAttentionAndSlidingWindowAttentionLayer):
+            cache.layers[i] = cache_utils.LinearAttentionAndFullAttentionLayer(layer.number_of_states)
+        elif isinstance(layer, cache_utils.DynamicSlidingWindowLayer):
+            cache.layers[i] = cache_utils.DynamicLayer()
+    return cache

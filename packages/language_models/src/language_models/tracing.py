@@ -1,0 +1,96 @@
+"""From a checkpoint to the graph of one step, with the names and sizes of a contract."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+import ir
+from language_models.checkpoint import Checkpoint
+from language_models.contract import Contract, State
+from language_models.folder import Manifest
+from language_models.step import BATCH, NEW, PAST, Step, is_state
+
+
+def traced(checkpoint: Checkpoint, contract: Contract, last: bool, target: str, weights: str) -> tuple[Any, Manifest]:
+    """The graph of one step and the manifest of the file it comes to; the caller names the file.
+
+    Raises:
+        CaptureError: the model takes no cache, or torch.export does not take the model.
+    """
+    step = Step(checkpoint.model, last)
+    given = _example(step, contract)
+    names = [*(n for n in given if n != "past_key_values"), *map(contract.state_in, step.states)]
+    results = [contract.logits, *map(contract.state_out, step.states)]
+    with warnings.catch_warnings():
+        # that the mask is as long as the text before and the new tokens together is the contract
+        warnings.filterwarnings("ignore", message="the model branches on dynamic sizes")
+        graph = ir.capture(
+            step,
+            kwargs=given,
+            dynamic_shapes=_sizes(step, given, contract),
+            input_names=[getattr(contract, _FIELDS[n]) if n in _FIELDS else n for n in names],
+            output_names=results,
+        )
+    batch: Any = contract.batch or 1
+    states = tuple(
+        State(name, contract.state_in(name), contract.state_out(name), (batch, *_rest(name, t, contract)),
+              str(t.dtype).removeprefix("torch."))
+        for name, t in step.states.items()
+    )  # fmt: skip
+    config, generation = checkpoint.config, checkpoint.generation
+    ends = generation.eos_token_id if generation.eos_token_id is not None else config.eos_token_id
+    ends = tuple(ends) if isinstance(ends, (list, tuple)) else () if ends is None else (ends,)
+    padding = generation.pad_token_id if generation.pad_token_id is not None else getattr(config, "pad_token_id", None)
+    return graph, Manifest(
+        target,
+        "",
+        contract,
+        states,
+        "attention_mask" in given,
+        "position_ids" in given,
+        step.recurrent,
+        weights,
+        ends,
+        padding if padding is not None else (*ends, 0)[0],
+        config.vocab_size,
+        checkpoint.context_length,
+    )
+
+
+_FIELDS = {"input_ids": "tokens", "attention_mask": "mask", "position_ids": "positions"}
+
+
+def _example(step: Step, contract: Contract) -> dict[str, Any]:
+    """One call: new tokens behind a text."""
+    batch = BATCH if contract.batch else 1
+    new = 1 if step.recurrent else NEW
+    given: dict[str, Any] = {"input_ids": torch.ones(batch, new, dtype=torch.int64)}
+    if contract.mask:
+        given["attention_mask"] = torch.ones(batch, PAST + new, dtype=torch.int64)
+    if contract.positions and step.takes_positions:
+        given["position_ids"] = torch.arange(PAST, PAST + new).repeat(batch, 1)
+    given["past_key_values"] = {name: t[:batch].clone() for name, t in step.states.items()}
+    return given
+
+
+def _sizes(step: Step, given: dict[str, Any], contract: Contract) -> dict[str, Any]:
+    """The dynamic dimensions of the example."""
+    first = {0: contract.batch} if contract.batch else {}
+    new = {} if step.recurrent else {1: contract.new}
+    sizes: dict[str, Any] = {
+        "input_ids": first | new,
+        "attention_mask": first | {1: contract.total},
+        "position_ids": first | new,
+        "past_key_values": {n: first if is_state(n) else first | {2: contract.past} for n in step.states},
+    }
+    return {name: sizes[name] for name in given}
+
+
+def _rest(name: str, tensor: torch.Tensor, contract: Contract) -> tuple[int | str, ...]:
+    shape: list[int | str] = [*tensor.shape]
+    if not is_state(name):
+        shape[2] = contract.past
+    return tuple(shape[1:])

@@ -1,0 +1,1 @@
+"""Tests of packages/language_models: small random checkpoints, and tokenizers made here."""

@@ -1,0 +1,122 @@
+"""What `language_models.export` takes, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+import ir
+import language_models
+from language_models.exporting import check
+from tests.language_models import checkpoints
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("llama")
+    checkpoints.checkpoint(place / "in", "Llama", **checkpoints.LLAMA)
+    return place / "in"
+
+
+def export(source, path, **options):
+    return language_models.export(source, path=path, **options)
+
+
+def test_a_model_instead_of_a_folder(tmp_path):
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    made = export(model, tmp_path / "out", verify=True)
+    assert not list(made.path.glob("tokenizer*")) and made.manifest.files
+
+
+def test_an_older_export_is_replaced_and_nothing_else(folder, tmp_path):
+    export(folder, tmp_path / "out", logits="all")
+    made = export(folder, tmp_path / "out")
+    assert sorted(made.manifest.files) == sorted(p.name for p in made.path.iterdir())
+    (made.path / "notes.txt").write_text("mine")
+    with pytest.raises(ir.OutputError, match=r"holds notes.txt, which no export wrote"):
+        export(folder, made.path)
+    (tmp_path / "strange").mkdir()
+    (tmp_path / "strange" / "a").write_text("b")
+    with pytest.raises(ir.OutputError, match="is not an export of ours"):
+        export(folder, tmp_path / "strange")
+    (tmp_path / "file").write_text("c")
+    with pytest.raises(ir.OutputError, match="is a file or a link"):
+        export(folder, tmp_path / "file")
+
+
+def test_a_failure_leaves_what_was_there(folder, tmp_path, monkeypatch):
+    made = export(folder, tmp_path / "out")
+    before = {p.name: p.read_bytes() for p in made.path.iterdir()}
+    with pytest.raises(ir.MismatchError, match="the folder generates"):
+        monkeypatch.setattr("language_models.exporting.reference", lambda *_: torch.zeros(1, 28, dtype=torch.int64))
+        export(folder, made.path, verify=True)
+    assert {p.name: p.read_bytes() for p in made.path.iterdir()} == before
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("option, value, message", [
+    ("target", "tvm", "target='tvm' is none of onnx"), ("weights", "int3", "weights='int3' is none of f32"),
+    ("logits", "some", "logits='some' is none of last, all"),
+])  # fmt: skip
+def test_unknown_values(folder, tmp_path, option, value, message):
+    with pytest.raises(ValueError, match=message):
+        export(folder, tmp_path / "out", **{option: value})
+
+
+def test_what_is_no_checkpoint(folder, tmp_path):
+    for source, message in [
+        (tmp_path / "nowhere", "there is no such folder; download the checkpoint first"),
+        (tmp_path, "there is no config.json; give the folder that save_pretrained wrote"),
+        (torch.nn.Linear(2, 2), "a Linear makes no text: give a model of AutoModelForCausalLM"),
+    ]:
+        with pytest.raises(ir.CaptureError, match=message):
+            export(source, tmp_path / "out")
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    with pytest.raises(ir.CaptureError, match=r"there are no weights"):
+        export(tmp_path, tmp_path / "out")
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(ir.CaptureError, match=r"there is no tokenizer.json; write one by .* or say tokenizer=False"):
+        export(tmp_path, tmp_path / "out")
+    export(tmp_path, tmp_path / "out", tokenizer=False)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
+    with pytest.raises(ir.CaptureError, match="vit is no causal language model"):
+        export(tmp_path, tmp_path / "other", tokenizer=False)
+    with pytest.raises(ir.CaptureError, match=r"is no folder of language_models.export"):
+        language_models.load(tmp_path)
+
+
+def test_a_text_that_ends_is_padded(folder, tmp_path):
+    """A row that has ended goes on with padding until the others end, as in transformers."""
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    tokens, mask = checkpoints.prompts(3)
+    wanted = model.generate(tokens, attention_mask=mask, max_new_tokens=12, do_sample=False)
+    model.generation_config.eos_token_id = [int(wanted[1, 14]), 2]
+    wanted = model.generate(tokens, attention_mask=mask, max_new_tokens=12, do_sample=False)
+    assert (wanted[1] == 0).sum() > 3
+    assert torch.equal(export(model, tmp_path / "out").load().generate(tokens, mask, 12), wanted)
+
+
+def test_a_wrong_file_is_seen(folder, tmp_path):
+    made = export(folder, tmp_path / "out")
+    other = checkpoints.model("Llama", **{**checkpoints.LLAMA, "intermediate_size": 48})
+    with pytest.raises(ir.MismatchError):
+        check(language_models.checkpoint.Checkpoint("other", other), made.load())
+
+
+def test_the_command_line(folder, tmp_path, capsys):
+    from ir.cli import main
+
+    with pytest.raises(SystemExit) as done:
+        main(["llm", str(folder), "-o", str(tmp_path / "out"), "--verify"])
+    said = capsys.readouterr().out
+    assert done.value.code == 0 and "equal to the model's own" in said and "og.Model(" in said
+    for words, code, message in [
+        (["nowhere", "-o", "out"], 1, "there is no such folder"),
+        ([str(folder), "-o", "out", "--weights", "int3"], 2, "--weights='int3' is none of"),
+        ([str(folder)], 2, "Missing option"),
+    ]:
+        with pytest.raises(SystemExit) as done:
+            main(["llm", *words])
+        assert done.value.code == code and message in capsys.readouterr().err

@@ -1,0 +1,101 @@
+"""Decoders in onnxruntime-genai and in onnxruntime alone, token for token beside transformers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+import language_models
+from language_models.exporting import reference
+from tests.language_models import checkpoints
+
+genai = pytest.importorskip("onnxruntime_genai")
+STEPS = 32
+FAMILIES = {
+    "Llama": {},
+    "Qwen3": {"head_dim": 8},
+    "Gemma3": {"head_dim": 8, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]},
+}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def exported(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    model = checkpoints.checkpoint(folder / "in", request.param, **checkpoints.LLAMA, **FAMILIES[request.param])
+    return model, language_models.export(folder / "in", path=folder / "out")
+
+
+def in_genai(path, rows):
+    """Greedy text of rows that are padded on the right, as onnxruntime-genai's own tokenizer pads them."""
+    model = genai.Model(str(path))
+    params = genai.GeneratorParams(model)
+    params.set_search_options(max_length=rows.shape[1] + STEPS, batch_size=len(rows), do_sample=False)
+    generator = genai.Generator(model, params)
+    generator.append_tokens(rows.numpy().astype("int32"))
+    while not generator.is_done():
+        generator.generate_next_token()
+    return [list(generator.get_sequence(i))[rows.shape[1] :] for i in range(len(rows))]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_genai_repeats_the_tokens(exported, batch):
+    model, made = exported
+    tokens, mask = checkpoints.prompts(batch)
+    wanted = reference(model, tokens, STEPS, mask)[:, tokens.shape[1] :].tolist()
+    rows = torch.stack([torch.cat([t[m > 0], t[m < 1]]) for t, m in zip(tokens, mask, strict=True)])
+    assert in_genai(made.path, rows) == wanted
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_our_own_loop_repeats_the_tokens(exported, batch):
+    model, made = exported
+    tokens, mask = checkpoints.prompts(batch)
+    found = made.load().generate(tokens, mask, STEPS)
+    assert torch.equal(found, reference(model, tokens, STEPS, mask))
+
+
+def test_text_goes_in_and_out(exported):
+    """The tokenizer's files go along, with a length that onnxruntime-genai can read; the lines shown are run."""
+    _, made = exported
+    model = genai.Model(str(made.path))
+    tokenizer = genai.Tokenizer(model)
+    assert tokenizer.decode(tokenizer.encode("the cat sat")) == "the cat sat"
+    assert json.loads((made.path / "tokenizer_config.json").read_text())["model_max_length"] == 128
+    exec(made.usage, {})
+
+
+def test_a_prompt_in_pieces(exported):
+    """onnxruntime-genai feeds long prompts piece by piece where it is told to."""
+    model, made = exported
+    tokens, _ = checkpoints.prompts(1, 17)
+    opened = genai.Model(str(made.path))
+    params = genai.GeneratorParams(opened)
+    params.set_search_options(max_length=17 + STEPS, do_sample=False)
+    generator = genai.Generator(opened, params)
+    for piece in tokens.split(6, 1):
+        generator.append_tokens(piece.numpy().astype("int32"))
+    while not generator.is_done():
+        generator.generate_next_token()
+    assert list(generator.get_sequence(0)) == reference(model, tokens, STEPS)[0].tolist()
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_logits_of_all_positions(tmp_path, side):
+    import onnxruntime
+
+    model = checkpoints.checkpoint(tmp_path / "in", "Llama", **checkpoints.LLAMA)
+    made = language_models.export(tmp_path / "in", path=tmp_path / "out", logits="all")
+    tokens, mask = checkpoints.prompts(3)
+    with torch.no_grad():
+        places = (mask.cumsum(1) - 1).clip(0)
+        wanted = model(tokens, attention_mask=mask, position_ids=places).logits
+    rows = tokens, mask, places, wanted
+    if side == "right":
+        rows = tuple(torch.stack([torch.cat([r[m > 0], r[m < 1]]) for r, m in zip(t, mask, strict=True)]) for t in rows)
+    tokens, mask, places, wanted = rows
+    session = onnxruntime.InferenceSession(str(made.path / "model.onnx"))
+    feeds = {"input_ids": tokens.numpy(), "attention_mask": mask.numpy(), "position_ids": places.numpy()}
+    (logits,) = session.run(["logits"], feeds | made.load().start(3))
+    torch.testing.assert_close(torch.from_numpy(logits)[mask > 0], wanted[mask > 0], rtol=1e-3, atol=1e-4)

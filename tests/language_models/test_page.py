@@ -1,0 +1,30 @@
+"""docs/language-models.md: its commands and its Python run, block after block, on a checkpoint made here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ir.cli import main
+from tests.language_models import checkpoints
+
+PAGE = Path(__file__).parents[2] / "docs" / "language-models.md"
+
+
+def test_the_page_runs(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime_genai")
+    checkpoints.checkpoint(tmp_path / "CHECKPOINT", "Llama", **checkpoints.LLAMA)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "page", "CHECKPOINT": "CHECKPOINT"}
+    blocks = re.findall(r"```(python|bash)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert {kind for kind, _ in blocks} == {"python", "bash"}
+    for kind, block in blocks:
+        if kind == "python":
+            exec(compile(block, "language-models.md", "exec"), names)
+            continue
+        for line in block.splitlines():
+            with pytest.raises(SystemExit) as done:
+                main(line.split()[1:])
+            assert not done.value.code, line
