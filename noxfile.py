@@ -111,6 +111,14 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def browser(session: nox.Session) -> None:
+    """The page of `ir show --html` in Debian's Chromium (apt-get install chromium), and its screenshot into docs/."""
+    install(session, *PACKAGES, extra=("pytest", "playwright"))
+    session.run("python", "-m", "pytest", "tests/browser", *session.posargs)
+    session.run("python", "-m", "tests.browser.test_page")
+
+
+@nox.session
 def wheels(session: nox.Session) -> None:
     """Wheels of all packages into dist/, installed from there into an environment of their own and tried."""
     dist = Path("dist")

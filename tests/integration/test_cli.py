@@ -86,7 +86,7 @@ def test_a_saved_program(call, tmp_path):
     torch.export.save(torch.export.export(torch.nn.Linear(4, 3), (torch.randn(2, 4),)), tmp_path / "model.pt2")
     assert call("export model.pt2 -q")[:2] == (0, "")
     assert (tmp_path / "model.onnx").exists()
-    assert "aten::linear" in call("show model.pt2")[1]
+    assert "aten::linear" in call("show model.pt2 --text")[1]
     assert "native" in call("ops model.pt2 -t nnef")[1]
 
 

@@ -66,7 +66,7 @@ def test_imports_form_a_dag(package):
     known = {module_name(p): p for p in sources(package)}
     edges = {m: {i for i in imports(p, top_level=True) if i in known and i != m} for m, p in known.items()}
     if package == "ir":
-        assert [m for m, e in edges.items() if "ir" in e] == ["ir.cli.app"]
+        assert {m.rpartition(".")[0] for m, e in edges.items() if "ir" in e} == {"ir.cli"}
     done: set[str] = set()
 
     def visit(module: str, path: tuple[str, ...]) -> None:

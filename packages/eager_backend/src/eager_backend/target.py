@@ -15,11 +15,14 @@ from eager_backend.passes import MEASURED, PASSES
 from eager_backend.passes.autotune import choose
 from eager_backend.registry import load
 from eager_backend.runtime import state
+from eager_backend.runtime.opened import EagerFile
 from eager_backend.runtime.program import Program
 from ir.errors import ExportError
 from ir.graph import Graph
+from ir.importer.capture import capture
 from ir.importer.pt2.program import SavedProgram
 from ir.lower import lower
+from ir.passes.own_state import with_own_state
 from ir.registry import Registry
 from ir.target import Runner, Target
 
@@ -141,6 +144,9 @@ class Eager(Target):
         plain = len(keys) == len(graph.inputs) and all(v.name.isidentifier() for v in graph.inputs)
         given = ", ".join(f"{key}{v.name}" for key, v in zip(keys, graph.inputs, strict=True)) if plain else "..."
         return f"import ir\nir.export({str(path)!r}, target={self.name!r})({given})"
+
+    def open(self, path: Path, threads: int | None = None) -> EagerFile:
+        return EagerFile(lower(with_own_state(capture(path)), self), threads)
 
     def runner(self, artifact: Any, graph: Graph, path: Path | None = None) -> Runner:
         runner: Program = artifact

@@ -39,6 +39,13 @@ def coverage(graph: Graph, target: Target) -> list[OpRow]:
     return [_row(driver, nodes[op], count) for op, count in counts.most_common()]
 
 
+def ways(graph: Graph, target: Target) -> dict[str, str]:
+    """How each op of the graph as it is reaches a target, "native", "body" or "missing"; the core's own are native."""
+    driver = Driver(graph, target, target.registry)
+    first = {n.overload: n for n in reversed(_all_nodes(graph))}
+    return {op: "native" if op.startswith("ir::") else _row(driver, node, 1).how for op, node in first.items()}
+
+
 def _row(driver: Driver, node: Node, count: int) -> OpRow:
     if driver.handler(node) is not None:
         return OpRow(node.overload, count, "native")
@@ -46,8 +53,8 @@ def _row(driver: Driver, node: Node, count: int) -> OpRow:
     if body is None:
         return OpRow(node.overload, count, "missing")
     through = tuple(dict.fromkeys(n.op for n in _all_nodes(body.graph)))
-    missing = Driver(body.graph.replace(context=driver.graph.context), driver.target, driver.registry).missing()
-    return OpRow(node.overload, count, "missing" if missing else "body", through)
+    lacking = driver.missing(driver.graph.replace(nodes=(node,)))
+    return OpRow(node.overload, count, "missing" if lacking else "body", through)
 
 
 def _all_nodes(graph: Graph) -> list[Node]:

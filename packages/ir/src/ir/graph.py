@@ -97,6 +97,9 @@ class Context(Protocol):
     def result_shapes(self, node: Node, sizes: Mapping[str, int]) -> list[tuple[int, ...]] | None:
         """The shapes of the node's results where the symbols have these values; None where torch refuses."""
 
+    def flops(self, node: Node, sizes: Mapping[str, int]) -> int:
+        """The floating-point operations of the node where the symbols have these values, as torch counts them."""
+
     def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments that the model was captured with."""
 

@@ -129,11 +129,11 @@ class Driver:
             self._bodies[body.graph] = Body(graph, body.name)
         return self._bodies[body.graph]
 
-    def missing(self) -> list[MissingOp]:
-        """Every op of the graph that can be lowered neither by a handler nor through its body, all the way down."""
+    def missing(self, graph: Graph | None = None) -> list[MissingOp]:
+        """Every op of the graph, or of a part of it, that has neither a handler nor a body, all the way down."""
         found: dict[str, list[Node]] = {}
         needs: dict[str, dict[str, None]] = {}
-        self._collect(self.graph, found, needs, set())
+        self._collect(graph or self.graph, found, needs, set())
         return [self._report(nodes, tuple(needs[op])) for op, nodes in found.items()]
 
     def _collect(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from ir.errors import OutputError
+from ir.errors import ExportError, OutputError
 from ir.files import stem
 from ir.graph import Graph
 from ir.helper import OpHelper
 from ir.registry import Registry
+
+if TYPE_CHECKING:
+    from ir.opened import Opened
 
 Pass = Callable[[Graph], Graph]
 
@@ -83,6 +86,19 @@ class Target(abc.ABC):
     def usage(self, path: Path, graph: Graph) -> str:
         """Two or three lines of Python that run the file at `path` in its runtime; empty where nothing needs saying."""
         return ""
+
+    def reads(self, path: Path) -> bool:
+        """Whether `open` takes what lies at the path, as far as its name tells."""
+        return bool(self.suffixes) and path.name.lower().endswith(self.suffixes)
+
+    def open(self, path: Path, threads: int | None = None) -> Opened:
+        """A file in its runtime, by what it says of itself, without the model that it was made of.
+
+        Raises:
+            ExportError: it is no file of this target, or does not say what it takes.
+            RuntimeFailure: the runtime does not load it.
+        """
+        raise ExportError(f"target {self.name!r} opens no files without the model that they were made of")
 
     def packed(self, artifact: Any) -> Any:
         """The artifact as something that can be pickled."""

@@ -9,7 +9,8 @@ from ir.graph import Graph, Node, Value
 from ir.types import DType
 
 
-def _arg(arg: Any) -> str:
+def arg_text(arg: Any) -> str:
+    """One argument of a node."""
     match arg:
         case Value():
             return f"%{arg.name}"
@@ -18,7 +19,7 @@ def _arg(arg: Any) -> str:
         case DType():
             return arg.short
         case tuple():
-            return f"[{', '.join(map(_arg, arg))}]"
+            return f"[{', '.join(map(arg_text, arg))}]"
         case str():
             return repr(arg)
         case _:
@@ -38,7 +39,7 @@ def _source(node: Node) -> str:
 def node_text(node: Node, *, source: bool = True) -> str:
     """One node as a line without its indentation."""
     outputs = ", ".join(f"%{v.name}: {v.type}" for v in node.outputs)
-    arguments = ", ".join(f"{k}={_arg(a)}" for k, a in node.args.items())
+    arguments = ", ".join(f"{k}={arg_text(a)}" for k, a in node.args.items())
     return f"{outputs} = {node.op}({arguments})" + (_source(node) if source else "")
 
 

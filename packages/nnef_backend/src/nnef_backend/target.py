@@ -44,6 +44,7 @@ from nnef_backend.passes.widen_bfloat16 import bfloat16_as_float32, rounded_bflo
 from nnef_backend.registry import load
 from nnef_backend.runtime import tract as runtime
 from nnef_backend.runtime.child import LIMIT
+from nnef_backend.runtime.opened import KhronosFile, TractFile
 from nnef_backend.runtime.tract import Limit, Limits
 
 OLDEST, NEWEST = (0, 22), (0, 23)
@@ -199,6 +200,14 @@ class Tract(Target):
         inputs = ", ".join(v.name if v.name.isidentifier() else "..." for v in graph.inputs)
         loader = "tract.nnef().with_tract_extra().with_tract_transformers()"
         return f"import tract\n{loader}.load({str(path)!r}).into_runnable().run([{inputs}])"
+
+    def reads(self, path: Path) -> bool:
+        """A directory with a document, a .tar or a .tgz; those of `khronos` too, which tract can run."""
+        kind = archive.kind_of(path)
+        return kind != "directory" or (path / archive.GRAPH).is_file()
+
+    def open(self, path: Path, threads: int | None = None) -> TractFile | KhronosFile:
+        return TractFile(path, self.limits)
 
     def runner(self, artifact: Document, graph: Graph, path: Path | None = None) -> Runner:
         return NnefProgram(artifact, graph, path, self.limits)
@@ -364,6 +373,13 @@ class Khronos(Tract):
         """The standard's own extensions, without which its parser reads no fragments."""
         extra = {"KHR_enable_operator_expressions"} if definition.uses_operators else set()
         return {"KHR_enable_fragment_definitions", *definition.extensions, *extra}
+
+    def reads(self, path: Path) -> bool:
+        """Nothing unasked: `nnef` runs the standard's documents as well."""
+        return False
+
+    def open(self, path: Path, threads: int | None = None) -> KhronosFile:
+        return KhronosFile(path)
 
     def runner(self, artifact: Document, graph: Graph, path: Path | None = None) -> Runner:
         return KhronosProgram(artifact, graph, path)

@@ -33,6 +33,7 @@ from onnx_backend.format.writer import INSIDE, write_data, write_model
 from onnx_backend.helper import OnnxHelper
 from onnx_backend.passes.unsigned_activations import unsigned_activations
 from onnx_backend.registry import load
+from onnx_backend.runtime.opened import OnnxFile
 from onnx_backend.runtime.session import LIMIT, OnnxProgram, model_bytes
 
 LOWEST_OPSET = 13
@@ -152,6 +153,9 @@ class Onnx(Target):
             f"{v.name!r}: {v.name}" if v.name.isidentifier() else f"{v.name!r}: ..." for v in graph.inputs
         )
         return f"import onnxruntime\nonnxruntime.InferenceSession({str(path)!r}).run(None, {{{feeds}}})"
+
+    def open(self, path: Path, threads: int | None = None) -> OnnxFile:
+        return OnnxFile(path, threads)
 
     def runner(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None = None) -> OnnxProgram:
         refers = path is not None and self.external_data == "reference"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import shutil
 import tempfile
 import weakref
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from ir.conditions import SINCE, Slices, sizes_of, small
 from ir.errors import RefusedError, RuntimeFailure
@@ -23,14 +20,12 @@ from ir.passes.promote import promote
 from ir.passes.simplify_arithmetic import simplify_arithmetic
 from ir.registry import Registry
 from ir.target import Pass, Runner, Target
-from ir.types import DType
-from stablehlo_backend.format.module import SUFFIXES, Module, archive_of, own_archive
+from stablehlo_backend.format.module import SUFFIXES, Module, own_archive
 from stablehlo_backend.helper import HloHelper
 from stablehlo_backend.registry import load
 from stablehlo_backend.runtime.child import shared
 from stablehlo_backend.runtime.compiler import compiled
-
-_NUMBERS = itertools.count()  # of programs, by which the child process knows them
+from stablehlo_backend.runtime.modules import HloFile, loaded, run
 
 
 class StableHLO(Target):
@@ -76,6 +71,9 @@ class StableHLO(Target):
         """The module with its tensors, not with what computes them."""
         return dataclasses.replace(artifact, tensors={name: artifact.array(name) for name in artifact.tensors})
 
+    def open(self, path: Path, threads: int | None = None) -> HloFile:
+        return HloFile(path, self.cpu, self.flags)
+
     def runner(self, artifact: Module, graph: Graph, path: Path | None = None) -> Runner:
         return HloProgram(self, artifact, graph, path)
 
@@ -90,40 +88,19 @@ class HloProgram:
         if path is None:
             path = self._folder / "model.vmfb"
             target.write(artifact, path)
-        archive = archive_of(path)
-        if path.suffix.lower() != ".vmfb":
-            module = self._folder / "model.vmfb"
-            module.write_bytes(compiled(path.read_text(), target.cpu, target.flags))
-            path = module
-        self._module = next(_NUMBERS), str(path.absolute()), None if archive is None else str(archive.absolute())
-        shared().request("load", *self._module)
+        self._module = loaded(path, self._folder, target.cpu, target.flags)
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """The results in the order of the graph's outputs and updates."""
-        import torch
-
         if shorter := self.slices.shorter(inputs):
             raise RefusedError(f"target 'stablehlo' refuses to run: {shorter}")
-        given = [(_array(t), d.name) for t, d in zip(inputs, self.artifact.takes, strict=True)]
-        dtypes = self.artifact.gives
-        kinds = ["uint16" if d is DType.bfloat16 else d.name for d in dtypes]
         try:
-            made = shared().request("run", *self._module, given, kinds)
+            return run(self._module, inputs, self.artifact.takes, self.artifact.gives)
         except RuntimeFailure as error:
             if at := small(sizes_of(self.graph, inputs)):
                 raise RefusedError(f"target 'stablehlo': a step may not hold at {at}, {SINCE}\n{error}") from error
             raise
-        found = [torch.from_numpy(r) for r in made]
-        return [t.view(torch.bfloat16) if d is DType.bfloat16 else t for t, d in zip(found, dtypes, strict=True)]
 
     def close(self) -> None:
         """Let the child process forget the module."""
         shared().request("drop", self._module[0])
-
-
-def _array(tensor: Any) -> np.ndarray:
-    """A torch tensor as an array that numpy has a type for: bfloat16 by its bits."""
-    import torch
-
-    tensor = tensor.detach().cpu().resolve_neg().contiguous()
-    return np.asarray((tensor.view(torch.uint16) if tensor.dtype is torch.bfloat16 else tensor).numpy())

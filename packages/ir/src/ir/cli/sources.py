@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import typer
 
 from ir.cli import transformers_models
-from ir.cli.inputs import Input, arguments, in_dtype
+from ir.cli.inputs import Input, arguments, in_dtype, parse
 from ir.errors import CaptureError
+from ir.graph import Graph
+from ir.importer.capture import capture
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,27 @@ def load(text: str, request: Request) -> Source:
         )
     reader = {"timm": _timm, "torchvision": _torchvision, "transformers": _transformers}.get(kind, _callable)
     return reader(text if reader is _callable else rest, request)
+
+
+def request(
+    inputs: Sequence[str] | None, dtype: str | None = None, task: str | None = None, pretrained: bool = False
+) -> Request:
+    """What the options of a command say.
+
+    Raises:
+        CaptureError: an input has another form than it should.
+        BadParameter: there is no such floating element type.
+    """
+    chosen = None if dtype is None else getattr(torch, dtype, None)
+    if dtype is not None and not (isinstance(chosen, torch.dtype) and chosen.is_floating_point):
+        raise typer.BadParameter(f"--dtype {dtype!r:.40}: write float16, bfloat16, float32 or float64")
+    return Request([parse(text) for text in inputs or ()], chosen, pretrained, task)
+
+
+def captured(text: str, inputs: Sequence[str] | None, task: str | None) -> Graph:
+    """The graph of what `text` names; raises as `load` and `ir.capture`."""
+    given = load(text, request(inputs, task=task))
+    return capture(given.model, given.args, given.kwargs, dynamic_shapes=given.dynamic_shapes)
 
 
 def _file(text: str, request: Request) -> Source:

@@ -34,7 +34,7 @@ class Outcome:
     error: str = ""
 
 
-def outcome(program: Exported, seconds: dict[str, float], verified: bool) -> Outcome:
+def outcome(program: Exported, seconds: dict[str, float], verified: bool, notes: tuple[str, ...] = ()) -> Outcome:
     """What there is to say of a program that was written."""
     weights: Counter[str] = Counter()
     for value in program.graph.weights:
@@ -51,7 +51,7 @@ def outcome(program: Exported, seconds: dict[str, float], verified: bool) -> Out
         {k: round(v, 3) for k, v in seconds.items()},
         error if verified and error == error else None,
         verified,
-        program.report.notes,
+        (*notes, *program.report.notes),
         program.target.usage(program.path, program.graph),
     )
 
@@ -71,14 +71,14 @@ def as_json(found: list[Outcome]) -> str:
     return json.dumps([asdict(o) for o in found], indent=2)
 
 
-def show(found: list[Outcome], notes: tuple[str, ...], console: Console) -> None:
+def show(found: list[Outcome], console: Console) -> None:
     """One column for each target, then what to do next."""
     table = Table("", *(o.target for o in found), show_edge=False, pad_edge=False)
     for name, cells in _rows(found):
         if any(cells):
             table.add_row(name, *cells)
     console.print(table)
-    for note in dict.fromkeys([*notes, *(n for o in found for n in o.notes)]):
+    for note in dict.fromkeys(n for o in found for n in o.notes):
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     for o in found:
         if o.usage:

@@ -14,7 +14,7 @@ from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, Weight
 from ir.importer import calling_convention as st
 from ir.importer.bodies import Bodies
-from ir.importer.evaluate import evaluate, result_shapes, result_types
+from ir.importer.evaluate import evaluate, flops, result_shapes, result_types
 from ir.importer.ladder import Rung
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.torch_api import pytree
@@ -60,6 +60,9 @@ class Capture:
 
     def result_shapes(self, node: Node, sizes: Mapping[str, int]) -> list[tuple[int, ...]] | None:
         return result_shapes(node, sizes)
+
+    def flops(self, node: Node, sizes: Mapping[str, int]) -> int:
+        return flops(node, sizes)
 
     def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments that the model was captured with.

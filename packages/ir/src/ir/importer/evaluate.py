@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from ir.dims import Expr
 from ir.dims import evaluate as number
@@ -91,6 +92,13 @@ def result_shapes(node: Node, sizes: Mapping[str, int]) -> list[tuple[int, ...]]
     """The shapes that torch gives the results where the symbols have these values; None where it refuses."""
     made = _on_meta(node, sizes, {})
     return None if made is None else [tuple(r.shape) for r in made]
+
+
+def flops(node: Node, sizes: Mapping[str, int]) -> int:
+    """What torch's own formulas count on tensors without data; 0 for what they leave out, as elementwise ops."""
+    with FlopCounterMode(display=False) as counter:
+        _on_meta(node, sizes, {})
+    return int(counter.get_total_flops())
 
 
 def _on_meta(node: Node, sizes: Mapping[str, int], dtypes: Mapping[DType, DType]) -> list[Tensor] | None:

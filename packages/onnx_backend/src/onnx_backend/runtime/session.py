@@ -9,7 +9,7 @@ import mmap
 import os
 import re
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,17 @@ _NEEDED = re.compile(r"Name:'[^']* needs ([^']*)'")
 EXACT = {"session.qdq_matmulnbits_accuracy_level": "1", "session.x64quantprecision": "1"}
 
 
+def session_options() -> Any:
+    """onnxruntime's options for torch's numbers, and for errors alone in its log."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    for key, value in EXACT.items():
+        options.add_session_config_entry(key, value)
+    return options
+
+
 class OnnxProgram:
     """A model in onnxruntime on the CPU: torch tensors in and out.
 
@@ -43,10 +54,7 @@ class OnnxProgram:
     def _opened(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None) -> None:
         import onnxruntime as ort
 
-        options = ort.SessionOptions()
-        options.log_severity_level = 3
-        for key, value in EXACT.items():
-            options.add_session_config_entry(key, value)
+        options = session_options()
         try:
             source: Any = str(path) if path is not None else model_bytes(artifact)
             with contextlib.ExitStack() as held:
@@ -63,25 +71,10 @@ class OnnxProgram:
     def __call__(self, *inputs: Any) -> list[Any]:
         """The results in the order of the graph's outputs and updates."""
         self._shared.check(inputs)
-        import torch
-        from onnxruntime import OrtValue
-        from onnxruntime.capi.onnxruntime_pybind11_state import OrtValue as COrtValue
-
         if os.getpid() != self._owner:  # after a fork
             self._open()
-        feeds = {}
-        for name, tensor in zip(self.inputs, inputs, strict=True):
-            t = tensor.detach().cpu().resolve_neg().contiguous()
-            direct = t.dtype != torch.bool and t.numel() and t.dim()  # what onnxruntime's dlpack import takes
-            if t.dtype == torch.bfloat16 and not direct:
-                bits = t.view(torch.int16).numpy()
-                feeds[name] = OrtValue.ortvalue_from_numpy_with_onnx_type(bits, onnx_ir.DataType.BFLOAT16)._ortvalue
-            elif not direct:
-                feeds[name] = OrtValue.ortvalue_from_numpy(t.numpy())._ortvalue
-            else:
-                feeds[name] = COrtValue.from_dlpack(t.__dlpack__(), *_is_bool())
         try:
-            results = self.session._sess.run_with_ort_values(feeds, self.outputs, None)
+            return run(self.session, self.inputs, self.outputs, inputs)
         except Exception as error:
             if needed := _NEEDED.search(str(error)):
                 way = f"the program needs {needed[1]}; capture the model anew for other sizes"
@@ -91,7 +84,26 @@ class OnnxProgram:
             if at := small(sizes_of(self.graph, inputs)):
                 raise RefusedError(f"target 'onnx': a step may not hold at {at}, {SINCE}\n{error}") from error
             raise RuntimeFailure(f"onnxruntime failed while it ran the model: {error}") from error
-        return [_tensor(r) for r in results]
+
+
+def run(session: Any, names: Sequence[str], outputs: Sequence[str], tensors: Sequence[Any]) -> list[Any]:
+    """One run of a session on torch tensors, without a copy where onnxruntime takes their memory."""
+    feeds = {name: _ort_value(tensor) for name, tensor in zip(names, tensors, strict=True)}
+    return [_tensor(r) for r in session._sess.run_with_ort_values(feeds, outputs, None)]
+
+
+def _ort_value(tensor: Any) -> Any:
+    import torch
+    from onnxruntime import OrtValue
+    from onnxruntime.capi.onnxruntime_pybind11_state import OrtValue as COrtValue
+
+    t = tensor.detach().cpu().resolve_neg().contiguous()
+    if t.dtype != torch.bool and t.numel() and t.dim():  # what onnxruntime's dlpack import takes
+        return COrtValue.from_dlpack(t.__dlpack__(), *_is_bool())
+    if t.dtype == torch.bfloat16:
+        bits = t.view(torch.int16).numpy()
+        return OrtValue.ortvalue_from_numpy_with_onnx_type(bits, onnx_ir.DataType.BFLOAT16)._ortvalue
+    return OrtValue.ortvalue_from_numpy(t.numpy())._ortvalue
 
 
 _RUNNING: weakref.WeakSet[OnnxProgram] = weakref.WeakSet()

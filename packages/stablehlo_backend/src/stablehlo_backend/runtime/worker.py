@@ -59,6 +59,11 @@ class Programs:
         views = [results.get_as_object(i, self.rt.HalBufferView) for i in range(len(kinds))]
         return [_array(v, np.dtype(k)) for v, k in zip(views, kinds)]
 
+    def describe(self, number: int, path: str, archive: str | None) -> dict[str, str]:
+        """What a module's main function says of itself."""
+        self.load(number, path, archive)
+        return dict(self.loaded[number][1].reflection)
+
     def drop(self, number: int) -> None:
         """Forget a module."""
         self.loaded.pop(number, None)

@@ -1,0 +1,37 @@
+"""A .pt2 file as an eager program, by its own signature."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from eager_backend.runtime.program import Program
+from ir.opened import Port
+
+
+class EagerFile:
+    """The program: tensors in and out, one for each input and result of its graph."""
+
+    def __init__(self, program: Program, threads: int | None) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.program = program
+        self.inputs = [Port.of(v) for v in program.graph.inputs]
+        self.outputs = [Port.of(v, name) for name, v in program.graph.results.items()]
+
+    @property
+    def threads(self) -> int:
+        """torch's, which the process has once."""
+        return torch.get_num_threads()
+
+    @property
+    def operators(self) -> Mapping[str, int]:
+        """torch's overloads."""
+        return Counter(n.overload for n in self.program.graph.nodes)
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        """The results in the graph's order."""
+        return self.program(*inputs)

@@ -1,0 +1,176 @@
+"""What a file is run on: arrays from .npy and .npz files, random ones by its own signature; results into a file."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ir.cli.inputs import Input, parse
+from ir.errors import ExportError, OutputError
+from ir.files import opened, staged
+from ir.opened import Opened, Port, extent, symbols_of
+
+_OTHER = 16  # of dynamic dimensions that are not the first of an input, whose example is 1
+_BELOW = 2  # random integers: what every vocabulary, mask and set of classes has
+
+
+def given(texts: Sequence[str]) -> dict[str, torch.Tensor | Input]:
+    """What `--input` says, by name; "" and "1", "2"... for those without one.
+
+    Raises:
+        ExportError: a file that holds no arrays, or a name that stands twice.
+    """
+    found: dict[str, torch.Tensor | Input] = {}
+    for text in texts:
+        for name, value in _one(text):
+            key = name or f"#{sum(k.startswith('#') for k in found)}"
+            if key in found:
+                raise ExportError(f"--input: {key!r} is given twice")
+            found[key] = value
+    return found
+
+
+def _one(text: str) -> list[tuple[str, torch.Tensor | Input]]:
+    name, equals, rest = text.partition("=")
+    path, name = (rest, name) if equals and not Path(text).exists() else (text, "")
+    if path.lower().endswith(".npz"):
+        with _read(path) as held:
+            return [(key, _tensor(held[key], path)) for key in held.files]
+    if path.lower().endswith(".npy"):
+        return [(name, _tensor(_read(path), path))]
+    if path.lower().endswith(("]", ">")) or "[" in path:
+        made = parse(text)
+        return [(made.name, made)]
+    raise ExportError(f"--input {text!r:.100}: write [NAME=]FILE.npy, FILE.npz or NAME=DTYPE[SIZES]")
+
+
+def _read(path: str) -> Any:
+    try:
+        with opened(path) as file:
+            held = np.load(file, allow_pickle=False)
+            return np.load(path, allow_pickle=False) if hasattr(held, "files") else held
+    except OSError as error:
+        raise ExportError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ExportError(f"{path} holds no arrays of numbers: write it with numpy.save or numpy.savez") from error
+
+
+def _tensor(array: np.ndarray, path: str) -> torch.Tensor:
+    try:
+        return torch.from_numpy(np.array(array, order="C"))
+    except TypeError as error:
+        raise ExportError(f"{path}: torch has no tensors of {array.dtype}") from error
+
+
+def sizes(texts: Sequence[str]) -> dict[str, int]:
+    """What `--size` says.
+
+    Raises:
+        ExportError: it has another form than NAME=NUMBER.
+    """
+    found = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        if not name.isidentifier() or not number.isdigit():
+            raise ExportError(f"--size {text!r:.60}: write NAME=NUMBER, such as batch=4")
+        found[name] = int(number)
+    return found
+
+
+def fitting(
+    program: Opened, values: Mapping[str, torch.Tensor | Input], chosen: Mapping[str, int], seed: int
+) -> tuple[list[torch.Tensor], dict[str, int]]:
+    """One tensor for each input of a program, and the sizes that were chosen.
+
+    Raises:
+        ExportError: the names, types or sizes are not those of the program.
+    """
+    torch.manual_seed(seed)
+    named = _named(program.inputs, values)
+    known = _known(program.inputs, named, chosen)
+    made = []
+    for port in program.inputs:
+        value = named.get(port.name)
+        if value is None:
+            shape = tuple(extent(s, known) for s in port.shape)
+            value = Input(port.name, getattr(torch, port.dtype.name), shape, _BELOW)
+        made.append(_checked(port, value.tensor(known) if isinstance(value, Input) else value, known))
+    return made, {name: known[name] for name in dict.fromkeys(symbols_of(program.inputs)) if name in known}
+
+
+def _named(ports: Sequence[Port], values: Mapping[str, Any]) -> dict[str, Any]:
+    names = [p.name for p in ports]
+    unknown = [k for k in values if not k.startswith("#") and k not in names]
+    if unknown:
+        raise ExportError(f"--input {unknown[0]}: the file takes {_list(names)}")
+    free = iter([n for n in names if n not in values])
+    found = {}
+    for key, value in values.items():
+        name = next(free, None) if key.startswith("#") else key
+        if name is None:
+            raise ExportError(f"--input: {len(values)} are given, and the file takes {_list(names)}")
+        found[name] = value
+    return found
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _known(ports: Sequence[Port], named: Mapping[str, Any], chosen: Mapping[str, int]) -> dict[str, int]:
+    """The sizes: those of the tensors that are given, those that were asked for, examples for the rest."""
+    symbols = list(dict.fromkeys(symbols_of(ports)))
+    if unknown := [n for n in chosen if n not in symbols]:
+        raise ExportError(f"--size {unknown[0]}: the file's dynamic dimensions are {_list(symbols)}")
+    known = dict(chosen)
+    for port in ports:
+        value = named.get(port.name)
+        if value is None:
+            continue
+        for declared, size in zip(port.shape, value.sizes if isinstance(value, Input) else value.shape, strict=False):
+            if isinstance(declared, str) and declared.isidentifier() and isinstance(size, int):
+                known.setdefault(declared, size)
+    first = {p.shape[0] for p in ports if p.shape}
+    return {n: 1 if n in first else _OTHER for n in symbols} | known
+
+
+def _checked(port: Port, tensor: torch.Tensor, known: Mapping[str, int]) -> torch.Tensor:
+    dtype: torch.dtype = getattr(torch, port.dtype.name)
+    if dtype is torch.bfloat16 and tensor.dtype is torch.float32:  # numpy's files have no bfloat16
+        tensor = tensor.bfloat16()
+    fits = tensor.dim() == len(port.shape) and all(
+        not isinstance(d, int) or d == s for d, s in zip(port.shape, tensor.shape, strict=True)
+    )
+    if not fits or tensor.dtype is not dtype:
+        what = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+        raise ExportError(f"--input {port.name} is {what}, and the file takes {port}")
+    return tensor
+
+
+def save(path: Path, results: Mapping[str, torch.Tensor]) -> None:
+    """Results by name in a .npz; bfloat16 as float32, for numpy has no word for it.
+
+    Raises:
+        OutputError: the name is none of a .npz, or something else lies there.
+    """
+    if path.suffix.lower() != ".npz":
+        raise OutputError(f"{path}: results are written to a .npz; call it {path.stem}.npz")
+    with staged(path, _ours) as temporary:
+        held: dict[str, Any] = {n: as_array(t) for n, t in results.items()}
+        np.savez(temporary, **held)
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor's data; bfloat16 as float32."""
+    wide = tensor.float() if tensor.dtype is torch.bfloat16 else tensor
+    return np.asarray(wide.detach().cpu().resolve_conj().resolve_neg().numpy())
+
+
+def _ours(path: Path) -> None:
+    if path.is_dir() or (path.exists() and not zipfile.is_zipfile(path)):
+        raise OutputError(f"{path} is no .npz and stays as it is; choose another path")

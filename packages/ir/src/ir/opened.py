@@ -1,0 +1,152 @@
+"""An artifact without the model behind it: a file, opened in its own runtime by what the file says of itself."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol, Union
+
+from ir.dims import Dim
+from ir.errors import ExportError, PluginError
+from ir.graph import Value
+from ir.plugins import TARGETS, find_target
+from ir.target import Target
+from ir.types import DType
+
+Size = Union[int, str]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output as the file declares it; a text among the sizes is a symbol, or sums and products of some."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Size, ...]
+
+    @classmethod
+    def of(cls, value: Value, name: str = "") -> Port:
+        """The port for a value of a graph."""
+        return cls(name or value.name, value.type.dtype, tuple(map(_size, value.type.shape)))
+
+    @property
+    def symbols(self) -> set[str]:
+        """The names in its sizes."""
+        return {n.id for s in self.shape if isinstance(s, str) for n in ast.walk(_parsed(s)) if isinstance(n, ast.Name)}
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+class Opened(Protocol):
+    """A file in its runtime: torch tensors in, one for each input; torch tensors out."""
+
+    @property
+    def inputs(self) -> Sequence[Port]:
+        """What it takes, in order."""
+
+    @property
+    def outputs(self) -> Sequence[Port]:
+        """What it gives, in order."""
+
+    @property
+    def threads(self) -> int | None:
+        """The threads that it computes with; None where its runtime decides."""
+
+    @property
+    def operators(self) -> Mapping[str, int]:
+        """Its operations in the words of its format, counted; empty where the file does not tell."""
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        """One run."""
+
+
+def _size(dim: Dim) -> Size:
+    return dim if isinstance(dim, int) else str(dim)
+
+
+# -- sizes -------------------------------------------------------------------------------------------------------------
+
+_OPERATORS = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv, ast.Div: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
+
+
+def extent(size: Size, known: Mapping[str, int]) -> int:
+    """The number that a declared size is, its symbols having these values.
+
+    Raises:
+        ExportError: it is no sum or product of known symbols.
+    """
+    return size if isinstance(size, int) else _value(_parsed(size), known, size)
+
+
+def _parsed(size: str) -> ast.expr:
+    try:
+        return ast.parse(size, mode="eval").body
+    except SyntaxError:
+        return ast.Constant(None)
+
+
+def _value(node: ast.expr, known: Mapping[str, int], size: str) -> int:
+    match node:
+        case ast.Constant(int(number)):
+            return number
+        case ast.Name(name) if name in known:
+            return known[name]
+        case ast.BinOp(left, op, right) if type(op) in _OPERATORS:
+            found: int = _OPERATORS[type(op)](_value(left, known, size), _value(right, known, size))
+            return found
+    raise ExportError(f"the size {size!r:.100} cannot be computed from names of dimensions")
+
+
+# -- opening -----------------------------------------------------------------------------------------------------------
+
+
+def open_artifact(path: str | Path, target: str | Target | None = None, threads: int | None = None) -> Opened:
+    """An artifact in its runtime.
+
+    Args:
+        path: a file or directory that `ir.export` wrote, or another of the same format.
+        target: whose it is; by default the first installed target that knows the name.
+        threads: to compute with, where the runtime lets one choose.
+
+    Raises:
+        ExportError: there is no such file, no installed target reads it, or it does not say what it takes.
+        RuntimeFailure: the runtime does not load it.
+    """
+    return target_of(path, target).open(Path(path), threads)
+
+
+def target_of(path: str | Path, target: str | Target | None = None) -> Target:
+    """The target whose artifact lies at a path; raises as `open_artifact`."""
+    place = Path(path)
+    if not place.exists():
+        raise ExportError(f"{place}: no such file or directory")
+    if target is not None:
+        return find_target(target, {})
+    failed = []
+    for name in sorted(e.name for e in entry_points(group=TARGETS)):
+        try:
+            found = find_target(name, {})
+        except PluginError as error:  # one that is broken leaves the others
+            failed.append(str(error))
+            continue
+        if found.reads(place):
+            return found
+    raise ExportError(
+        "; ".join([f"{place}: no installed target reads files of this name (--target says which one does)", *failed])
+    )
+
+
+def symbols_of(ports: Sequence[Port]) -> Iterator[str]:
+    """The names among the sizes, in the order of their appearance."""
+    for port in ports:
+        for size in port.shape:
+            if isinstance(size, str):
+                yield from (n.id for n in ast.walk(_parsed(size)) if isinstance(n, ast.Name))

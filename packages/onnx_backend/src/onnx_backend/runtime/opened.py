@@ -1,0 +1,56 @@
+"""Any .onnx file in onnxruntime, by what it declares."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir
+
+from ir.errors import ExportError, RuntimeFailure
+from ir.opened import Port
+from onnx_backend.building.dtypes import FROM_SCHEMA
+from onnx_backend.runtime.session import run, session_options
+
+
+class OnnxFile:
+    """A session on the CPU: torch tensors in and out."""
+
+    def __init__(self, path: Path, threads: int | None = None) -> None:
+        import onnxruntime as ort
+
+        options = session_options()
+        options.intra_op_num_threads = threads or 0
+        try:
+            self.session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise RuntimeFailure(f"onnxruntime does not load {path}: {error}") from error
+        self.path, self.threads = path, threads
+        self.inputs = [_port(v, path) for v in self.session.get_inputs()]
+        self.outputs = [_port(v, path) for v in self.session.get_outputs()]
+
+    @property
+    def operators(self) -> Mapping[str, int]:
+        """Operators, those of functions and sub-graphs too."""
+        model = onnx_ir.from_proto(onnx.load(self.path, load_external_data=False))
+        graphs: list[onnx_ir.Graph | onnx_ir.Function] = [model.graph, *model.functions.values()]
+        nodes = [n for g in graphs for n in onnx_ir.traversal.RecursiveGraphIterator(g)]
+        return Counter(f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in nodes)
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        """The outputs in the file's order."""
+        try:
+            return run(self.session, [p.name for p in self.inputs], [p.name for p in self.outputs], inputs)
+        except Exception as error:
+            raise RuntimeFailure(f"onnxruntime failed while it ran the model: {error}") from error
+
+
+def _port(value: Any, path: Path) -> Port:
+    dtype = FROM_SCHEMA.get(value.type)
+    if dtype is None:
+        raise ExportError(f"{path}: {value.name} is a {value.type}, and only tensors of numbers are run here")
+    sizes = [s if s is not None else f"{value.name}_{axis}" for axis, s in enumerate(value.shape)]
+    return Port(value.name, dtype, tuple(s if isinstance(s, int) else str(s) for s in sizes))

@@ -1,0 +1,126 @@
+"""`ir show`: the summary, the listing of 80 columns, and the page without a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import torch
+
+import ir
+from ir.cli import main
+from ir.plugins import find_target
+from ir.view.facts import facts, short
+from ir.view.listing import listing
+from ir.view.page import page
+from tests.browser.models import small
+
+SOURCE = "tests.browser.models:small"
+
+
+@pytest.fixture(scope="module")
+def graph():
+    model, args, _, shapes = small()
+    return ir.capture(model.eval(), args, dynamic_shapes=shapes)
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(line):
+        with pytest.raises(SystemExit) as end:
+            main(line.split())
+        printed = capsys.readouterr()
+        return end.value.code, printed.out, printed.err
+
+    return run
+
+
+def test_the_summary_says_what_goes_in_and_what_each_target_does(call):
+    code, out, err = call(f"show {SOURCE}")
+    assert (code, err) == (0, "") and max(map(len, out.splitlines())) <= 80
+    for text in ("f32[batch, length, 16]", "dynamic: batch from 0", "largest weights", "FLOP at batch=2, length=7"):
+        assert text in out
+    assert re.search(r"linear +16 +[\d.]+ K +native +native", out) and re.search(r"polar.* by its body", out)
+
+
+def test_the_listing_has_80_columns_and_leaves_defaults_out(graph):
+    lines = listing(graph)
+    assert max(map(len, lines)) <= 80
+    assert any(line == "stages.0.blocks.0.norm  LayerNorm" for line in lines)
+    norm = lines[lines.index("stages.0.blocks.0.norm  LayerNorm") + 1]
+    assert "layer_norm(input=x, normalized_shape=[16]," in norm
+    assert not any("alpha=" in line for line in lines)
+
+
+def test_the_listing_by_module_and_op(call):
+    code, out, _ = call(f"show {SOURCE} --module stages.1.blocks.0 --op linear")
+    assert code == 0 and out.count("= linear(") == 3 and "stages.0" not in out
+    assert call(f"show {SOURCE} --module stages.*.head")[1].count("= linear(") == 2
+    assert call(f"show {SOURCE} --op aten::mul.Tensor")[1].count("= mul(") == 8
+    assert call(f"show {SOURCE} --op silu --no-source")[1].count(".py:") == 0
+
+
+def test_facts_as_data(call, graph):
+    found = json.loads(call(f"show {SOURCE} --json -t onnx")[1])
+    linear = next(o for o in found["ops"] if o["op"] == "aten::linear")
+    assert linear["ways"] == {"onnx": "native"} and found["nodes"] == len(graph.nodes)
+    rows = 2 * 7  # of the example
+    width = 16
+    assert linear["flops"] == 2 * rows * (4 * 3 * width * 2 * width + 2 * width * width + 2 * width * 4)
+    assert found["weights"][0]["bytes"] == 4 * sum(p.numel() for p in small()[0].parameters())
+
+
+def test_the_whole_graph_as_text(call, graph):
+    assert "aten::silu(self=%linear)" in call(f"show {SOURCE} --text")[1]
+
+
+def test_the_page_holds_everything(call, tmp_path, graph):
+    code, _, err = call(f"show {SOURCE} --html graph.html")
+    text = (tmp_path / "graph.html").read_text()
+    assert code == 0 and "written to graph.html" in err
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+    assert [n["o"] for n in data["nodes"]] == [n.overload for n in graph.nodes]
+    assert not re.search(r"(src|href)=|https?://(?!www.w3.org)", text)
+    held = [p for s in data["scopes"] for p in s["parts"] if p >= 0]
+    assert sorted(held) == list(range(len(graph.nodes)))
+    assert call(f"show {SOURCE} --html graph.html")[0] == 0  # one page takes the place of another
+
+
+def test_a_page_of_hostile_names():
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    graph = ir.capture(Net(), (torch.ones(2),), input_names=["</script><b>"])
+    text = page(graph, facts(graph, [find_target("onnx", {})]), "<b>&")
+    assert text.count("</script>") == 2 and "<title>&lt;b&gt;&amp;</title>" in text
+
+
+WRONG = {
+    f"show {SOURCE} --module stage": (1, "no node lies in the module 'stage'; the nearest are stages.1"),
+    f"show {SOURCE} --op linea": (1, "no node is of the op 'linea'; the nearest are linear"),
+    f"show {SOURCE} --op polar --module stages.0": (1, "no node of the op 'polar' lies in the module 'stages.0'"),
+    f"show {SOURCE} --html graph.txt": (1, "call it graph.html"),
+    f"show {SOURCE} --html mine.html": (1, "is no page of ir show and stays as it is"),
+    f"show {SOURCE} -t onx": (1, "target 'onx' is not installed"),
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_call_is_told_in_one_message(call, tmp_path, line):
+    (tmp_path / "mine.html").write_text("mine")
+    code, out, err = call(line)
+    wanted, text = WRONG[line]
+    assert (code, out) == (wanted, "") and text in err and "Traceback" not in err
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    "number, text", [(0, "0"), (999, "999"), (999.6, "1 K"), (11_689_512, "11.7 M"), (7e15, "7 P")]
+)
+def test_short_numbers(number, text):
+    assert short(number) == text
