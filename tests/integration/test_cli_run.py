@@ -11,7 +11,8 @@ import torch
 
 import ir
 from ir.cli import main
-from ir.opened import Port, extent, open_artifact
+from ir.opened import Port, extent
+from ir.opening import open_artifact
 from ir.types import DType
 
 FILES = {"onnx": "net.onnx", "nnef": "net.nnef.tgz", "khronos": "net.tar", "eager": "net.pt2"}

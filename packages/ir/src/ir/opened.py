@@ -6,15 +6,11 @@ import ast
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, Protocol, Union
 
 from ir.dims import Dim
-from ir.errors import ExportError, PluginError
+from ir.errors import ExportError
 from ir.graph import Value
-from ir.plugins import TARGETS, find_target
-from ir.target import Target
 from ir.types import DType
 
 Size = Union[int, str]
@@ -103,45 +99,6 @@ def _value(node: ast.expr, known: Mapping[str, int], size: str) -> int:
             found: int = _OPERATORS[type(op)](_value(left, known, size), _value(right, known, size))
             return found
     raise ExportError(f"the size {size!r:.100} cannot be computed from names of dimensions")
-
-
-# -- opening -----------------------------------------------------------------------------------------------------------
-
-
-def open_artifact(path: str | Path, target: str | Target | None = None, threads: int | None = None) -> Opened:
-    """An artifact in its runtime.
-
-    Args:
-        path: a file or directory that `ir.export` wrote, or another of the same format.
-        target: whose it is; by default the first installed target that knows the name.
-        threads: to compute with, where the runtime lets one choose.
-
-    Raises:
-        ExportError: there is no such file, no installed target reads it, or it does not say what it takes.
-        RuntimeFailure: the runtime does not load it.
-    """
-    return target_of(path, target).open(Path(path), threads)
-
-
-def target_of(path: str | Path, target: str | Target | None = None) -> Target:
-    """The target whose artifact lies at a path; raises as `open_artifact`."""
-    place = Path(path)
-    if not place.exists():
-        raise ExportError(f"{place}: no such file or directory")
-    if target is not None:
-        return find_target(target, {})
-    failed = []
-    for name in sorted(e.name for e in entry_points(group=TARGETS)):
-        try:
-            found = find_target(name, {})
-        except PluginError as error:  # one that is broken leaves the others
-            failed.append(str(error))
-            continue
-        if found.reads(place):
-            return found
-    raise ExportError(
-        "; ".join([f"{place}: no installed target reads files of this name (--target says which one does)", *failed])
-    )
 
 
 def symbols_of(ports: Sequence[Port]) -> Iterator[str]:

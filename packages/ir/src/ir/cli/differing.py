@@ -14,7 +14,8 @@ import numpy as np
 
 import ir
 from ir.cli import arrays, sources
-from ir.opened import Opened, Port, symbols_of, target_of
+from ir.opened import Opened, Port, symbols_of
+from ir.opening import target_of
 from ir.plugins import find_target
 from ir.text import arg_text
 from ir.verify import Row, rows

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from ir.cli import arrays
-from ir.opened import Opened, open_artifact, symbols_of
+from ir.opened import Opened, symbols_of
+from ir.opening import open_artifact
 
 _TURN = 0.1  # seconds of calls of one artifact before it is the next one's turn
 

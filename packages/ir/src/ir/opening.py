@@ -1,0 +1,47 @@
+"""Opening a file: whose it is, and the file in that target's runtime."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from ir.errors import ExportError, PluginError
+from ir.opened import Opened
+from ir.plugins import TARGETS, find_target
+from ir.target import Target
+
+
+def open_artifact(path: str | Path, target: str | Target | None = None, threads: int | None = None) -> Opened:
+    """An artifact in its runtime.
+
+    Args:
+        path: a file or directory that `ir.export` wrote, or another of the same format.
+        target: whose it is; by default the first installed target that knows the name.
+        threads: to compute with, where the runtime lets one choose.
+
+    Raises:
+        ExportError: there is no such file, no installed target reads it, or it does not say what it takes.
+        RuntimeFailure: the runtime does not load it.
+    """
+    return target_of(path, target).open(Path(path), threads)
+
+
+def target_of(path: str | Path, target: str | Target | None = None) -> Target:
+    """The target whose artifact lies at a path; raises as `open_artifact`."""
+    place = Path(path)
+    if not place.exists():
+        raise ExportError(f"{place}: no such file or directory")
+    if target is not None:
+        return find_target(target, {})
+    failed = []
+    for name in sorted(e.name for e in entry_points(group=TARGETS)):
+        try:
+            found = find_target(name, {})
+        except PluginError as error:  # one that is broken leaves the others
+            failed.append(str(error))
+            continue
+        if found.reads(place):
+            return found
+    raise ExportError(
+        "; ".join([f"{place}: no installed target reads files of this name (--target says which one does)", *failed])
+    )
