@@ -79,9 +79,19 @@ def test_assertions():
     assert "extension tract_assert batch>=1;\n" in text and "extension tract_assert batch < 100;\n" in text
     with pytest.raises(ir.RefusedError, match="names S, no symbol of this graph: there are batch"):
         ir.export(NET, (X,), target="nnef", dynamic_shapes=BATCH, assertions=["S>=1"])
-    for wrong in ("batch%2==0", "batch", "batch>=1; extension tract_assert x>1"):
+    for wrong in ("batch%2==0", "batch", "batch>=1; extension tract_assert x>1", "a: b: batch>=1"):
         with pytest.raises(ir.RefusedError, match="is no comparison"):
             ir.export(NET, (X,), target="nnef", dynamic_shapes=BATCH, assertions=[wrong])
+
+
+def test_assertions_of_a_mode():
+    """tract runs such a document in the sizes of its modes alone."""
+    modes = ["one: batch==1", "three : batch==3"]
+    program = ir.export(NET, (X,), target="nnef", dynamic_shapes=BATCH, assertions=modes)
+    assert "extension tract_assert one: batch==1;\n" in program.artifact.to_text()
+    assert program(X[:1]).shape[0] == 1
+    with pytest.raises(ir.RuntimeFailure, match="No possible scenario"):
+        program(X[:1].repeat(2, *[1] * (X.dim() - 1)))
 
 
 def test_assertions_with_products_of_symbols_are_refused():

@@ -16,7 +16,7 @@ from ir.errors import MismatchError
 from language_models.checkpoint import Checkpoint, copy_tokenizer, open_checkpoint
 from language_models.folder import Manifest, check_place, new_folder
 
-TARGETS = {"onnx": "language_models.onnx_genai"}
+TARGETS = {"onnx": "language_models.onnx_genai", "nnef": "language_models.tract"}
 FLOATS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -64,7 +64,7 @@ def export(
     Args:
         source: the folder that `save_pretrained` wrote, or a model of AutoModelForCausalLM.
         path: the folder to write; an older export there is replaced, anything else is refused.
-        target: "onnx" (onnxruntime-genai, or onnxruntime alone).
+        target: "onnx" (onnxruntime-genai, or onnxruntime alone) or "nnef" (tract).
         weights: "f32", "f16", "bf16".
         logits: "last" for those of the last position alone, "all" for every position, as speculative decoding wants.
         tokenizer: False exports a checkpoint that has no tokenizer.

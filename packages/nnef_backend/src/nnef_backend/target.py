@@ -49,6 +49,7 @@ from nnef_backend.runtime.tract import Limit, Limits
 
 OLDEST, NEWEST = (0, 22), (0, 23)
 NAMINGS = ("raw", "numeric")
+_MODE = re.compile(r"^\s*[A-Za-z_]\w*\s*:")
 _ASSERTION = re.compile(r"[\w\s+*/()-]+(?:==|<=|>=|<|>)[\w\s+*/()-]+")
 
 
@@ -59,7 +60,8 @@ class Tract(Target):
         version: the version of tract to write for, "0.23" or "0.23.4", which decides the operations that may be
             emitted; None is the installed one.
         compression: "directory", "tar" or "tgz"; None goes by the path's name.
-        assertions: facts about the graph's symbols that tract may use, such as "S>=1".
+        assertions: facts about the graph's symbols that tract may use, such as "S>=1", or that hold in one mode of
+            its use, which stands before them: "tg: S==1".
         naming: "raw" names values as torch.export does and weights by their place in the model; "numeric" counts.
         metadata: properties that tract hands out with the model; nothing is written unasked.
         fragments: hand-written fragments for handlers, as .nnef files or as texts; they come before registered ones.
@@ -146,7 +148,8 @@ class Tract(Target):
     def check_assertions(self, symbols: Iterable[str]) -> None:
         """Refuse what tract would not parse, or what speaks of symbols that the graph has not."""
         known = set(symbols)
-        for text in self.assertions:
+        for said in self.assertions:
+            text = _MODE.sub("", said)
             if not _ASSERTION.fullmatch(text) or not _parses(text):
                 raise RefusedError(f"the assertion {text!r} is no comparison of sums and products of symbols (S>=1)")
             unknown = set(re.findall(r"[A-Za-z_]\w*", text)) - known

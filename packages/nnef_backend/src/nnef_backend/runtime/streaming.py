@@ -26,12 +26,12 @@ class Stream:
     """One stream through a program: it keeps what the model remembers between pieces. Programs may have many.
 
     Raises:
-        InputError: the program was loaded without `pulse`.
+        InputError: the program was loaded without `pulse` and without transforms.
         TractError: as a call of the program.
     """
 
     def __init__(self, program: Program) -> None:
-        if program.pulse is None:
+        if program.pulse is None and not program.transforms:
             raise InputError(f"{program.path} was loaded whole: give load(.., pulse=, symbol=) to stream through it")
         self.program = program
         self._number = program.worker.number()

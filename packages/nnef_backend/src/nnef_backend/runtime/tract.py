@@ -46,7 +46,7 @@ class Program:
     metadata), `timeout` in seconds, for every call that gives none of its own (None: no limit), `memory`, the bytes
     that tract may take for a call beyond what it has (None: no limit), `sizes`, the dynamic dimensions that were fixed,
     and for one loaded to be streamed through `pulse`, the symbol and the length of a piece, and `delay`, in frames of
-    the output.
+    the output; `transforms`, which were applied.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Program:
         pulse: tuple[str, int] | None = None,
         sizes: Mapping[str, int] | None = None,
         memory: Limit = "auto",
+        transforms: Sequence[str] = (),
     ) -> None:
         self.path = Path(path)
         self._place = self.path.absolute()  # the worker is in the folder where it was started
@@ -68,7 +69,7 @@ class Program:
         self.input_facts: list[Fact] = []
         self.output_facts: list[Fact] = []
         self.property_names: list[str] = []
-        self.pulse = pulse
+        self.pulse, self.transforms = pulse, tuple(transforms)
         self.sizes = {name: int(size) for name, size in (sizes or {}).items()}
         if unknown := sorted(self.sizes.keys() - set(symbols(text))):  # tract would leave them out without a word
             raise InputError(f"{path}: no dynamic dimension is called {', '.join(unknown)}; there are {symbols(text)}")
@@ -147,11 +148,15 @@ class Program:
             "path": str(self._place),
             "pulse": self.pulse,
             "sizes": self.sizes,
+            "transforms": self.transforms,
         }
         answer, _ = self.worker.request({**header, "memory": memory}, [], self.path, "loading", seconds)
         # tract takes inputs in the order of the statements that declare them, whatever the graph's
         # parameters say.
         names = answer["names"]
+        if self.transforms:  # which may have put inputs and outputs into the state of a stream
+            self.input_names = [name for name in self.input_names if name in names]
+            self.output_names = answer["results"]
         if sorted(names) != sorted(self.input_names):
             raise TractError(
                 f"{self.path}: tract sees the inputs {names}, the graph {self.input_names}",
@@ -213,6 +218,7 @@ class Worker(Child):
         pulse: int | None = None,
         symbol: str | None = None,
         sizes: Mapping[str, int] | None = None,
+        transforms: Sequence[str] = (),
     ) -> Program:
         """Load a directory, .tar or .tgz; the options are those of the function `load`.
 
@@ -224,7 +230,7 @@ class Worker(Child):
         if (pulse is None) is not (symbol is None):
             raise InputError(f"{path}: pulse and symbol go together, as pulse=4, symbol='T'")
         piece = None if pulse is None or symbol is None else (symbol, int(pulse))
-        return Program(self, path, timeout, piece, sizes, memory)
+        return Program(self, path, timeout, piece, sizes, memory, transforms)
 
     def __enter__(self) -> Worker:
         return self
@@ -252,6 +258,7 @@ def load(
     pulse: int | None = None,
     symbol: str | None = None,
     sizes: Mapping[str, int] | None = None,
+    transforms: Sequence[str] = (),
 ) -> Program:
     """Load an artifact in tract, in the shared worker unless another is given; raises as `Worker.load`.
 
@@ -262,8 +269,13 @@ def load(
     `sizes` fixes dynamic dimensions by their names; tract then computes as for a file of fixed sizes, which is several
     times as fast for convolutions by channels (depthwise).
 
+    `transforms` are names of tract's own, applied in this order: "transformers_detect_all" puts the caches of a
+    language model into the state of a `streaming.Stream`, so that tokens alone go in and out.
+
     With `pulse` the model is turned into one that takes so many frames of the dimension `symbol` at a time: see
     streaming.Stream. tract refuses models that look ahead without bound.
     """
     chosen = worker or shared_worker()
-    return chosen.load(path, timeout=timeout, memory=memory, pulse=pulse, symbol=symbol, sizes=sizes)
+    return chosen.load(
+        path, timeout=timeout, memory=memory, pulse=pulse, symbol=symbol, sizes=sizes, transforms=transforms
+    )

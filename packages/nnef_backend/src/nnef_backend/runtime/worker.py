@@ -168,7 +168,7 @@ class Models:
     def _done(self, request: dict[str, Any], arrays: list[np.ndarray]) -> tuple[dict[str, Any], list[np.ndarray]]:
         match request["do"]:
             case "load":
-                return self._load(request["model"], request["path"], request.get("pulse"), request.get("sizes")), []
+                return self._load(request), []
             case "open":
                 self._states[request["stream"]] = self._runnables[request["model"]].spawn_state()
                 return {}, []
@@ -180,25 +180,27 @@ class Models:
                 return {"models": sorted(self._runnables)}, []
         raise ValueError(f"unknown request {request['do']!r}")
 
-    def _load(
-        self, number: int, path: str, pulse: tuple[str, int] | None, sizes: dict[str, int] | None
-    ) -> dict[str, Any]:
+    def _load(self, request: dict[str, Any]) -> dict[str, Any]:
+        pulse, sizes = request.get("pulse"), request.get("sizes")
         loader = self._tract.nnef()
         for extension in ("with_tract_extra", "with_tract_transformers", "with_onnx", "with_pulse"):
             loader = getattr(loader, extension, lambda loader=loader: loader)()
-        model = loader.load(path)
+        model = loader.load(request["path"])
         if sizes:
             model.transform(self._tract.SetSymbols(sizes))
+        for transform in request.get("transforms", ()):
+            model.transform(transform)
         if pulse:
             model.transform(self._tract.Pulse(pulse[1], symbol=pulse[0]))
         facts = {
             "names": [model.input_name(number) for number in range(model.input_count())],
             "inputs": [fact.dump() for fact in model.input_facts()],
             "outputs": [fact.dump() for fact in model.output_facts()],
+            "results": [model.output_name(number) for number in range(model.output_count())],
             "properties": sorted(k for k in model.property_keys() if not k.startswith(("tract_", "pulse."))),
             "delay": int(model.property("pulse.delay").to_numpy()[0]) if pulse else 0,
         }
-        self._runnables[number] = model.into_runnable()
+        self._runnables[request["model"]] = model.into_runnable()
         return facts
 
 

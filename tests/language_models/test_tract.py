@@ -1,0 +1,86 @@
+"""Decoders in tract, token for token beside transformers, by the contract of tract's causal-LM example."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+
+import pytest
+import torch
+
+import language_models
+from language_models.exporting import reference
+from language_models.tract import Folded
+from tests.language_models import checkpoints
+
+pytest.importorskip("tract")
+STEPS = 32
+FAMILIES = {
+    "Llama": {},
+    "Qwen3": {"head_dim": 8},
+    "Gemma3": {"head_dim": 8, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]},
+}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def exported(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    model = checkpoints.checkpoint(folder / "in", request.param, **checkpoints.LLAMA, **FAMILIES[request.param])
+    return model, language_models.export(folder / "in", path=folder / "out", target="nnef", verify=True)
+
+
+def test_the_tokens(exported):
+    """A batch is one text after the other; caches are tract's own state."""
+    model, made = exported
+    tokens, mask = checkpoints.prompts(3)
+    generator = made.load()
+    assert isinstance(generator, Folded)
+    assert torch.equal(generator.generate(tokens, mask, STEPS), reference(model, tokens, STEPS, mask))
+
+
+def test_names_order_symbols_and_modes(exported):
+    _, made = exported
+    with tarfile.open(made.path / "model.nnef.tgz") as archive:
+        text = archive.extractfile("graph.nnef").read().decode()
+    layers = [f"in_cache_key_{i}, in_cache_value_{i}" for i in range(2)]
+    caches = [f"out_cache_key_{i}, out_cache_value_{i}" for i in range(2)]
+    assert f"graph network(input_ids, {', '.join(layers)}) -> (outputs, {', '.join(caches)})" in text
+    for fact in ("P>=0", "S>=1", "S+P<128", "tg: S==1", "pp: P==0"):
+        assert f"extension tract_assert {fact};\n" in text
+    assert (made.path / "tokenizer.json").exists()
+
+
+LOOP = """
+import sys
+import numpy, tract
+model = tract.nnef().with_tract_extra().with_tract_transformers().load(sys.argv[1])
+if sys.argv[2] != "plain":
+    model.transform("transformers_detect_all")
+if sys.argv[2] == "unfolded":
+    model.transform("unfold-kv-cache")
+names = [model.input_name(i) for i in range(model.input_count())]
+assert names[0] == "input_ids" and len(names) == (1 if sys.argv[2] == "folded" else 5)
+runnable = model.into_runnable()
+state = runnable.spawn_state()
+caches = [numpy.zeros([1, 2, 0, 8], "float32") for _ in names[1:]]
+tokens = [int(t) for t in sys.argv[3].split(",")]
+new = tokens
+for _ in range(24):
+    results = [r.to_numpy() for r in state.run([numpy.array([new]), *caches])]
+    caches = results[1:]
+    new = [int(results[0][0, -1].argmax())]
+    tokens += new
+print(*tokens)
+"""
+
+
+@pytest.mark.parametrize("form", ["plain", "folded", "unfolded"])
+def test_the_loop_of_the_example(exported, form):
+    """First call with a past of no length, greedy, the caches found by tract's own transformations."""
+    model, made = exported
+    tokens, _ = checkpoints.prompts(1)
+    said = [sys.executable, "-c", LOOP, str(made.path / "model.nnef.tgz"), form, ",".join(map(str, tokens[0].tolist()))]
+    done = subprocess.run(said, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [int(t) for t in done.stdout.split()] == reference(model, tokens, 24)[0].tolist()
