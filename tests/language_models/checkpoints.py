@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,14 @@ VOCABULARY = 96
 TEXTS = ["the cat sat on the mat", "a language model", "Once upon a time there was a small checkpoint"]
 SIZES: dict[str, Any] = {"vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 LAYERS: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+STATE = {**SIZES, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}
 LLAMA = {**SIZES, **LAYERS, "num_key_value_heads": 2, "intermediate_size": 64, "max_position_embeddings": 128}
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "Llama": LLAMA,
+    "Qwen3": {**LLAMA, "head_dim": 8},
+    "Gemma3": {**LLAMA, "head_dim": 8, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]},
+}
 
 
 def model(family: str, **sizes: Any) -> Any:
@@ -63,6 +69,3 @@ def prompts(batch: int, longest: int = 9) -> tuple[torch.Tensor, torch.Tensor]:
     for i in range(batch):
         mask[i, : 3 * i] = 0
     return tokens * mask, mask
-
-
-Build = Callable[[Path], Any]

@@ -9,7 +9,7 @@ import torch
 
 import ir
 import language_models
-from language_models.exporting import check
+from language_models.exporting import check, reference
 from tests.language_models import checkpoints
 
 
@@ -57,7 +57,8 @@ def test_a_failure_leaves_what_was_there(folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("option, value, message", [
-    ("target", "tvm", "target='tvm' is none of onnx"), ("weights", "int3", "weights='int3' is none of f32"),
+    ("target", "tvm", "target='tvm' is none of onnx, nnef, eager"),
+    ("weights", "int3", "weights='int3' is none of f32"),
     ("logits", "some", "logits='some' is none of last, all"),
 ])  # fmt: skip
 def test_unknown_values(folder, tmp_path, option, value, message):
@@ -120,3 +121,14 @@ def test_the_command_line(folder, tmp_path, capsys):
         with pytest.raises(SystemExit) as done:
             main(["llm", *words])
         assert done.value.code == code and message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_a_model_that_remembers_states(tmp_path, target):
+    """A token at a time, from states of zeros; those of padding are forgotten."""
+    model = checkpoints.model("Mamba", **checkpoints.STATE)
+    made = export(model, tmp_path / "out", target=target)
+    tokens, mask = checkpoints.prompts(3)
+    assert made.manifest.one_by_one and not (made.path / "genai_config.json").exists()
+    assert torch.equal(made.load().generate(tokens, mask, 24), reference(model, tokens, 24, mask))
+    assert "language_models.load(" in made.usage

@@ -13,17 +13,12 @@ from tests.language_models import checkpoints
 
 genai = pytest.importorskip("onnxruntime_genai")
 STEPS = 32
-FAMILIES = {
-    "Llama": {},
-    "Qwen3": {"head_dim": 8},
-    "Gemma3": {"head_dim": 8, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]},
-}
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=checkpoints.FAMILIES)
 def exported(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
-    model = checkpoints.checkpoint(folder / "in", request.param, **checkpoints.LLAMA, **FAMILIES[request.param])
+    model = checkpoints.checkpoint(folder / "in", request.param, **checkpoints.FAMILIES[request.param])
     return model, language_models.export(folder / "in", path=folder / "out")
 
 

@@ -16,7 +16,7 @@ from ir.errors import MismatchError
 from language_models.checkpoint import Checkpoint, copy_tokenizer, open_checkpoint
 from language_models.folder import Manifest, check_place, new_folder
 
-TARGETS = {"onnx": "language_models.onnx_genai", "nnef": "language_models.tract"}
+TARGETS = {"onnx": "language_models.onnx_genai", "nnef": "language_models.tract", "eager": "language_models.eager"}
 FLOATS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -64,7 +64,7 @@ def export(
     Args:
         source: the folder that `save_pretrained` wrote, or a model of AutoModelForCausalLM.
         path: the folder to write; an older export there is replaced, anything else is refused.
-        target: "onnx" (onnxruntime-genai, or onnxruntime alone) or "nnef" (tract).
+        target: "onnx" (onnxruntime-genai, or onnxruntime alone) , "nnef" (tract) or "eager" (torch).
         weights: "f32", "f16", "bf16".
         logits: "last" for those of the last position alone, "all" for every position, as speculative decoding wants.
         tokenizer: False exports a checkpoint that has no tokenizer.
@@ -90,15 +90,17 @@ def export(
     return Exported(place, Manifest.read(place), runtime.usage(place, manifest))
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], **options: Any) -> Any:
     """The model of an exported folder in its runtime: `.generate(input_ids, attention_mask=, max_new_tokens=)`.
+
+    `options` are those of `eager_backend.Eager`, where the folder is for that.
 
     Raises:
         CaptureError: the folder is no export.
         RuntimeFailure: its runtime does not load it.
     """
     manifest = Manifest.read(Path(path))
-    return importlib.import_module(TARGETS[manifest.target]).load(Path(path), manifest)
+    return importlib.import_module(TARGETS[manifest.target]).load(Path(path), manifest, **options)
 
 
 def check(checkpoint: Checkpoint, generator: Any, count: int = 16) -> None:

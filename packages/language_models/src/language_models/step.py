@@ -49,6 +49,11 @@ class Step(nn.Module):
         self.states, self.context = _remembered(model, self.cache)
 
     @property
+    def takes_mask(self) -> bool:
+        """True if padding is remembered, as keys, so that it has to be masked ever after."""
+        return any(not is_state(name) for name in self.states)
+
+    @property
     def recurrent(self) -> bool:
         """True if something is remembered that does not grow: then tokens come one by one."""
         return any(is_state(name) for name in self.states)
@@ -64,20 +69,28 @@ class Step(nn.Module):
         # a state is overwritten in place, which the copy makes a plain result
         held = [t.clone() if is_state(name) else t for name, t in past_key_values.items()]
         cache = caches.unflatten(held, self.context)
-        given = {"input_ids": input_ids}
-        if position_ids is not None:
-            given["position_ids"] = position_ids
-        if attention_mask is not None:
-            behind = padding_behind(attention_mask, input_ids.shape[1])
-            given = {name: shifted(t, behind) for name, t in given.items()}
-            given["attention_mask"] = moved_right(attention_mask)
-        logits = self.model(**given, **{self.cache: cache}, **self._keep, use_cache=True, return_dict=True).logits
-        if self.last and not self._keep:
-            logits = logits[:, -1:]
-        elif not self.last and attention_mask is not None:
-            logits = shifted(logits, -behind)
-        tensors, (names, _) = caches.flatten(cache)
-        return {"logits": logits, "present": dict(zip(names, tensors, strict=True))}
+        if attention_mask is None:
+            logits = self.logits(input_ids, None, position_ids, cache)
+            return {"logits": logits, "present": remembered(cache)}
+        behind = padding_behind(attention_mask, input_ids.shape[1])
+        places = None if position_ids is None else shifted(position_ids, behind)
+        logits = self.logits(shifted(input_ids, behind), moved_right(attention_mask), places, cache)
+        return {"logits": logits if self.last else shifted(logits, -behind), "present": remembered(cache)}
+
+    def logits(
+        self, tokens: torch.Tensor, mask: torch.Tensor | None, places: torch.Tensor | None, cache: Any
+    ) -> torch.Tensor:
+        """A call of the model, which puts what it remembers into the cache."""
+        given = {"input_ids": tokens, "attention_mask": mask, "position_ids": places, self.cache: cache}
+        given = {name: t for name, t in given.items() if t is not None}
+        logits: torch.Tensor = self.model(**given, **self._keep, use_cache=True, return_dict=True).logits
+        return logits[:, -1:] if self.last and not self._keep else logits
+
+
+def remembered(cache: Any) -> dict[str, torch.Tensor]:
+    """The tensors of a cache by name."""
+    tensors, (names, _) = caches.flatten(cache)
+    return dict(zip(names, tensors, strict=True))
 
 
 def padding_behind(mask: torch.Tensor, new: int) -> torch.Tensor:

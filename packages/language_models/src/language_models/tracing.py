@@ -34,9 +34,13 @@ def traced(checkpoint: Checkpoint, contract: Contract, last: bool, target: str, 
             input_names=[getattr(contract, _FIELDS[n]) if n in _FIELDS else n for n in names],
             output_names=results,
         )
-    batch: Any = contract.batch or 1
+    return graph, manifest_of(checkpoint, step, contract, target, weights)
+
+
+def manifest_of(checkpoint: Checkpoint, step: Step, contract: Contract, target: str, weights: str) -> Manifest:
+    """What there is to say of a step whose file is not named yet."""
     states = tuple(
-        State(name, contract.state_in(name), contract.state_out(name), (batch, *_rest(name, t, contract)),
+        State(name, contract.state_in(name), contract.state_out(name), (contract.batch or 1, *_rest(name, t, contract)),
               str(t.dtype).removeprefix("torch."))
         for name, t in step.states.items()
     )  # fmt: skip
@@ -44,13 +48,13 @@ def traced(checkpoint: Checkpoint, contract: Contract, last: bool, target: str, 
     ends = generation.eos_token_id if generation.eos_token_id is not None else config.eos_token_id
     ends = tuple(ends) if isinstance(ends, (list, tuple)) else () if ends is None else (ends,)
     padding = generation.pad_token_id if generation.pad_token_id is not None else getattr(config, "pad_token_id", None)
-    return graph, Manifest(
+    return Manifest(
         target,
         "",
         contract,
         states,
-        "attention_mask" in given,
-        "position_ids" in given,
+        bool(contract.mask) and step.takes_mask,
+        bool(contract.positions) and step.takes_positions,
         step.recurrent,
         weights,
         ends,
@@ -68,7 +72,7 @@ def _example(step: Step, contract: Contract) -> dict[str, Any]:
     batch = BATCH if contract.batch else 1
     new = 1 if step.recurrent else NEW
     given: dict[str, Any] = {"input_ids": torch.ones(batch, new, dtype=torch.int64)}
-    if contract.mask:
+    if contract.mask and step.takes_mask:
         given["attention_mask"] = torch.ones(batch, PAST + new, dtype=torch.int64)
     if contract.positions and step.takes_positions:
         given["position_ids"] = torch.arange(PAST, PAST + new).repeat(batch, 1)

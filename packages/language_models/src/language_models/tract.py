@@ -3,9 +3,9 @@
     model.nnef.tgz        one step of the decoder: tokens and caches in, logits and caches out
     tokenizer.json, ...   as the checkpoint has them
 
-Names, order and symbols: sonos/tract, examples/causal_llm/src/lib.rs, version 0.23. The model finds its positions in the
-length of its cache, a batch is one text, and every cache is one Concat, which tract folds into an op with a state of
-its own (`transform("transformers_detect_all")`).
+Names, order and symbols: sonos/tract, examples/causal_llm/src/lib.rs, version 0.23. The model finds its positions in
+the length of its cache, a batch is one text, and every cache is one Concat, which tract folds into an op with a state
+of its own (`transform("transformers_detect_all")`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ def llm(
         typer.Argument(metavar="CHECKPOINT", help="the folder of a transformers model: config.json, *.safetensors"),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="the folder to write")],
-    target: Annotated[str, typer.Option("--target", "-t", help="onnx (onnxruntime-genai) or nnef (tract)")] = "onnx",
+    target: Annotated[
+        str, typer.Option("--target", "-t", help="onnx (onnxruntime-genai), nnef (tract), eager (torch)")
+    ] = "onnx",
     weights: Annotated[str, typer.Option("--weights", "-w", help="f32, f16, bf16")] = "f32",
     logits: Annotated[str, typer.Option("--logits", help="last (of the last position), or all")] = "last",
     tokenizer: Annotated[

@@ -1,0 +1,224 @@
+"""Eager: two compiled programs over torch, one for the prompt and one for a token, and a cache of fixed length.
+
+    prompt.pt2           tokens in; logits and what is remembered out
+    step.pt2             one token in; it writes into the cache in place
+    model.safetensors    the weights of both, once; the .pt2 files have none
+
+The cache is as long as the text is going to be, so a step moves none of it. Texts are padded on their left.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import nn
+
+import ir
+from ir.errors import CaptureError
+from ir.importer import caches
+from ir.importer.torch_api import set_state_dict
+from language_models.checkpoint import Checkpoint
+from language_models.contract import GENAI
+from language_models.decoding import Generator
+from language_models.folder import Manifest
+from language_models.step import BATCH, NEW, PAST, Step, fresh_cache, is_state, remembered
+from language_models.tracing import manifest_of
+
+PROMPT, STEP, WEIGHTS = "prompt.pt2", "step.pt2", "model.safetensors"
+LENGTH = 16  # of the example's cache
+
+
+class Static(Step):
+    """A decoder without a past, or with one whose places are all there: those of the future are masked."""
+
+    def forward(  # type: ignore[override]
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        past: torch.Tensor | None = None,
+        held: Mapping[str, torch.Tensor] | None = None,
+    ) -> dict[str, Any]:
+        if past is None or held is None:
+            cache = fresh_cache(self.model.config)
+            return {"logits": self.logits(input_ids, attention_mask, position_ids, cache), "held": remembered(cache)}
+        cache = caches.unflatten([*held.values()], self.context)
+        for layer in cache.layers:
+            if getattr(layer, "keys", None) is not None:
+                _write_in_place(layer, past)
+        return {"logits": self.logits(input_ids, attention_mask, position_ids, cache)}
+
+
+def _write_in_place(layer: Any, past: torch.Tensor) -> None:
+    """Let a layer of a cache put the new key behind the past ones, where there is room for it."""
+
+    def update(keys: torch.Tensor, values: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        layer.keys.index_copy_(2, past, keys)
+        layer.values.index_copy_(2, past, values)
+        return layer.keys, layer.values
+
+    layer.update = update
+    layer.get_seq_length = lambda: past[0]
+    layer.get_mask_sizes = lambda new: (layer.keys.shape[2], 0)
+
+
+def write(checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str) -> Manifest:
+    """Write the programs and the weights into a folder; a recurrent model takes its prompt by the step, too.
+
+    Raises:
+        ExportError: the model cannot be exported; see ir.errors.
+    """
+    step = Static(checkpoint.model, last)
+    manifest = manifest_of(checkpoint, step, GENAI, "eager", weights)
+    ids = torch.ones(BATCH, NEW, dtype=torch.int64)
+    places = {"position_ids": torch.arange(NEW).repeat(BATCH, 1)} if manifest.positions else {}
+    if not step.recurrent:
+        prompt = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **places}
+        axes = {0: "batch_size", 1: "sequence_length"}
+        _save(step, prompt, dict.fromkeys(prompt, axes), folder / PROMPT)
+    held = {n: t if is_state(n) else _room(t, LENGTH) for n, t in step.states.items()}
+    mask = {"attention_mask": torch.ones(BATCH, LENGTH, dtype=torch.int64)} if manifest.mask else {}
+    first = {name: t[:, :1].clone() for name, t in places.items()}
+    token: dict[str, Any] = {
+        "input_ids": ids[:, :1].clone(),
+        **mask,
+        **first,
+        "past": torch.tensor([PAST]),
+        "held": held,
+    }
+    batch = {0: "batch_size"}
+    sizes: dict[str, Any] = dict.fromkeys(token, batch) | {"past": None}
+    sizes |= dict.fromkeys(mask, batch | {1: "max_length"})
+    sizes["held"] = {n: batch if is_state(n) else batch | {2: "max_length"} for n in step.states}
+    tensors, others = _save(step, token, sizes, folder / STEP)
+    safetensors.torch.save_file(tensors, folder / WEIGHTS, others)
+    return replace(manifest, step=STEP)
+
+
+def _room(tensor: torch.Tensor, length: int) -> torch.Tensor:
+    """A copy with places for so many tokens."""
+    made = tensor.new_zeros(*tensor.shape[:2], length, *tensor.shape[3:])
+    made[:, :, : tensor.shape[2]] = tensor
+    return made
+
+
+def _save(
+    step: Static, example: dict[str, Any], sizes: Any, path: Path
+) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Write a program without its weights; those come back by name, and what other names they have."""
+    with warnings.catch_warnings():
+        # it is written in place
+        warnings.filterwarnings("ignore", message="the model changes the .* that it is given and does not return it")
+        graph = ir.capture(step, kwargs=example, dynamic_shapes=sizes)
+    program: Any = graph.context.program  # type: ignore[attr-defined]
+    named = dict(program.state_dict)
+    first: dict[Any, str] = {}
+    for name, tensor in named.items():
+        first.setdefault((tensor.data_ptr(), tensor.shape), name)
+    others = {name: own for name, t in named.items() if (own := first[t.data_ptr(), t.shape]) != name}
+    # a tensor of one number in the place of each weight: its shape is known, its contents come at load
+    set_state_dict(program, {n: _hollow(t) for n, t in named.items()})
+    torch.export.save(program, path)
+    return {n: t.detach().contiguous() for n, t in named.items() if n not in others}, others
+
+
+def _hollow(tensor: torch.Tensor) -> torch.Tensor:
+    made = tensor.detach().new_zeros(1).expand(tensor.shape)
+    return nn.Parameter(made, requires_grad=False) if isinstance(tensor, nn.Parameter) else made
+
+
+def load(folder: Path, manifest: Manifest, **options: Any) -> Generator:
+    """The model, compiled; `options` are those of `eager_backend.Eager`.
+
+    Raises:
+        CaptureError: a file is not there, or is damaged.
+    """
+    files = [folder / name for name in (PROMPT, STEP) if (folder / name).exists()]
+    try:
+        tensors = safetensors.torch.load_file(folder / WEIGHTS)
+        with safetensors.safe_open(folder / WEIGHTS, "pt") as opened:
+            others = opened.metadata() or {}
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CaptureError(f"{folder / WEIGHTS}: {error}") from error
+    tensors |= {name: tensors[own] for name, own in others.items()}
+    programs = {}
+    for file in files:
+        programs[file.name] = ir.export(file, target="eager", **options).artifact
+        programs[file.name].load_state_dict(tensors, strict=False, assign=True)
+    return Compiled(manifest, programs[STEP], programs.get(PROMPT))
+
+
+class Compiled(Generator):
+    """A generator whose cache is made as long as the text is going to be, and written in place."""
+
+    def __init__(self, manifest: Manifest, step: Any, prompt: Any) -> None:
+        super().__init__(manifest, step)
+        self.programs = step, prompt
+
+    @torch.inference_mode()
+    def generate(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, max_new_tokens: int = 32
+    ) -> torch.Tensor:
+        """The tokens given and those that follow, each the likeliest; a text that has ended is padded."""
+        step, _ = self.programs
+        (batch, past), new = input_ids.shape, max_new_tokens
+        mask = torch.ones(batch, past + new, dtype=torch.int64)
+        if attention_mask is not None:
+            mask[:, :past] = attention_mask
+        places = (mask.cumsum(1) - 1).clip(0)
+        tokens = torch.full((batch, past + new), self.manifest.pad)
+        tokens[:, :past] = input_ids
+        ends, ended = torch.tensor(self.manifest.eos), torch.zeros(batch, dtype=torch.bool)
+        logits, held = self._first(tokens[:, :past], mask, places)
+        for at in range(past, past + new):
+            token = logits[:, -1].argmax(-1)
+            tokens[:, at] = token.masked_fill(ended, self.manifest.pad)
+            ended |= torch.isin(token, ends)
+            if ended.all() or at == past + new - 1:
+                break
+            logits = step.run(*self._fed(tokens, mask, places, at, held))[0]
+        return tokens[:, : at + 1].clone()
+
+    def _fed(self, tokens: Any, mask: Any, places: Any, at: int, held: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The inputs of a step that reads the token at a place."""
+        given = [mask] if self.manifest.mask else []
+        given += [places[:, at : at + 1]] if self.manifest.positions else []
+        return [tokens[:, at : at + 1], *given, torch.tensor([at]), *held]
+
+    def _first(self, tokens: Any, mask: Any, places: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Logits after the prompt, and what is remembered of it with room for the rest."""
+        step, prompt = self.programs
+        batch, past = tokens.shape
+        length, names = mask.shape[1], self.manifest.contract
+        if prompt is not None:
+            given = [places[:, :past]] if self.manifest.positions else []
+            logits, *found = prompt.run(tokens, mask[:, :past].contiguous(), *given)
+            return logits, [_room(t, length) for t in found]
+        sizes = {names.batch: batch, names.past: length}
+        held = [
+            torch.zeros([sizes[d] if isinstance(d, str) else d for d in s.shape], dtype=getattr(torch, s.dtype))
+            for s in self.manifest.states
+        ]
+        states = [t for s, t in zip(self.manifest.states, held, strict=True) if names.past not in s.shape]
+        for at in range(past):
+            logits = step.run(*self._fed(tokens, mask, places, at, held))[0]
+            for t in states:  # of a text that has not begun nothing is remembered
+                t *= mask[:, at].view(-1, *[1] * (t.dim() - 1))
+        return logits, held
+
+
+def usage(folder: Path, manifest: Manifest) -> str:
+    """Lines that generate from the folder."""
+    return (
+        "import language_models, transformers\n"
+        f"tokenizer = transformers.AutoTokenizer.from_pretrained({str(folder)!r})\n"
+        'tokens = tokenizer("Once upon a time", return_tensors="pt").input_ids\n'
+        f"print(tokenizer.decode(language_models.load({str(folder)!r}).generate(tokens)[0]))"
+    )

@@ -1,0 +1,41 @@
+"""Decoders as compiled programs over torch, with a cache that is written in place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ir
+import language_models
+from language_models.exporting import reference
+from tests.language_models import checkpoints
+
+STEPS = 32
+
+
+@pytest.fixture(scope="module", params=checkpoints.FAMILIES)
+def exported(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    model = checkpoints.checkpoint(folder / "in", request.param, **checkpoints.FAMILIES[request.param])
+    return model, language_models.export(folder / "in", path=folder / "out", target="eager", verify=True)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_tokens(exported, batch):
+    model, made = exported
+    program = made.load()
+    for length in (9, 4):  # a cache of another length each time
+        tokens, mask = checkpoints.prompts(batch, length)
+        mask[:, -1] = 1
+        assert torch.equal(program.generate(tokens, mask, STEPS), reference(model, tokens, STEPS, mask))
+
+
+def test_the_weights_are_stored_once(tmp_path):
+    model = checkpoints.model("Llama", **{**checkpoints.LLAMA, "vocab_size": 20_000})
+    made = language_models.export(model, path=tmp_path / "out", target="eager")
+    sizes = {p.name: p.stat().st_size for p in made.path.iterdir()}
+    assert sizes["model.safetensors"] > 5_000_000
+    assert sizes["prompt.pt2"] < 1_000_000 and sizes["step.pt2"] < 1_000_000
+    (made.path / "model.safetensors").write_bytes(b"none")
+    with pytest.raises(ir.CaptureError, match=r"model.safetensors: "):
+        made.load()
