@@ -119,6 +119,20 @@ def browser(session: nox.Session) -> None:
 
 
 @nox.session
+def site(session: nox.Session) -> None:
+    """The pages as a site in build/site, a warning is an error; -- serve shows it while you write."""
+    session.install("mkdocs-material", "mkdocstrings[python]")
+    source = Path("build", "site_source")
+    shutil.rmtree(source, ignore_errors=True)
+    pages = shutil.ignore_patterns("__pycache__", "*.py[co]")
+    for folder in ("docs", "benchmarks", "examples"):
+        shutil.copytree(folder, source / folder, ignore=pages)
+    for page in ("README.md", "DESIGN.md", "CHANGELOG.md", "CONTRIBUTING.md"):
+        shutil.copy(page, source / page)
+    session.run("mkdocs", *(session.posargs or ["build", "--strict"]))
+
+
+@nox.session
 def wheels(session: nox.Session) -> None:
     """Wheels of all packages into dist/, installed from there into an environment of their own and tried."""
     dist = Path("dist")
@@ -128,6 +142,8 @@ def wheels(session: nox.Session) -> None:
     session.install("-c", "constraints.txt", "torch", "numpy")
     session.install("-c", "constraints.txt", "--find-links", str(dist), "ir==1.0.0", "onnx_backend==1.0.0")
     session.run("python", "-I", "tests/wheels_smoke.py")  # -I: tests/ir must not stand before ir
+    session.install("-c", "constraints.txt", "--find-links", str(dist), "ir[all]==1.0.0", *MODELS)
+    session.run("python", "-I", "tests/wheels_command_line.py")
 
 
 @nox.session

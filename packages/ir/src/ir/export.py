@@ -17,11 +17,14 @@ from ir.files import staged, writable
 from ir.graph import Graph
 from ir.importer.capture import arguments, capture
 from ir.importer.plain import refused_layout
+from ir.importer.wrong_calls import check_handlers
 from ir.lower import lower
 from ir.passes.own_state import with_own_state
 from ir.target import Runner, Target
 from ir.trial import Trial, notes_of
 from ir.verify import Report
+from ir.view.notebook import summary_of
+from ir.view.report import Notes
 
 
 class Exported:
@@ -119,7 +122,8 @@ class Exported:
                 was captured with, and what is made of them for other sizes of every dynamic dimension, 1 and 0 too
                 where the range allows; sizes that torch's own module refuses are left out, and the report says so.
             kwargs: keyword arguments.
-            rtol, atol: see `ir.compare`.
+            rtol: see `ir.compare`.
+            atol: see `ir.compare`.
 
         Raises:
             TypeError: `args` is no sequence, or `kwargs` no mapping.
@@ -151,6 +155,29 @@ class Exported:
             )
         return self.report.check()
 
+    @property
+    def exported_program(self) -> Any:
+        """torch's ExportedProgram that it was made of, None where there is none."""
+        return getattr(self.graph.context, "program", None)
+
+    @property
+    def model_proto(self) -> Any:
+        """The onnx.ModelProto of target `onnx`, as torch.onnx's ONNXProgram has it.
+
+        Raises:
+            AttributeError: of another target.
+        """
+        proto = getattr(self.target, "proto", None)
+        if proto is None:
+            raise AttributeError(
+                f"a program of target {self.target.name!r} has no model_proto; .artifact is what it is"
+            )
+        return proto(self.artifact)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return summary_of(self)
+
     def __repr__(self) -> str:
         return f"<{self.target.name} program of {len(self.graph.nodes)} nodes>"
 
@@ -170,22 +197,27 @@ def export(
     discover_plugins: bool = False,
     strict_plugins: bool = False,
     verify: bool = False,
+    report: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Exported:
     """Export a model to a target.
 
     Args:
         model: an nn.Module, a torch.export.ExportedProgram, the path of a .pt2 file, or an ir.Graph.
-        args, kwargs: example arguments, as for torch.export.export; a tensor may stand for a tuple of it alone.
+        args: example arguments, as for torch.export.export; a tensor may stand for a tuple of it alone.
+        kwargs: example arguments by name.
         target: "onnx", "nnef", "khronos", "eager", or a Target object.
         path: where to write the artifact; nothing is written without it.
         dynamic_shapes: torch.export's own argument; a string in place of a Dim names a dynamic dimension.
-        input_names, output_names: names for the flat tensor inputs and outputs, in order.
+        input_names: names for the flat tensor inputs, in order.
+        output_names: names for the flat tensor outputs.
         handlers: op name -> handler, for this call alone, before all others.
         plugins: modules that register handlers; IR_PLUGINS names more, `discover_plugins` asks for entry points.
         strict_plugins: a plugin that cannot be imported is an error, not a warning.
         verify: run the artifact (from its file, if there is one) and compare with torch on the example arguments, and
             at other sizes of the dynamic dimensions.
+        report: a Markdown file that says how the model was captured, what each op became, what was refused, sizes,
+            errors and versions: what one attaches to an issue. It is written where the export is refused, too.
         **options: the target's own options, such as opset=18.
 
     Raises:
@@ -195,29 +227,37 @@ def export(
     chosen = _plugins.find_target(target, options)
     if path is not None:
         chosen.check_path(writable(path))
-    _plugins.load(plugins, discover=discover_plugins, strict=strict_plugins)
-    args, kwargs = arguments(args, kwargs)
-    graph = capture(
-        model, args, kwargs, dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names
-    )
-    graph = with_own_state(graph)
-    artifact = lower(graph, chosen, chosen.registry.with_handlers(handlers))
-    program = Exported(chosen, graph, artifact, None, handlers)
-    given = (args, kwargs) if args or kwargs else graph.context.example() if verify else ()
-    if path is None:
-        if verify:
+    noted = Notes(chosen, options, path, report)
+    with noted.written():
+        _plugins.load(plugins, discover=discover_plugins, strict=strict_plugins)
+        check_handlers(handlers)
+        args, kwargs = arguments(args, kwargs)
+        graph = noted.graph = capture(
+            model, args, kwargs, dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names
+        )
+        graph = noted.graph = with_own_state(graph)
+        artifact = lower(graph, chosen, chosen.registry.with_handlers(handlers))
+        program = noted.program = Exported(chosen, graph, artifact, None, handlers)
+        given = (args, kwargs) if args or kwargs else graph.context.example() if verify else ()
+        if path is not None:
+            _written(program, Path(path), given if verify else None)
+        elif verify:
             program._verify(program.runner, *given, others=True)
-        return program
-    with staged(path, chosen.check_path, chosen.side_files) as temporary:
-        chosen.write(artifact, temporary)
-        if verify:
-            runner = _runner(chosen, artifact, graph, temporary)
+    return program
+
+
+def _written(program: Exported, path: Path, given: Any) -> None:
+    """The artifact in its place, compared with torch on what is given before it comes there."""
+    target = program.target
+    with staged(path, target.check_path, target.side_files) as temporary:
+        target.write(program.artifact, temporary)
+        if given is not None:
+            runner = _runner(target, program.artifact, program.graph, temporary)
             program._verify(runner, *given, others=True)
             close = getattr(runner, "close", None)
             if close is not None:
                 close()
-    program.path = Path(path)
-    return program
+    program.path = path
 
 
 def _reopened(parts: bytes) -> Exported:

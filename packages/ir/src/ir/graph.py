@@ -311,6 +311,12 @@ class Graph:
                 found[node.args["symbol"].as_symbol] = SymbolSource(node.args["self"], None)
         return found
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from ir.view.notebook import graph_table
+
+        return graph_table(self)
+
     def __str__(self) -> str:
         from ir.text import to_text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import inspect
 import os
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from ir import foreign
 from ir.errors import PluginError
 from ir.registry import loading, registries
 from ir.target import Target
@@ -20,11 +22,10 @@ from ir.target import Target
 TARGETS = "ir.targets"  # entry points of backends: target name -> "package:TargetClass"
 HANDLERS = "ir.handlers"  # entry points of plugins: any name -> "module"
 VARIABLE = "IR_PLUGINS"
-_RENAMED = {  # what torch.onnx.export calls otherwise
-    "f": ": give path=",
-    "opset_version": ": give opset=",
-    "dynamic_axes": ": give dynamic_shapes=, torch.export's",
-}
+OWN = (  # of ir.export
+    "args", "kwargs", "target", "path", "dynamic_shapes", "input_names", "output_names", "handlers", "plugins",
+    "discover_plugins", "strict_plugins", "verify", "report",
+)  # fmt: skip
 KNOWN = {
     "onnx": "onnx_backend",
     "nnef": "nnef_backend",
@@ -67,7 +68,9 @@ def find_target(target: str | Target, options: dict[str, Any]) -> Target:
         how = (
             f"install the package {package} (pip install {package})" if package else "known names: " + ", ".join(KNOWN)
         )
-        raise PluginError(f"target {target!r} is not installed: {how}; installed: {installed}")
+        near = difflib.get_close_matches(str(target), KNOWN, 1) if package is None else []
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise PluginError(f"target {target!r:.80} is not installed{hint}: {how}; installed: {installed}")
     try:
         kind = found[0].load()
     except KeyboardInterrupt:
@@ -78,10 +81,7 @@ def find_target(target: str | Target, options: dict[str, Any]) -> Target:
     known = [p.name for p in inspect.signature(kind).parameters.values() if p.kind is not p.VAR_KEYWORD]
     for option in options if len(known) == len(inspect.signature(kind).parameters) else ():
         if option not in known:
-            raise TypeError(
-                f"neither ir.export nor its target {target!r} has an option {option!r}{_RENAMED.get(option, '')}; "
-                f"the target's own: {', '.join(known)}"
-            )
+            raise TypeError(foreign.refusal(option, target, known, OWN))
     made = kind(**options)
     assert isinstance(made, Target)
     return made

@@ -70,8 +70,10 @@ class Tract(Target):
         bfloat16: "rounded" holds bfloat16, which tract has not, in float32 and rounds each result as torch does;
             "float32" holds it there alone, which is quicker; None refuses it. The program takes and gives bfloat16.
         allow_narrowing: compute in float32 what tract has no kernel for in float64; refused otherwise.
-        load_timeout, run_timeout, memory: seconds that tract may take to load the document, and for a call, and bytes
-            for either; None is no limit, "auto" none but for documents with hand-written fragments: as `load` has it.
+        load_timeout: seconds that tract may take to load the document; None is no limit, "auto" none but for documents
+            with hand-written fragments: as `load` has it.
+        run_timeout: seconds for a call.
+        memory: bytes that tract may take beyond what it has, for either.
 
     Raises:
         ValueError: an option that is none of these, or a version that the installed tract does not reach.
@@ -343,7 +345,9 @@ class Khronos(Tract):
     """NNEF 1.0.5 with standard operations only, run in nnef-tools' interpreter; sizes must be static.
 
     Args:
-        compression, naming, fragments: as for `Tract`. The standard has no assertions, metadata or packed weights.
+        compression: as for `Tract`.
+        naming: as for `Tract`.
+        fragments: as for `Tract`. The standard has no assertions, metadata or packed weights.
     """
 
     name = "khronos"

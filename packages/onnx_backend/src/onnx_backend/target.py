@@ -145,6 +145,10 @@ class Onnx(Target):
     def packed(self, artifact: onnx_ir.Model) -> bytes:
         return model_bytes(artifact)
 
+    def proto(self, artifact: onnx_ir.Model) -> onnx.ModelProto:
+        """The model as onnx has it."""
+        return onnx_ir.to_proto(artifact)
+
     def unpacked(self, packed: bytes, graph: Graph, handlers: Any) -> onnx_ir.Model:
         return onnx_ir.from_proto(onnx.load_model_from_string(packed))
 

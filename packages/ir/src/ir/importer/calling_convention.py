@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import operator
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -102,6 +103,25 @@ def _difference(made: Any, given: Any) -> str:
     return "" if made == given else f"={made!r:.60} and not {given!r:.60}"
 
 
+def wrong_arguments(spec: Any, names: Sequence[str], count: int, given: Sequence[str]) -> Iterator[str]:
+    """What is wrong with a call of so many arguments by position, and these by name, in the model's own words."""
+    args, kwargs = spec.children()
+    wanted, keys = args.num_children, list(kwargs.context or ())
+    known = [*names[:wanted], *(f"argument {i + 1}" for i in range(len(names), wanted))]
+    missing = [k for k in (*known[count:], *keys) if k not in given]
+    if missing:
+        yield f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+    if count > wanted:
+        named = f", {', '.join(keys)} by name" if keys else ""
+        yield f"it takes {wanted or 'none'} by position{named}"
+    for key in (k for k in given if k not in keys):
+        near = difflib.get_close_matches(key, keys, 1)
+        if key in known:
+            yield f"{key} is given by position, as at the capture"
+        else:
+            yield f"it has no argument {key!r}" + (f"; did you mean {near[0]}?" if near else "")
+
+
 @dataclass(frozen=True)
 class Structure:
     """`inputs` has one entry for each leaf of the arguments: TENSOR, an Integer, or the constant that it must equal."""
@@ -111,6 +131,7 @@ class Structure:
     inputs: tuple[Any, ...]
     outputs: tuple[Fixed | ScalarOutput | TensorOutput, ...]
     input_names: tuple[str, ...]
+    argument_names: tuple[str, ...] = ()  # of the model's arguments by position, as far as they are known
 
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # without the functions made of them
@@ -173,7 +194,8 @@ class Structure:
         made, called = _call(self.in_spec), _call(spec)
         if made == called and (differs := _difference(self.in_spec, spec)):
             return ExportError(f"the program was made for arguments that hold {differs}; capture the model anew")
-        return ExportError(f"the program was made for {made} and is called with {called}")
+        wrong = wrong_arguments(self.in_spec, self.argument_names, len(args), list(kwargs))
+        return ExportError("; ".join([f"the program was made for {made} and is called with {called}", *wrong]))
 
     def restore(self, results: Sequence[torch.Tensor]) -> Any:
         """The model's own output from the graph's outputs."""

@@ -17,7 +17,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Value
-from ir.importer import cache_shapes, caches, file_guards, guards, io_names, ladder
+from ir.importer import cache_shapes, caches, file_guards, guards, io_names, ladder, wrong_calls
 from ir.importer import calling_convention as st
 from ir.importer.bodies import Bodies
 from ir.importer.context import Capture
@@ -49,13 +49,15 @@ def capture(
 
     Args:
         model: an nn.Module, a torch.export.ExportedProgram, the path of a .pt2 file, or an ir.Graph (as it is).
-        args, kwargs: example arguments, as for torch.export.export (a tensor may stand for a tuple of it alone); not
-            needed for a program that exists already.
+        args: example arguments, as for torch.export.export (a tensor may stand for a tuple of it alone); not needed
+            for a program that exists already.
+        kwargs: example arguments by name.
         dynamic_shapes: torch.export's own argument. A string in place of a Dim names a dimension that torch.export
             finds the range of (Dim.DYNAMIC). For a program that exists already it only names dimensions. A Python int
             among the arguments is fixed, or with Dim.DYNAMIC in its place an input of the graph, int64 of shape ().
-        input_names, output_names: names for the flat tensor inputs and outputs, in order; the first ones if fewer.
-            Those of the model's own that would be two things in a file get a number.
+        input_names: names for the flat tensor inputs, in order; the first ones if fewer.
+        output_names: names for the flat tensor outputs, as well. Those of the model's own that would be two things in a
+            file get a number.
 
     Warns:
         UserWarning: the model's code branched on a dynamic size: the graph has the branch of the example alone.
@@ -133,11 +135,10 @@ def _program(
 ) -> tuple[ExportedProgram, Rung | None]:
     if isinstance(model, ExportedProgram):
         return model, None
+    wrong_calls.check_model(model)
+    wrong_calls.check_call(model, args, kwargs)
+    wrong_calls.check_shapes(model, args, kwargs, dynamic_shapes)
     if not isinstance(model, torch.nn.Module):
-        if not callable(model):
-            raise CaptureError(
-                f"cannot capture a {type(model).__name__}: give an nn.Module, an ExportedProgram or a .pt2"
-            )
         model = FunctionModule(model)
     shapes = pytree.tree_map_only(str, lambda _: TorchDim.DYNAMIC, dynamic_shapes)
     args, kwargs = _distinct(args, kwargs)
@@ -225,7 +226,8 @@ def _import(
         updates[by_name.get(node.name, targets[node] or node.name)] = value
     outputs, kinds = _outputs(importer, users)
     spec, names = program.call_spec, tuple(v.name for v in inputs)
-    convention = st.Structure(spec.in_spec, spec.out_spec, tuple(leaves), kinds, names)
+    own = tuple(signature_names(program))
+    convention = st.Structure(spec.in_spec, spec.out_spec, tuple(leaves), kinds, names, own)
     bodies = Bodies(symbols)
     return Graph(
         inputs=tuple(inputs),

@@ -171,8 +171,18 @@ _REMEDIES = {  # for torch's errors that say no more than the op's name
 }
 
 
+# What torch adds to every refusal, and what it says of a size that the model's code fixes.
+_ADDED = re.compile(r"\s*(For more information about this error, see: \S+|The error above occurred when calling[^\n]*)")
+_FIXED = re.compile(
+    r"You marked L\['(\w+)'\]\.size\(\)\[(\d+)\] as dynamic but your code specialized it to be a constant \((\d+)\)"
+)
+
+
 def _told(error: Exception) -> str:
-    return f"{error}{_REMEDIES.get(type(error).__name__, '')}{_registration(error)}{_notes(error)}"
+    fixed = [f"the axis {axis} of {name} is {size} whatever comes" for name, axis, size in _FIXED.findall(str(error))]
+    if fixed:
+        return f"its code fixes sizes that dynamic_shapes calls dynamic ({', '.join(fixed)}): leave them out there"
+    return f"{_ADDED.sub('', str(error))}{_REMEDIES.get(type(error).__name__, '')}{_registration(error)}{_notes(error)}"
 
 
 def _registration(error: Exception) -> str:

@@ -278,3 +278,8 @@ def deserialized(program: Mapping[str, Any], tensors: dict[str, Any], constants:
     }
     made = serialize._dict_to_dataclass(schema.ExportedProgram, document)
     return serialize.ExportedProgramDeserializer().deserialize(made, tensors, constants, None)
+
+
+def operator_names() -> list[str]:
+    """The names of all operators that torch has, "aten::linear"."""
+    return sorted({schema.name for schema in torch._C._jit_get_all_schemas()})

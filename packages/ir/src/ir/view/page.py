@@ -39,7 +39,7 @@ def check_path(path: Path) -> None:
 
 def page(graph: Graph, facts: Facts, title: str = "") -> str:
     """The page of a graph as text."""
-    folder = files("ir.view") / "page"
+    folder = files("ir.view") / "assets"
     data = json.dumps(Content(graph, facts, title).data(), separators=(",", ":")).replace("<", "\\u003c")
     parts = {"TITLE": html.escape(title or graph.name), "DATA": data}
     parts |= {"STYLE": (folder / "page.css").read_text("utf-8"), "SCRIPT": (folder / "page.js").read_text("utf-8")}

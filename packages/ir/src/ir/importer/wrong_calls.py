@@ -1,0 +1,108 @@
+"""What is wrong with a call of `ir.capture`, in a sentence: torch.export says it late, in pages, or not at all."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from ir.errors import CaptureError
+from ir.importer.torch_api import operator_names, pytree
+
+
+def check_model(model: Any) -> None:
+    """Raises CaptureError for what is no model, though it may hold one."""
+    if isinstance(model, type):
+        raise CaptureError(f"{model.__name__} is a class: give an instance of it, {model.__name__}(...)")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise CaptureError("a ScriptModule is compiled already: give the nn.Module that torch.jit.script was given")
+    if isinstance(model, Mapping):
+        held = "a state dict holds weights and no code: load it by model.load_state_dict(...) and give the model"
+        raise CaptureError(held if all(map(torch.is_tensor, model.values())) else f"cannot capture {_a(model)}")
+    if not callable(model):
+        raise CaptureError(f"cannot capture {_a(model)}: give an nn.Module, an ExportedProgram or a .pt2")
+
+
+def _a(model: Any) -> str:
+    name = type(model).__name__
+    return f"an {name}" if name[0] in "aeiouAEIO" else f"a {name}"
+
+
+def check_call(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raises CaptureError for arguments that the model does not take, and for arrays in the place of tensors."""
+    call = getattr(model, "forward", model)
+    what = "the model" if isinstance(model, torch.nn.Module) else "the function"
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError):  # of a builtin
+        return
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        near = difflib.get_close_matches(unknown[1], signature.parameters, 1) if unknown else []
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise CaptureError(f"{what} takes {_shown(signature)}: {error}{hint}") from error
+    for name, value in bound.arguments.items():
+        if any(isinstance(leaf, np.ndarray) for leaf in pytree.tree_leaves(value)):
+            raise CaptureError(f"the example of {name} is a numpy array: give torch.from_numpy({name})")
+
+
+def _shown(signature: inspect.Signature) -> str:
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
+
+
+def check_shapes(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> None:
+    """Raises CaptureError for dynamic shapes of arguments that there are not, or in torch.onnx's own old form."""
+    if shapes is None:
+        return
+    try:
+        bound = inspect.signature(getattr(model, "forward", model)).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return
+    if isinstance(shapes, Mapping):
+        _check_keys(list(bound), shapes)
+        pairs = [(name, bound[name], shape) for name, shape in shapes.items() if name in bound]
+    elif isinstance(shapes, (list, tuple)):
+        pairs = list(zip(bound, bound.values(), shapes, strict=False))
+    else:
+        raise CaptureError(f"dynamic_shapes is {shapes!r:.60}: give a dict by argument, {{'x': {{0: 'batch'}}}}")
+    for name, value, shape in pairs:
+        axes = isinstance(shape, (list, tuple)) and bool(shape) and all(type(axis) is int for axis in shape)
+        if axes and isinstance(value, torch.Tensor) and list(shape) != list(value.shape):
+            said = ", ".join(f"{axis}: '{name}_{axis}'" for axis in shape)
+            raise CaptureError(f"dynamic_shapes of {name} is a list of axes: name them, {name}={{{said}}}")
+
+
+def _check_keys(names: list[str], shapes: Mapping[Any, Any]) -> None:
+    known = [*names, "args", "kwargs"]
+    for key in shapes:
+        if isinstance(key, str) and key not in known:
+            near = difflib.get_close_matches(key, names, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise CaptureError(f"dynamic_shapes names {key!r:.60}, and the example has {', '.join(names)}{hint}")
+
+
+def check_handlers(handlers: Mapping[str, Any] | None) -> None:
+    """Whether there are such ops, and whether the handlers can be called.
+
+    Raises:
+        ValueError: torch knows no op of that name; the message has the nearest.
+        TypeError: a handler is no function.
+    """
+    for op, handler in (handlers or {}).items():
+        if not callable(handler):
+            raise TypeError(f"handlers[{op!r:.80}] is {_a(handler)}: give a function (h, *arguments) -> result")
+        namespace, colons, name = op.partition("::")
+        if not colons or namespace not in ("aten", "prims"):
+            continue  # an op of somebody's, who may define it later
+        if not hasattr(getattr(torch.ops, namespace), name.partition(".")[0]):
+            near = difflib.get_close_matches(op.partition(".")[0], operator_names(), 3)
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            raise ValueError(f"handlers: torch has no op {op!r:.80}{hint}")
