@@ -25,9 +25,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
-def model(family: str, **sizes: Any) -> Any:
+def model(family: str, seed: int = 0, **sizes: Any) -> Any:
     """A model of random weights, large enough that its tokens are not all one."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     cls = getattr(transformers, family if family.endswith("Model") else f"{family}ForCausalLM")
     made = cls(cls.config_class(**sizes)).eval()
     with torch.no_grad():

@@ -9,6 +9,7 @@ import ir
 import language_models
 from language_models.exporting import reference
 from tests.language_models import checkpoints
+from tests.language_models.architectures import ARCHITECTURES
 
 STEPS = 32
 
@@ -39,3 +40,13 @@ def test_the_weights_are_stored_once(tmp_path):
     (made.path / "model.safetensors").write_bytes(b"none")
     with pytest.raises(ir.CaptureError, match=r"model.safetensors: "):
         made.load()
+
+
+def test_a_model_that_looks_at_the_length_of_its_cache(tmp_path):
+    """GPT-Neo counts a query's place from the end of the cache, so that there must be nothing behind the text."""
+    model = checkpoints.model("GPTNeo", **ARCHITECTURES["GPTNeo"])
+    made = language_models.export(model, path=tmp_path / "out", target="eager")
+    program = made.load()
+    assert program.grows
+    tokens, mask = checkpoints.prompts(3)
+    assert torch.equal(program.generate(tokens, mask, STEPS), reference(model, tokens, STEPS, mask))

@@ -4,7 +4,8 @@
     step.pt2             one token in; it writes into the cache in place
     model.safetensors    the weights of both, once; the .pt2 files have none
 
-The cache is as long as the text is going to be, so a step moves none of it. Texts are padded on their left.
+The cache is as long as the text is going to be, so a step moves none of it. Texts are padded on their left. For a model
+whose attention looks at the length of its cache, the cache grows: the step gives a new one.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ from language_models.contract import GENAI
 from language_models.decoding import Generator
 from language_models.folder import Manifest
 from language_models.step import BATCH, NEW, PAST, Step, fresh_cache, is_state, remembered
-from language_models.tracing import manifest_of
+from language_models.tracing import manifest_of, traced
 
-PROMPT, STEP, WEIGHTS = "prompt.pt2", "step.pt2", "model.safetensors"
+PROMPT, STEP = "prompt.pt2", "step.pt2"
+STORED = "model.safetensors"
+WEIGHTS = ("f32", "f16", "bf16")
+EXACT: dict[str, Any] = {}
 LENGTH = 16  # of the example's cache
 
 
@@ -83,6 +87,11 @@ def write(checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str) -> 
         prompt = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **places}
         axes = {0: "batch_size", 1: "sequence_length"}
         _save(step, prompt, dict.fromkeys(prompt, axes), folder / PROMPT)
+    if not writes_in_place(step):
+        graph, _ = traced(checkpoint, GENAI, last, "eager", weights, single=True)
+        tensors, others = _stored(graph, folder / STEP)
+        safetensors.torch.save_file(tensors, folder / STORED, others)
+        return replace(manifest, step=STEP)
     held = {n: t if is_state(n) else _room(t, LENGTH) for n, t in step.states.items()}
     mask = {"attention_mask": torch.ones(BATCH, LENGTH, dtype=torch.int64)} if manifest.mask else {}
     first = {name: t[:, :1].clone() for name, t in places.items()}
@@ -98,8 +107,26 @@ def write(checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str) -> 
     sizes |= dict.fromkeys(mask, batch | {1: "max_length"})
     sizes["held"] = {n: batch if is_state(n) else batch | {2: "max_length"} for n in step.states}
     tensors, others = _save(step, token, sizes, folder / STEP)
-    safetensors.torch.save_file(tensors, folder / WEIGHTS, others)
+    safetensors.torch.save_file(tensors, folder / STORED, others)
     return replace(manifest, step=STEP)
+
+
+def writes_in_place(step: Static) -> bool:
+    """True if a token has the same logits where the cache is longer than the text; some models look at its length."""
+    held = {n: t if is_state(n) else _room(t, LENGTH) for n, t in step.states.items()}
+    tokens, places = torch.ones(BATCH, 1, dtype=torch.int64), torch.full((BATCH, 1), PAST)
+    at = places if step.takes_positions else None
+    whole = torch.ones(BATCH, LENGTH, dtype=torch.int64)
+    whole[:, PAST + 1 :] = 0  # outside of torch.export transformers leaves out a mask of ones
+    masks = (whole[:, : PAST + 1], whole) if step.takes_mask else (None, None)
+    copies = {n: t.clone() for n, t in held.items()}
+    try:
+        with torch.no_grad():
+            grown = Step.forward(step, tokens, masks[0], at, step.states)["logits"]
+            written = step(tokens, masks[1], at, torch.tensor([PAST]), copies)["logits"]
+    except Exception:  # it does not take such a cache at all
+        return False
+    return torch.allclose(grown, written, rtol=1e-3, atol=1e-3 * float(grown.abs().max()))
 
 
 def _room(tensor: torch.Tensor, length: int) -> torch.Tensor:
@@ -117,7 +144,11 @@ def _save(
         # it is written in place
         warnings.filterwarnings("ignore", message="the model changes the .* that it is given and does not return it")
         graph = ir.capture(step, kwargs=example, dynamic_shapes=sizes)
-    program: Any = graph.context.program  # type: ignore[attr-defined]
+    return _stored(graph, path)
+
+
+def _stored(graph: Any, path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    program = graph.context.program
     named = dict(program.state_dict)
     first: dict[Any, str] = {}
     for name, tensor in named.items():
@@ -142,25 +173,26 @@ def load(folder: Path, manifest: Manifest, **options: Any) -> Generator:
     """
     files = [folder / name for name in (PROMPT, STEP) if (folder / name).exists()]
     try:
-        tensors = safetensors.torch.load_file(folder / WEIGHTS)
-        with safetensors.safe_open(folder / WEIGHTS, "pt") as opened:
+        tensors = safetensors.torch.load_file(folder / STORED)
+        with safetensors.safe_open(folder / STORED, "pt") as opened:
             others = opened.metadata() or {}
     except (OSError, safetensors.SafetensorError) as error:
-        raise CaptureError(f"{folder / WEIGHTS}: {error}") from error
+        raise CaptureError(f"{folder / STORED}: {error}") from error
     tensors |= {name: tensors[own] for name, own in others.items()}
     programs = {}
     for file in files:
-        programs[file.name] = ir.export(file, target="eager", **options).artifact
-        programs[file.name].load_state_dict(tensors, strict=False, assign=True)
+        programs[file.name] = ir.export(file, target="eager", **options)
+        programs[file.name].artifact.load_state_dict(tensors, strict=False, assign=True)
     return Compiled(manifest, programs[STEP], programs.get(PROMPT))
 
 
 class Compiled(Generator):
-    """A generator whose cache is made as long as the text is going to be, and written in place."""
+    """A generator whose cache is made as long as the text is going to be, and written in place, or grows."""
 
-    def __init__(self, manifest: Manifest, step: Any, prompt: Any) -> None:
+    def __init__(self, manifest: Manifest, step: ir.Exported, prompt: ir.Exported | None) -> None:
         super().__init__(manifest, step)
-        self.programs = step, prompt
+        self.programs = step.artifact, None if prompt is None else prompt.artifact
+        self.grows = "past" not in [v.name for v in step.graph.inputs]
 
     @torch.inference_mode()
     def generate(
@@ -168,29 +200,32 @@ class Compiled(Generator):
     ) -> torch.Tensor:
         """The tokens given and those that follow, each the likeliest; a text that has ended is padded."""
         step, _ = self.programs
-        (batch, past), new = input_ids.shape, max_new_tokens
-        mask = torch.ones(batch, past + new, dtype=torch.int64)
+        batch, past = input_ids.shape
+        length = past + max_new_tokens
+        mask = torch.ones(batch, length, dtype=torch.int64)
         if attention_mask is not None:
             mask[:, :past] = attention_mask
         places = (mask.cumsum(1) - 1).clip(0)
-        tokens = torch.full((batch, past + new), self.manifest.pad)
+        tokens = torch.full((batch, length), self.manifest.pad)
         tokens[:, :past] = input_ids
         ends, ended = torch.tensor(self.manifest.eos), torch.zeros(batch, dtype=torch.bool)
         logits, held = self._first(tokens[:, :past], mask, places)
-        for at in range(past, past + new):
+        for at in range(past, length):
             token = logits[:, -1].argmax(-1)
             tokens[:, at] = token.masked_fill(ended, self.manifest.pad)
             ended |= torch.isin(token, ends)
-            if ended.all() or at == past + new - 1:
+            if ended.all() or at == length - 1:
                 break
-            logits = step.run(*self._fed(tokens, mask, places, at, held))[0]
+            logits, *new = step.run(*self._fed(tokens, mask, places, at, held))
+            held = new if self.grows else held
         return tokens[:, : at + 1].clone()
 
     def _fed(self, tokens: Any, mask: Any, places: Any, at: int, held: list[torch.Tensor]) -> list[torch.Tensor]:
         """The inputs of a step that reads the token at a place."""
-        given = [mask] if self.manifest.mask else []
+        given = [mask[:, : at + 1] if self.grows else mask] if self.manifest.mask else []
         given += [places[:, at : at + 1]] if self.manifest.positions else []
-        return [tokens[:, at : at + 1], *given, torch.tensor([at]), *held]
+        given += [] if self.grows else [torch.tensor([at])]
+        return [tokens[:, at : at + 1], *given, *held]
 
     def _first(self, tokens: Any, mask: Any, places: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Logits after the prompt, and what is remembered of it with room for the rest."""
@@ -200,7 +235,7 @@ class Compiled(Generator):
         if prompt is not None:
             given = [places[:, :past]] if self.manifest.positions else []
             logits, *found = prompt.run(tokens, mask[:, :past].contiguous(), *given)
-            return logits, [_room(t, length) for t in found]
+            return logits, found if self.grows else [_room(t, length) for t in found]
         sizes = {names.batch: batch, names.past: length}
         held = [
             torch.zeros([sizes[d] if isinstance(d, str) else d for d in s.shape], dtype=getattr(torch, s.dtype))

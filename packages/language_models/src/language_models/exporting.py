@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ import torch
 from ir.errors import MismatchError
 from language_models.checkpoint import Checkpoint, copy_tokenizer, open_checkpoint
 from language_models.folder import Manifest, check_place, new_folder
+from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
+from language_models.weights import Plan
 
 TARGETS = {"onnx": "language_models.onnx_genai", "nnef": "language_models.tract", "eager": "language_models.eager"}
 FLOATS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -27,6 +31,7 @@ class Exported:
     path: Path
     manifest: Manifest
     usage: str
+    loss: Loss | None = None
 
     def summary(self) -> dict[str, str]:
         """What there is to say of the folder, for a table."""
@@ -41,6 +46,7 @@ class Exported:
             "vocabulary": f"{self.manifest.vocabulary:,}",
             "context": f"{self.manifest.context_length:,} tokens",
             "remembered": f"{len(self.manifest.states)} tensors, {_bytes(token)} a token",
+            **({} if self.loss is None else {"loss": str(self.loss)}),
         }
 
     def load(self) -> Any:
@@ -54,6 +60,10 @@ def export(
     path: str | os.PathLike[str],
     target: str = "onnx",
     weights: str = "f32",
+    lm_head: str | None = None,
+    exclude: Sequence[str] = (),
+    calibration: str | torch.Tensor | None = None,
+    text: str | torch.Tensor | None = None,
     logits: str = "last",
     tokenizer: bool = True,
     verify: bool = False,
@@ -64,30 +74,45 @@ def export(
     Args:
         source: the folder that `save_pretrained` wrote, or a model of AutoModelForCausalLM.
         path: the folder to write; an older export there is replaced, anything else is refused.
-        target: "onnx" (onnxruntime-genai, or onnxruntime alone) , "nnef" (tract) or "eager" (torch).
-        weights: "f32", "f16", "bf16".
+        target: "onnx" (onnxruntime-genai, or onnxruntime alone), "nnef" (tract) or "eager" (torch).
+        weights: "f32", "f16", "bf16"; "int8" (onnx) or "int4" (onnx, nnef) for linear layers, the rest in float32.
+        lm_head: the bits of the layer that makes logits, where others are wanted: "int8", or "f32".
+        exclude: patterns of names of layers that keep their float weights, "*.down_proj".
+        calibration: a text, or tokens [texts, length], on which int4 and int8 (onnx) are calibrated by GPTQ; without
+            it weights are rounded to the nearest.
+        text: a text, or tokens [1, length], on which the loss against float weights is measured: `loss` of the result.
         logits: "last" for those of the last position alone, "all" for every position, as speculative decoding wants.
         tokenizer: False exports a checkpoint that has no tokenizer.
-        verify: generate some tokens from the folder and compare them with the model's own.
-        **options: those of `ir.export` for the target.
+        verify: generate some tokens from the folder and compare them with those of the model with these weights.
+        **options: those of `ir.export` for the target; `accuracy_level` (onnx): see docs/language-models.md.
 
     Raises:
         ExportError: see ir.errors; nothing is written then, and an older folder at `path` stays as it was.
         ValueError: an argument is none of those that are named here.
     """
     runtime = importlib.import_module(TARGETS[_one_of("target", target, TARGETS)])
-    dtype = FLOATS[_one_of("weights", weights, FLOATS)]
+    dtype = FLOATS[_one_of("weights", weights, runtime.WEIGHTS)] if weights in FLOATS else torch.float32
+    _one_of("weights", weights, runtime.WEIGHTS)
     last = _one_of("logits", logits, ("last", "all")) == "last"
     place = Path(path)
     check_place(place)
     checkpoint = open_checkpoint(source, dtype, tokenizer)
+    tokens = None if text is None else tokens_of(text, source)[:1, :LONGEST]
+    floats = None if tokens is None else logits_of(checkpoint.model, tokens)
+    if weights not in FLOATS:
+        _one_of("lm_head", lm_head or weights, runtime.WEIGHTS)
+        plan = Plan(weights, lm_head, exclude, None if calibration is None else tokens_of(calibration, source))
+        model = copy.deepcopy(checkpoint.model) if isinstance(source, torch.nn.Module) else checkpoint.model
+        checkpoint = replace(checkpoint, model=model)
+        options |= runtime.quantised(model, plan)
     with new_folder(place) as folder:
         manifest = runtime.write(checkpoint, folder, last=last, weights=weights, **options)
         copy_tokenizer(checkpoint, folder)
         manifest.write(folder)
         if verify:
-            check(checkpoint, runtime.load(folder, manifest))
-    return Exported(place, Manifest.read(place), runtime.usage(place, manifest))
+            check(checkpoint, runtime.load(folder, manifest, **runtime.EXACT))
+        lost = None if tokens is None or floats is None else loss(runtime.load(folder, manifest), floats, tokens)
+    return Exported(place, Manifest.read(place), runtime.usage(place, manifest), lost)
 
 
 def load(path: str | os.PathLike[str], **options: Any) -> Any:

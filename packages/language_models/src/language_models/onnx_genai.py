@@ -22,13 +22,26 @@ from language_models.decoding import Arrays, Generator
 from language_models.folder import Manifest
 from language_models.step import GROWING
 from language_models.tracing import traced
+from language_models.weights import Plan, quantise
 
 FILE = "model.onnx"
 CONFIG = "genai_config.json"
+WEIGHTS = ("f32", "f16", "bf16", "int8", "int4")
+EXACT = {"accuracy_level": 1}  # products with int4 and int8 weights in float32
+LEVEL = "session.qdq_matmulnbits_accuracy_level"
+BLOCKS = 21  # the opset that has scales by block
 _DRAWING = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty")
 
 
-def write(checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str, **options: Any) -> Manifest:
+def quantised(model: Any, plan: Plan) -> dict[str, Any]:
+    """Put layers of few bits into the model; the options that its export then needs."""
+    quantise(model, plan)
+    return {"opset": BLOCKS}
+
+
+def write(
+    checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str, accuracy_level: int = 4, **options: Any
+) -> Manifest:
     """Write the model and its configuration into a folder.
 
     Raises:
@@ -37,7 +50,8 @@ def write(checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str, **o
     graph, manifest = traced(checkpoint, GENAI, last, "onnx", weights)
     ir.export(graph, target="onnx", path=folder / FILE, **{"external_data": True, **options})
     if held_by_genai(manifest):
-        (folder / CONFIG).write_text(json.dumps(config(checkpoint, manifest), indent=2))
+        said = config(checkpoint, manifest, accuracy_level)
+        (folder / CONFIG).write_text(json.dumps(said, indent=2))
     return replace(manifest, step=FILE)
 
 
@@ -46,8 +60,9 @@ def held_by_genai(manifest: Manifest) -> bool:
     return all(s.name.rpartition(".")[2] in GROWING for s in manifest.states)
 
 
-def config(checkpoint: Checkpoint, manifest: Manifest) -> dict[str, Any]:
+def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> dict[str, Any]:
     """The contents of genai_config.json."""
+    few = {LEVEL: str(accuracy_level)} if manifest.weights.startswith("int") else {}
     keys = [s for s in manifest.states if s.name.endswith(".key")]
     _, heads, _, width = keys[0].shape
     own, drawing = checkpoint.config, checkpoint.generation
@@ -69,7 +84,7 @@ def config(checkpoint: Checkpoint, manifest: Manifest) -> dict[str, Any]:
             "eos_token_id": ends[0] if len(ends) == 1 else ends,
             "pad_token_id": manifest.pad if 0 <= manifest.pad < manifest.vocabulary else 0,
             "decoder": {
-                "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
+                "session_options": {"log_id": "onnxruntime-genai", "provider_options": [], **few},
                 "filename": FILE,
                 "head_size": width,
                 "hidden_size": own.hidden_size,
@@ -84,7 +99,7 @@ def config(checkpoint: Checkpoint, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def load(folder: Path, manifest: Manifest) -> Generator:
+def load(folder: Path, manifest: Manifest, accuracy_level: int = 4) -> Generator:
     """The model in onnxruntime alone, whatever it remembers.
 
     Raises:
@@ -94,6 +109,7 @@ def load(folder: Path, manifest: Manifest) -> Generator:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.add_session_config_entry(LEVEL, str(accuracy_level))
     try:
         session = onnxruntime.InferenceSession(str(folder / manifest.step), options, ["CPUExecutionProvider"])
     except Exception as error:

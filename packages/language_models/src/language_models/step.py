@@ -46,6 +46,7 @@ class Step(nn.Module):
             raise CaptureError(f"{type(model).__name__} takes no cache: it cannot go on from the tokens before")
         self.takes_positions = "position_ids" in takes
         self._keep = {"logits_to_keep": 1} if last and "logits_to_keep" in takes else {}
+        caches.register(model)
         self.states, self.context = _remembered(model, self.cache)
 
     @property

@@ -14,14 +14,19 @@ from language_models.folder import Manifest
 from language_models.step import BATCH, NEW, PAST, Step, is_state
 
 
-def traced(checkpoint: Checkpoint, contract: Contract, last: bool, target: str, weights: str) -> tuple[Any, Manifest]:
+def traced(
+    checkpoint: Checkpoint, contract: Contract, last: bool, target: str, weights: str, single: bool = False
+) -> tuple[Any, Manifest]:
     """The graph of one step and the manifest of the file it comes to; the caller names the file.
+
+    A recurrent model takes one token at a time, and so does any other if `single`.
 
     Raises:
         CaptureError: the model takes no cache, or torch.export does not take the model.
     """
     step = Step(checkpoint.model, last)
-    given = _example(step, contract)
+    single = single or step.recurrent
+    given = _example(step, contract, single)
     names = [*(n for n in given if n != "past_key_values"), *map(contract.state_in, step.states)]
     results = [contract.logits, *map(contract.state_out, step.states)]
     with warnings.catch_warnings():
@@ -30,7 +35,7 @@ def traced(checkpoint: Checkpoint, contract: Contract, last: bool, target: str, 
         graph = ir.capture(
             step,
             kwargs=given,
-            dynamic_shapes=_sizes(step, given, contract),
+            dynamic_shapes=_sizes(step, given, contract, single),
             input_names=[getattr(contract, _FIELDS[n]) if n in _FIELDS else n for n in names],
             output_names=results,
         )
@@ -67,10 +72,10 @@ def manifest_of(checkpoint: Checkpoint, step: Step, contract: Contract, target: 
 _FIELDS = {"input_ids": "tokens", "attention_mask": "mask", "position_ids": "positions"}
 
 
-def _example(step: Step, contract: Contract) -> dict[str, Any]:
+def _example(step: Step, contract: Contract, single: bool) -> dict[str, Any]:
     """One call: new tokens behind a text."""
     batch = BATCH if contract.batch else 1
-    new = 1 if step.recurrent else NEW
+    new = 1 if single else NEW
     given: dict[str, Any] = {"input_ids": torch.ones(batch, new, dtype=torch.int64)}
     if contract.mask and step.takes_mask:
         given["attention_mask"] = torch.ones(batch, PAST + new, dtype=torch.int64)
@@ -80,10 +85,10 @@ def _example(step: Step, contract: Contract) -> dict[str, Any]:
     return given
 
 
-def _sizes(step: Step, given: dict[str, Any], contract: Contract) -> dict[str, Any]:
+def _sizes(step: Step, given: dict[str, Any], contract: Contract, single: bool) -> dict[str, Any]:
     """The dynamic dimensions of the example."""
     first = {0: contract.batch} if contract.batch else {}
-    new = {} if step.recurrent else {1: contract.new}
+    new = {} if single else {1: contract.new}
     sizes: dict[str, Any] = {
         "input_ids": first | new,
         "attention_mask": first | {1: contract.total},

@@ -21,12 +21,23 @@ from language_models.contract import CAUSAL_LLM
 from language_models.decoding import Generator
 from language_models.folder import Manifest
 from language_models.tracing import traced
+from language_models.weights import Plan, to_blocks
 
 FILE = "model.nnef.tgz"
 FOLD = "transformers_detect_all"
+WEIGHTS = ("f32", "f16", "int4")
+EXACT: dict[str, Any] = {}
 
 
-def write(checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str, **options: Any) -> Manifest:
+def quantised(model: Any, plan: Plan) -> dict[str, Any]:
+    """Round the model's weights to blocks of 4 bits; the options that its export then needs."""
+    names = {f"model.{name}" for name in to_blocks(model, plan)}
+    return {"packed": names.__contains__}
+
+
+def write(
+    checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str, packed: Any = None, **options: Any
+) -> Manifest:
     """Write the model into a folder.
 
     Raises:
@@ -34,6 +45,8 @@ def write(checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str, **o
     """
     graph, manifest = traced(checkpoint, CAUSAL_LLM, last, "nnef", weights)
     facts = _facts(manifest)
+    if packed is not None:
+        options |= {"weights": "q4_0", "weights_filter": packed}
     ir.export(graph, target="nnef", path=folder / FILE, **{"assertions": facts, **options})
     return replace(manifest, step=FILE)
 

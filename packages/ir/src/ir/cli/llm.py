@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from ir.errors import CaptureError
+
+# ruff: noqa: UP045 - typer reads Optional
 
 
 def llm(
@@ -23,7 +25,22 @@ def llm(
     target: Annotated[
         str, typer.Option("--target", "-t", help="onnx (onnxruntime-genai), nnef (tract), eager (torch)")
     ] = "onnx",
-    weights: Annotated[str, typer.Option("--weights", "-w", help="f32, f16, bf16")] = "f32",
+    weights: Annotated[str, typer.Option("--weights", "-w", help="f32, f16, bf16, int8, int4")] = "f32",
+    lm_head: Annotated[
+        Optional[str], typer.Option("--lm-head", help="int8 or f32 for the layer of logits alone")
+    ] = None,
+    exclude: Annotated[
+        Optional[list[str]],
+        typer.Option("--exclude", metavar="PATTERN", help="layers that stay float, as *.down_proj; repeatable"),
+    ] = None,
+    calibration: Annotated[
+        Optional[Path],
+        typer.Option("--calibration", metavar="FILE", help="a text on which int4 and int8 are calibrated (GPTQ)"),
+    ] = None,
+    text: Annotated[
+        Optional[Path],
+        typer.Option("--text", metavar="FILE", help="a text on which the loss against float weights is measured"),
+    ] = None,
     logits: Annotated[str, typer.Option("--logits", help="last (of the last position), or all")] = "last",
     tokenizer: Annotated[
         bool, typer.Option("--tokenizer/--no-tokenizer", help="the checkpoint has to have one")
@@ -39,12 +56,30 @@ def llm(
     start = time.perf_counter()
     try:
         made = library.export(
-            checkpoint, path=output, target=target, weights=weights, logits=logits, tokenizer=tokenizer, verify=verify
+            checkpoint,
+            path=output,
+            target=target,
+            weights=weights,
+            lm_head=lm_head,
+            exclude=exclude or (),
+            calibration=_text(calibration),
+            text=_text(text),
+            logits=logits,
+            tokenizer=tokenizer,
+            verify=verify,
         )
     except ValueError as error:
         raise typer.BadParameter(f"--{error}") from error
+
     if not quiet:
         _show(made, time.perf_counter() - start, verify)
+
+
+def _text(path: Path | None) -> str | None:
+    try:
+        return None if path is None else path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{path} is no text: {error}") from error
 
 
 def _library() -> Any:

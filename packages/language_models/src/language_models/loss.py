@@ -1,0 +1,61 @@
+"""What few bits cost: perplexity on a text by teacher forcing, beside that of the float weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from ir.errors import CaptureError
+
+LONGEST = 512  # tokens that are read
+TOP = 10
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Perplexity of the folder and of the model in float; overlap: of the ten likeliest tokens, those in both."""
+
+    perplexity: float
+    floats: float
+    overlap: float
+
+    def __str__(self) -> str:
+        return f"perplexity {self.perplexity:.3f} (float {self.floats:.3f}), top {TOP} equal {self.overlap:.1%}"
+
+
+def tokens_of(text: str | torch.Tensor, source: Any) -> torch.Tensor:
+    """Tokens [1, length] of a text by the checkpoint's tokenizer, or those that were given.
+
+    Raises:
+        CaptureError: a text, and a model without a tokenizer.
+    """
+    if isinstance(text, torch.Tensor):
+        return text
+    if isinstance(source, torch.nn.Module):
+        raise CaptureError("a model in memory has no tokenizer: give tokens in the place of a text")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(Path(source), local_files_only=True)
+    found: torch.Tensor = tokenizer(text, return_tensors="pt").input_ids
+    return found
+
+
+def logits_of(model: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """The model's own logits at every token."""
+    with torch.no_grad():
+        found: torch.Tensor = model(input_ids=tokens, use_cache=False).logits
+    return found.float()
+
+
+def loss(generator: Any, floats: torch.Tensor, tokens: torch.Tensor) -> Loss:
+    """The loss of a generator's logits on a text, against those of the model in float."""
+    found = generator.logits(tokens).float()
+    best = [x.topk(min(TOP, x.shape[-1])).indices for x in (found, floats)]
+    same = (best[0][..., :, None] == best[1][..., None, :]).any(-1).float().mean()
+    return Loss(_perplexity(found, tokens), _perplexity(floats, tokens), float(same))
+
+
+def _perplexity(logits: torch.Tensor, tokens: torch.Tensor) -> float:
+    return float(torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).exp())

@@ -1,0 +1,173 @@
+"""Weights in few bits: linear layers in the place of a model's own, rounded to the nearest step or calibrated.
+
+    int4    in groups of 32 along a row: a float scale and 32 codes from -8 to 7, `scale * code`
+    int8    a scale for each row, codes from -127 to 127
+
+Rounding to the nearest looks at weights alone. With a text, GPTQ (Frantar et al. 2022, arXiv:2210.17323) rounds one
+column after the other, and puts the error of each into those that follow, as the layer's inputs on that text weigh it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ir.errors import RefusedError
+from ir.importer.torch_api import register_quantized_decomposed
+
+GROUP = 32
+BITS = {"int4": 4, "int8": 8}
+DAMPING = 0.01  # of the mean of the Hessian's diagonal, as in GPTQ's own code
+COLUMNS = 128  # columns whose errors go to the others at once
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which layers get how many bits.
+
+    Args:
+        weights: "int4" or "int8".
+        lm_head: the same for the layer that makes logits, "f32" to leave it; None as the others.
+        exclude: patterns of names ("*.down_proj") of layers that stay as they are.
+        calibration: tokens [texts, length] for GPTQ; None rounds to the nearest.
+    """
+
+    weights: str
+    lm_head: str | None = None
+    exclude: Sequence[str] = ()
+    calibration: torch.Tensor | None = None
+
+    def bits(self, name: str, layer: nn.Linear, head: Any) -> int:
+        """The bits of a layer, 0 where it stays."""
+        chosen = self.lm_head or self.weights if layer is head else self.weights
+        if chosen not in BITS or any(fnmatch.fnmatchcase(name, p) for p in self.exclude):
+            return 0
+        return 8 if layer.in_features % GROUP else BITS[chosen]
+
+
+class QuantisedLinear(nn.Module):
+    """`linear` with a weight of codes and scales, which targets store as they are."""
+
+    def __init__(self, codes: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None) -> None:
+        super().__init__()
+        self.register_buffer("codes", codes.to(torch.int8))
+        self.register_buffer("scales", scales)
+        self.register_buffer("zeros", torch.zeros_like(scales, dtype=torch.int64))
+        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The floats that the codes stand for."""
+        ops = torch.ops.quantized_decomposed
+        codes, scales, zeros = self.get_buffer("codes"), self.get_buffer("scales"), self.get_buffer("zeros")
+        if scales.dim() == 1:
+            made = ops.dequantize_per_channel(codes, scales, zeros, 0, -127, 127, torch.int8)
+        else:
+            made = ops.dequantize_per_channel_group(codes, scales, zeros, -8, 7, torch.int8, GROUP, scales.dtype)
+        return made  # type: ignore[no-any-return]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, self.weight, self.bias)
+
+
+def quantise(model: Any, plan: Plan) -> int:
+    """Put quantised layers in the place of linear ones, and say how many."""
+    register_quantized_decomposed()
+    head = model.get_output_embeddings()
+    chosen = {name: (layer, bits) for name, layer in linears(model) if (bits := plan.bits(name, layer, head))}
+    weighing = {} if plan.calibration is None else hessians(model, {n: x for n, (x, _) in chosen.items()}, plan)
+    for name, (layer, bits) in chosen.items():
+        place, _, own = name.rpartition(".")
+        made = rounded(layer.weight.detach(), bits) if name not in weighing else gptq(layer, bits, weighing.pop(name))
+        setattr(model.get_submodule(place), own, QuantisedLinear(*made, layer.bias))
+    return len(chosen)
+
+
+def to_blocks(model: Any, plan: Plan) -> set[str]:
+    """Round weights to the blocks of Q4_0, which the file then has; the names of those weights."""
+    from nnef_backend.format.dat import dequantise_q4_0, quantise_q4_0
+
+    if plan.calibration is not None:
+        raise RefusedError("weights of NNEF are rounded to the nearest: leave calibration= out, or export to onnx")
+    head, names = model.get_output_embeddings(), set()
+    for name, layer in linears(model):
+        if plan.bits(name, layer, head) == 4:
+            layer.weight.data = torch.from_numpy(dequantise_q4_0(quantise_q4_0(layer.weight.detach().numpy())))
+            names.add(f"{name}.weight")
+    return names
+
+
+def linears(model: Any) -> Iterator[tuple[str, nn.Linear]]:
+    """The linear layers of a model by name."""
+    yield from ((name, layer) for name, layer in model.named_modules() if type(layer) is nn.Linear)
+
+
+def scale_of(rows: torch.Tensor, bits: int) -> torch.Tensor:
+    """The scale of each row of a group: the farthest number is the lowest code of 4 bits, which has no counterpart."""
+    if bits == 8:
+        scale = rows.abs().amax(-1) / 127
+    else:
+        scale = rows.gather(-1, rows.abs().argmax(-1, keepdim=True))[..., 0] / -8
+    return torch.where(scale == 0, 1.0, scale)
+
+
+def _codes(rows: torch.Tensor, scale: torch.Tensor, bits: int) -> torch.Tensor:
+    low, high = (-127, 127) if bits == 8 else (-8, 7)
+    return (rows / scale[..., None]).round().clamp(low, high)
+
+
+def rounded(weight: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes and scales, each weight rounded to the nearest."""
+    rows = weight.float() if bits == 8 else weight.float().unflatten(1, (-1, GROUP))
+    scale = scale_of(rows, bits)
+    return _codes(rows, scale, bits).reshape(weight.shape), scale
+
+
+def hessians(model: Any, layers: dict[str, nn.Linear], plan: Plan) -> dict[str, torch.Tensor]:
+    """For each layer the products of its inputs with each other, summed over the calibration's tokens."""
+    found: dict[str, torch.Tensor] = {}
+
+    def see(name: str) -> Any:
+        def hook(layer: nn.Module, inputs: Any) -> None:
+            x = inputs[0].detach().flatten(0, -2).float()
+            found[name] = found.get(name, 0) + x.T @ x
+
+        return hook
+
+    hooks = [layer.register_forward_pre_hook(see(name)) for name, layer in layers.items()]
+    assert plan.calibration is not None
+    with torch.no_grad():
+        for row in plan.calibration:
+            model(input_ids=row[None], use_cache=False)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def gptq(layer: nn.Linear, bits: int, hessian: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes and scales by GPTQ: algorithm 1 of the paper, with the scales of a group taken when it is reached."""
+    weight = layer.weight.detach().float().clone()
+    unused = hessian.diagonal() == 0
+    hessian = hessian + torch.diag(unused.float()) + torch.eye(len(hessian)) * DAMPING * hessian.diagonal().mean()
+    inverse = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(hessian)), upper=True)
+    codes = torch.empty_like(weight)
+    whole = scale_of(weight, 8) if bits == 8 else None
+    scales = []
+    for start in range(0, weight.shape[1], COLUMNS):
+        end = min(start + COLUMNS, weight.shape[1])
+        errors = torch.empty(len(weight), end - start)
+        for i in range(start, end):
+            if whole is None and i % GROUP == 0:
+                scales.append(scale_of(weight[:, i : i + GROUP], bits))
+            scale = scales[-1] if whole is None else whole
+            codes[:, i] = _codes(weight[:, i : i + 1], scale, bits)[:, 0]
+            error = (weight[:, i] - codes[:, i] * scale) / inverse[i, i]
+            weight[:, i:end] -= error[:, None] * inverse[i, i:end]
+            errors[:, i - start] = error
+        weight[:, end:] -= errors @ inverse[start:end, end:]
+    return codes, whole if whole is not None else torch.stack(scales, 1)

@@ -1,0 +1,137 @@
+"""Weights in few bits: what is stored, what the runtimes make of it, and what it costs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+import ir
+import language_models
+from language_models.exporting import reference
+from language_models.weights import Plan, QuantisedLinear, gptq, linears, quantise, rounded
+from tests.language_models import checkpoints
+
+WIDE = {**checkpoints.LLAMA, "hidden_size": 64}
+
+
+def wide():
+    return checkpoints.model("Llama", **WIDE)
+
+
+def texts(count=4, length=40):
+    return torch.randint(4, checkpoints.VOCABULARY, (count, length), generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize("target, weights", [("onnx", "int4"), ("onnx", "int8"), ("nnef", "int4")])
+def test_the_tokens_of_the_rounded_model(tmp_path, target, weights):
+    """`verify` compares with torch on the numbers that the codes stand for; the caller's model stays as it is."""
+    model = wide()
+    before = {n: p.clone() for n, p in model.named_parameters()}
+    made = language_models.export(model, path=tmp_path / "out", target=target, weights=weights, verify=True)
+    assert all(torch.equal(before[n], p) for n, p in model.named_parameters())
+    whole = language_models.export(model, path=tmp_path / "whole", target=target)
+    sizes = [
+        sum(f.stat().st_size for f in folder.iterdir() if "model." in f.name) for folder in (made.path, whole.path)
+    ]
+    assert sizes[0] < sizes[1]
+    tokens, _ = checkpoints.prompts(1)
+    assert made.load().generate(tokens, max_new_tokens=4).shape == (1, 13)
+
+
+@pytest.mark.parametrize("weights", ["int4", "int8"])
+def test_onnxruntime_multiplies_by_the_codes(tmp_path, weights):
+    onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    made = language_models.export(wide(), path=tmp_path / "out", weights=weights)
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath, options.log_severity_level = str(tmp_path / "fused.onnx"), 3
+    onnxruntime.InferenceSession(str(made.path / "model.onnx"), options)
+    kinds = [n.op_type for n in onnx.load(tmp_path / "fused.onnx", load_external_data=False).graph.node]
+    assert kinds.count("MatMulNBits") == 15 and "DequantizeLinear" not in kinds
+
+
+def test_the_level_of_accuracy_is_in_the_configuration(tmp_path):
+    genai = pytest.importorskip("onnxruntime_genai")
+    model = wide()
+    made = language_models.export(model, path=tmp_path / "out", weights="int4", accuracy_level=1)
+    said = json.loads((made.path / "genai_config.json").read_text())["model"]["decoder"]["session_options"]
+    assert said["session.qdq_matmulnbits_accuracy_level"] == "1"
+    quantise(model, Plan("int4"))
+    tokens, _ = checkpoints.prompts(1)
+    opened = genai.Model(str(made.path))
+    params = genai.GeneratorParams(opened)
+    params.set_search_options(max_length=41, do_sample=False)
+    generator = genai.Generator(opened, params)
+    generator.append_tokens(tokens.numpy().astype("int32"))
+    while not generator.is_done():
+        generator.generate_next_token()
+    wanted = [t for t in reference(model, tokens, 32)[0].tolist() if t != 2]  # the end of a text is not told
+    assert list(generator.get_sequence(0)) == wanted
+
+
+def test_which_layers():
+    model = wide()
+    assert quantise(model, Plan("int4", lm_head="int8", exclude=["*.down_proj"])) == 13
+    assert type(model.model.layers[0].mlp.down_proj) is torch.nn.Linear
+    assert model.lm_head.scales.dim() == 1 and model.model.layers[0].mlp.up_proj.scales.shape == (64, 2)
+    model = wide()
+    quantise(model, Plan("int4", lm_head="f32"))
+    assert type(model.lm_head) is torch.nn.Linear
+    odd = checkpoints.model("Llama", **{**WIDE, "intermediate_size": 72})  # no multiple of 32: 8 bits
+    quantise(odd, Plan("int4"))
+    assert odd.model.layers[0].mlp.down_proj.scales.dim() == 1
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_the_nearest_code(bits):
+    weight = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))
+    codes, scales = rounded(weight, bits)
+    layer = QuantisedLinear(codes, scales, None)
+    steps = scales.abs().repeat_interleave(32, 1) if bits == 4 else scales[:, None]
+    over = 1.0 if bits == 4 else 0.5  # the end without a code, of 4 bits
+    assert ((layer.weight - weight).abs() <= over * steps + 1e-6).all()
+    assert ((layer.weight - weight).abs() <= 0.5 * steps + 1e-6).float().mean() > 0.95
+    assert torch.equal(rounded(torch.zeros(2, 32), bits)[0], torch.zeros(2, 32))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_calibration_loses_less(bits):
+    """On inputs that lie near a subspace, which is what calibration can use."""
+    drawn = torch.Generator().manual_seed(0)
+    layer = torch.nn.Linear(128, 32, bias=False)
+    x = torch.randn(500, 16, generator=drawn) @ torch.randn(16, 128, generator=drawn)
+    errors = []
+    for codes, scales in (rounded(layer.weight.detach(), bits), gptq(layer, bits, x.T @ x)):
+        errors.append((QuantisedLinear(codes, scales, None)(x) - layer(x)).norm())
+    assert errors[1] < 0.6 * errors[0]
+
+
+def test_the_loss_is_told(tmp_path):
+    model, text = wide(), texts(1)
+    found = {}
+    for calibration in (None, texts()):
+        path = tmp_path / str(calibration is None)
+        made = language_models.export(model, path=path, weights="int4", calibration=calibration, text=text)
+        found[calibration is None] = made.loss
+        assert made.loss.floats == pytest.approx(made.loss.perplexity, rel=2) and 0 < made.loss.overlap <= 1
+        assert made.summary()["loss"].startswith("perplexity ")
+    same = language_models.export(model, path=tmp_path / "same", text=text).loss
+    assert same.overlap > 0.999 and same.perplexity == pytest.approx(same.floats, rel=1e-4)
+    assert found[False].overlap > found[True].overlap
+    assert len(list(linears(model))) == 15
+
+
+def test_what_is_refused(tmp_path):
+    model = wide()
+    for options, message in [
+        ({"target": "eager", "weights": "int4"}, "weights='int4' is none of f32, f16, bf16"),
+        ({"target": "nnef", "weights": "int8"}, "weights='int8' is none of f32, f16, int4"),
+        ({"weights": "int4", "lm_head": "int2"}, "lm_head='int2' is none of"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            language_models.export(model, path=tmp_path / "out", **options)
+    with pytest.raises(ir.RefusedError, match="weights of NNEF are rounded to the nearest"):
+        language_models.export(model, path=tmp_path / "out", target="nnef", weights="int4", calibration=texts())
+    with pytest.raises(ir.CaptureError, match="a model in memory has no tokenizer"):
+        language_models.export(model, path=tmp_path / "out", text="words")
