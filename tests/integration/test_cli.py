@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import subprocess
 import sys
+import time
 
 import pytest
 import torch
+from rich.console import Console
 
 import ir
-from ir.cli import main
+from ir.cli import exporting, main
 from ir.cli.inputs import arguments, parse
 from ir.errors import CaptureError
 
@@ -30,6 +35,15 @@ def net():
 
 def with_args():
     return Net(), (torch.randn(2, 4),), None, ({0: "batch"},)
+
+def wide():
+    from torch.nn import Linear, ReLU, Sequential
+
+    class Wide(Sequential):
+        def forward(self, x):
+            return super().forward(x)
+
+    return Wide(Linear(64, 256), ReLU(), Linear(256, 65), ReLU(), Linear(65, 3))
 
 def two_inputs():
     return Net(), torch.randn(2, 5)
@@ -161,6 +175,8 @@ WRONG = {
     "export cli_models:net -i x=float32[2,4] -o no/such/net.onnx": (1, "no/such"),
     "export cli_models:net -i x=float32[2,4] --frobnicate": (2, "No such option: --frobnicate"),
     "export transformers:nowhere": (1, "there is no such folder"),
+    "export cli_models:net -i x=float32[2,4] --quantize int3": (2, "write int8 or int4"),
+    "export cli_models:net -i x=float32[2,4] --quantize int4": (1, "no linear layer of a multiple of 32 inputs"),
     "export cli_models:eigenvalues": (1, "aten::linalg_eig"),
 }
 
@@ -188,3 +204,39 @@ def test_examples_of_named_sizes_differ():
     args, kwargs, shapes = arguments([parse("a=float32[batch,seq]"), parse("b=int64[batch,seq:16]<5")])
     assert not args and kwargs["a"].shape == (2, 16) and kwargs["b"].max() < 5
     assert shapes == {"a": {0: "batch", 1: "seq"}, "b": {0: "batch", 1: "seq"}}
+
+
+def test_weights_as_integers(call, tmp_path):
+    pytest.importorskip("torchao")
+    large = 64 * 256 + 256 * 65
+    for kind, layers, limit in (("int8", 3, large), ("int4", 2, large / 2 + 4 * large / 32)):
+        code, out, err = call(f"export cli_models:wide -i x=float32[batch,64] --quantize {kind} -o {kind}.onnx")
+        assert code == 0 and f"weights of {layers} of 3 linear layers are {kind}" in out, err
+        assert (tmp_path / f"{kind}.onnx").stat().st_size < limit + 6000
+
+
+def test_help_needs_no_torch(tmp_path):
+    """It answers at once: within a second where the machine has nothing else to do."""
+    lines = ["import sys; from ir.cli import main", "try: main(['export', '--help'])"]
+    lines += ["finally: assert 'torch' not in sys.modules"]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "--quantize" in done.stdout, done.stderr
+
+
+def test_the_shell_completes_commands():
+    asked = {"_IR_COMPLETE": "complete_bash", "COMP_WORDS": "ir ben", "COMP_CWORD": "1"}
+    done = subprocess.run([sys.executable, "-m", "ir"], env={**os.environ, **asked}, capture_output=True, text=True)
+    assert done.stdout.split() == ["bench"]
+
+
+def test_a_terminal_shows_what_is_being_done(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = io.StringIO()
+    progress = Console(file=shown, force_terminal=True, width=80)
+    (tmp_path / "net.onnx").write_text("")
+    folder = tmp_path / f".net.onnx.{'0' * 16}.partial"
+    folder.mkdir()
+    (folder / "net.onnx").write_bytes(b"0" * 2_000_000)
+    with exporting._stage(progress, "export", {}, "onnx", tmp_path / "net.onnx"):
+        time.sleep(0.6)
+    assert "onnx export: 2 MB" in shown.getvalue()

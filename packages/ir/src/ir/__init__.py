@@ -4,36 +4,132 @@
 >>> program = ir.export(model, args, target="onnx", path="model.onnx", verify=True)  # doctest: +SKIP
 """
 
-from ir.check import check
-from ir.dims import Dim, Expr
-from ir.errors import (
-    CaptureError,
-    DuplicateHandlerError,
-    ExportError,
-    GraphError,
-    HandlerError,
-    MismatchError,
-    MissingOp,
-    OutputError,
-    PluginError,
-    RefusedError,
-    RuntimeFailure,
-    UnsupportedOpsError,
-)
-from ir.export import Exported, export
-from ir.graph import Body, Graph, Node, Origin, Range, Value
-from ir.helper import OpHelper
-from ir.importer.autograd_functions import op_from_function
-from ir.importer.capture import capture
-from ir.importer.custom_ops import CustomOp, custom_op, op
-from ir.lower import lower
-from ir.registry import Handler, Registry
-from ir.target import Runner, Target
-from ir.text import to_text
-from ir.types import DType, TensorType
-from ir.verify import Report, compare
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ir.check import check
+    from ir.dims import Dim, Expr
+    from ir.errors import (
+        CaptureError,
+        DuplicateHandlerError,
+        ExportError,
+        GraphError,
+        HandlerError,
+        MismatchError,
+        MissingOp,
+        OutputError,
+        PluginError,
+        RefusedError,
+        RuntimeFailure,
+        UnsupportedOpsError,
+    )
+    from ir.export import Exported, export
+    from ir.graph import Body, Graph, Node, Origin, Range, Value
+    from ir.helper import OpHelper
+    from ir.importer.autograd_functions import op_from_function
+    from ir.importer.capture import capture
+    from ir.importer.custom_ops import CustomOp, custom_op, op
+    from ir.lower import lower
+    from ir.registry import Handler, Registry
+    from ir.target import Runner, Target
+    from ir.text import to_text
+    from ir.types import DType, TensorType
+    from ir.verify import Report, compare
 
 __version__ = "1.0.0"
+
+_NAMES = {
+    "ir.check": ("check",),
+    "ir.dims": (
+        "Dim",
+        "Expr",
+    ),
+    "ir.errors": (
+        "CaptureError",
+        "DuplicateHandlerError",
+        "ExportError",
+        "GraphError",
+        "HandlerError",
+        "MismatchError",
+        "MissingOp",
+        "OutputError",
+        "PluginError",
+        "RefusedError",
+        "RuntimeFailure",
+        "UnsupportedOpsError",
+    ),
+    "ir.export": (
+        "Exported",
+        "export",
+    ),
+    "ir.graph": (
+        "Body",
+        "Graph",
+        "Node",
+        "Origin",
+        "Range",
+        "Value",
+    ),
+    "ir.helper": ("OpHelper",),
+    "ir.importer.autograd_functions": ("op_from_function",),
+    "ir.importer.capture": ("capture",),
+    "ir.importer.custom_ops": (
+        "CustomOp",
+        "custom_op",
+        "op",
+    ),
+    "ir.lower": ("lower",),
+    "ir.registry": (
+        "Handler",
+        "Registry",
+    ),
+    "ir.target": (
+        "Runner",
+        "Target",
+    ),
+    "ir.text": ("to_text",),
+    "ir.types": (
+        "DType",
+        "TensorType",
+    ),
+    "ir.verify": (
+        "Report",
+        "compare",
+    ),
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+
+class _Package(types.ModuleType):
+    """A package whose names, and torch with them, are imported at their first use: `ir --help` needs none of them."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _HOMES:
+            found = getattr(importlib.import_module(_HOMES[name]), name)
+            self.__dict__[name] = found
+            return found
+        if not name.startswith("_"):
+            try:
+                return importlib.import_module(f"{__name__}.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"{__name__}.{name}":
+                    raise
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _HOMES or not isinstance(value, types.ModuleType):  # `ir.export` is the function, not its file
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self.__dict__, *_HOMES})
+
+
+sys.modules[__name__].__class__ = _Package
 
 __all__ = [
     "Body",

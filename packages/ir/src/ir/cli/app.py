@@ -35,11 +35,11 @@ def common(
 ) -> None:
     """Export PyTorch models to ONNX, NNEF (tract) and a compiled eager program."""
     if version:
-        import torch
+        from importlib.metadata import version as of
 
         import ir
 
-        print(f"ir {ir.__version__}, torch {torch.__version__}")
+        print(f"ir {ir.__version__}, torch {of('torch')}")
         raise typer.Exit
 
 
@@ -54,6 +54,9 @@ def export(
     ] = None,
     input: Inputs = None,
     dtype: DType = None,
+    quantize: Annotated[
+        Optional[str], typer.Option("--quantize", help="int8 or int4 for the weights of linear layers, by torchao")
+    ] = None,
     task: Task = None,
     pretrained: Pretrained = False,
     seed: Seed = 0,
@@ -71,8 +74,10 @@ def export(
     """Export a model to one or more targets, compare each artifact with torch, and say what was written."""
     from ir.cli import exporting, sources, summary
 
+    if opset is None and quantize == "int4":
+        opset = 21  # the first that stores 4 bits
     call = exporting.Call(target or ["onnx"], _options(option), opset, output, verify, plugin or (), discover_plugins)
-    request = sources.request(input, dtype, task, pretrained)
+    request = sources.request(input, dtype, task, pretrained, quantize)
     found = exporting.export(source, request, call, seed, Console(stderr=True, quiet=quiet))
     if as_json:
         print(summary.as_json(found))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from rich.console import Console
 import ir
 from ir import plugins
 from ir.cli import sources, summary
+from ir.files import written
+from ir.view.facts import short
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def _one(
 ) -> summary.Outcome:
     path = _place(given.name, call.output, target, len(call.targets))
     try:
-        with _stage(progress, "export and verify" if call.verify else "export", seconds, target.name):
+        with _stage(progress, "export and verify" if call.verify else "export", seconds, target.name, path):
             program = ir.export(
                 graph,
                 target=target,
@@ -79,12 +82,34 @@ def _place(name: str, output: Path | None, target: ir.Target, count: int) -> Pat
 
 
 @contextmanager
-def _stage(console: Console, name: str, seconds: dict[str, float], target: str = "") -> Iterator[None]:
-    """Time a part of the work; a terminal shows what is being done."""
+def _stage(
+    console: Console, name: str, seconds: dict[str, float], target: str = "", path: Path | None = None
+) -> Iterator[None]:
+    """Time a part of the work; a terminal shows what is being done, and how much of a file is there."""
     start = time.perf_counter()
     if console.is_terminal and not console.quiet:
-        with console.status(f"{target} {name}".strip()):
+        what = f"{target} {name}".strip()
+        with console.status(what) as status, _watched(path, lambda size: status.update(f"{what}: {short(size, 'B')}")):
             yield
     else:
         yield
     seconds[name] = time.perf_counter() - start
+
+
+@contextmanager
+def _watched(path: Path | None, tell: Callable[[int], None]) -> Iterator[None]:
+    """Tell how large the file is that is being written, a few times a second."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.2):
+            if path is not None and (size := written(path)):
+                tell(size)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

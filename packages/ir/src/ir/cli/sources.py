@@ -17,6 +17,7 @@ import typer
 
 from ir.cli import transformers_models
 from ir.cli.inputs import Input, arguments, in_dtype, parse
+from ir.cli.quantizing import KINDS, quantize
 from ir.errors import CaptureError
 from ir.graph import Graph
 from ir.importer.capture import capture
@@ -30,6 +31,7 @@ class Request:
     dtype: torch.dtype | None = None
     pretrained: bool = False
     task: str | None = None
+    quantize: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,18 +65,24 @@ def load(text: str, request: Request) -> Source:
 
 
 def request(
-    inputs: Sequence[str] | None, dtype: str | None = None, task: str | None = None, pretrained: bool = False
+    inputs: Sequence[str] | None,
+    dtype: str | None = None,
+    task: str | None = None,
+    pretrained: bool = False,
+    integers: str | None = None,
 ) -> Request:
     """What the options of a command say.
 
     Raises:
         CaptureError: an input has another form than it should.
-        BadParameter: there is no such floating element type.
+        BadParameter: there is no such floating element type, or no such kind of integers.
     """
+    if integers is not None and integers not in KINDS:
+        raise typer.BadParameter(f"--quantize {integers!r:.40}: write {' or '.join(KINDS)}")
     chosen = None if dtype is None else getattr(torch, dtype, None)
     if dtype is not None and not (isinstance(chosen, torch.dtype) and chosen.is_floating_point):
         raise typer.BadParameter(f"--dtype {dtype!r:.40}: write float16, bfloat16, float32 or float64")
-    return Request([parse(text) for text in inputs or ()], chosen, pretrained, task)
+    return Request([parse(text) for text in inputs or ()], chosen, pretrained, task, integers)
 
 
 def captured(text: str, inputs: Sequence[str] | None, task: str | None) -> Graph:
@@ -84,8 +92,9 @@ def captured(text: str, inputs: Sequence[str] | None, task: str | None) -> Graph
 
 
 def _file(text: str, request: Request) -> Source:
-    if request.inputs or request.dtype:
-        raise CaptureError(f"{text:.200} was captured with its inputs and types: leave --input and --dtype out")
+    if request.inputs or request.dtype or request.quantize:
+        what = "leave --input, --dtype and --quantize out"
+        raise CaptureError(f"{text:.200} was captured with its inputs and types: {what}")
     name = Path(text).name
     return Source(Path(text), name[: -len(".pt2")] if name.lower().endswith(".pt2") else name)
 
@@ -98,6 +107,7 @@ def _made(model: Any, name: str, request: Request, own: Sequence[Input], notes: 
     _check_names(model, chosen, name)
     if isinstance(model, torch.nn.Module):
         model = model.eval().to(request.dtype) if request.dtype else model.eval()
+        notes = [*notes, *_quantized(model, request)]
     args, kwargs, shapes = arguments(in_dtype(chosen, request.dtype))
     return Source(model, name, args, kwargs, shapes, tuple(notes))
 
@@ -174,7 +184,12 @@ def _callable(text: str, request: Request) -> Source:
         raise CaptureError(f"{text:.200} gives its own arguments: leave --dtype out, or say --input")
     args = given[0] if isinstance(given[0], tuple) else (given[0],)
     kwargs, shapes = ([*given[1:], None, None])[:2]
-    return Source(model.eval() if isinstance(model, torch.nn.Module) else model, name, args, kwargs, shapes)
+    notes = _quantized(model.eval(), request) if isinstance(model, torch.nn.Module) else []
+    return Source(model, name, args, kwargs, shapes, tuple(notes))
+
+
+def _quantized(model: torch.nn.Module, request: Request) -> list[str]:
+    return [quantize(model, request.quantize)] if request.quantize else []
 
 
 def _library(name: str) -> Any:

@@ -83,6 +83,11 @@ def show(found: list[Outcome], console: Console) -> None:
     for o in found:
         if o.usage:
             console.print(f"\n{o.target}:\n{o.usage}", highlight=False, markup=False, soft_wrap=True)
+    paths = [o.path for o in found if o.path]
+    if paths:
+        drawn = next((f"; netron {p} draws it" for p in paths if p.endswith(".onnx")), "")
+        said = f"\nir run {paths[0]} runs it; ir bench {' '.join(paths)} times it{drawn}"
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
 
 
 def _rows(found: list[Outcome]) -> list[tuple[str, list[str]]]:
