@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 
 import ir
-from ir.cli import exporting, main
+from ir.cli import exporting, main, summary
 from ir.cli.inputs import arguments, parse
 from ir.errors import CaptureError
 
@@ -175,6 +175,11 @@ WRONG = {
     "export cli_models:net -i x=float32[2,4] -o no/such/net.onnx": (1, "no/such"),
     "export cli_models:net -i x=float32[2,4] --frobnicate": (2, "No such option: --frobnicate"),
     "export transformers:nowhere": (1, "there is no such folder"),
+    "export cli_models.py": (1, "cli_models.py is Python: write cli_models:NAME"),
+    "export weights.safetensors": (1, "holds weights and no code"),
+    "export checkpoint": (1, "write transformers:checkpoint"),
+    "show other.onnx": (1, "is an artifact of target 'onnx', which `ir run` and `ir diff` take"),
+    "ops empty": (1, "empty is a folder"),
     "export cli_models:net -i x=float32[2,4] --quantize int3": (2, "write int8 or int4"),
     "export cli_models:net -i x=float32[2,4] --quantize int4": (1, "no linear layer of a multiple of 32 inputs"),
     "export cli_models:eigenvalues": (1, "aten::linalg_eig"),
@@ -183,11 +188,14 @@ WRONG = {
 
 @pytest.mark.parametrize("line", WRONG)
 def test_a_wrong_call_is_told_in_one_message(call, tmp_path, line):
-    before = sorted(tmp_path.rglob("*.onnx"))
+    for name in ("weights.safetensors", "other.onnx", "checkpoint/config.json", "empty/notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    before = {p: p.is_file() and p.read_text() for p in tmp_path.rglob("*") if "__pycache__" not in p.parts}
     code, out, err = call(line)
     wanted, text = WRONG[line]
     assert (code, out) == (wanted, "") and text in err and "Traceback" not in err
-    assert sorted(tmp_path.rglob("*.onnx")) == before
+    assert {p: p.is_file() and p.read_text() for p in tmp_path.rglob("*") if "__pycache__" not in p.parts} == before
 
 
 def test_traceback_shows_where(tmp_path, monkeypatch):
@@ -204,6 +212,13 @@ def test_examples_of_named_sizes_differ():
     args, kwargs, shapes = arguments([parse("a=float32[batch,seq]"), parse("b=int64[batch,seq:16]<5")])
     assert not args and kwargs["a"].shape == (2, 16) and kwargs["b"].max() < 5
     assert shapes == {"a": {0: "batch", 1: "seq"}, "b": {0: "batch", 1: "seq"}}
+
+
+def test_brackets_in_what_is_refused_are_shown():
+    shown = io.StringIO()
+    found = [summary.Outcome("onnx", error="RefusedError: f32[batch, 4]"), summary.Outcome("nnef", error="[x] and [/x]")]
+    summary.show(found, Console(file=shown, width=200))
+    assert "f32[batch, 4]" in shown.getvalue() and "[x] and [/x]" in shown.getvalue()
 
 
 def test_weights_as_integers(call, tmp_path):

@@ -115,7 +115,7 @@ def ops(
     table = Table("op", "count", "how", "through", title=f"{source} on {target}")
     for row in rows:
         table.add_row(row.op, str(row.count), row.how, ", ".join(row.through))
-    Console(emoji=False).print(table)
+    Console(emoji=False).print(table, markup=False)
     if any(row.how == "missing" for row in rows):
         raise typer.Exit(1)
 
@@ -132,7 +132,7 @@ def plugins(discover_plugins: Discover = True) -> None:
         table.add_row("target", name, value)
     for p in installed.found(discover=discover_plugins):
         table.add_row("handlers", p.module, p.source)
-    Console(emoji=False).print(table)
+    Console(emoji=False).print(table, markup=False)
 
 
 app.command()(graph_commands.show)

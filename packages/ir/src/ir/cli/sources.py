@@ -18,9 +18,10 @@ import typer
 from ir.cli import transformers_models
 from ir.cli.inputs import Input, arguments, in_dtype, parse
 from ir.cli.quantizing import KINDS, quantize
-from ir.errors import CaptureError
+from ir.errors import CaptureError, ExportError
 from ir.graph import Graph
 from ir.importer.capture import capture
+from ir.opening import target_of
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,36 @@ def captured(text: str, inputs: Sequence[str] | None, task: str | None) -> Graph
     return capture(given.model, given.args, given.kwargs, dynamic_shapes=given.dynamic_shapes)
 
 
+_WEIGHTS = (".pt", ".pth", ".bin", ".safetensors", ".ckpt")
+
+
+def _check_file(path: Path) -> None:
+    """Raises CaptureError for a file or folder that is plainly something else than a .pt2, with what to write."""
+    suffix, name = path.suffix.lower(), path.name
+    if suffix == ".py":
+        raise CaptureError(f"{name} is Python: write {path.stem}:NAME, of a model or of a function that gives one")
+    if suffix in _WEIGHTS:
+        raise CaptureError(f"{name} holds weights and no code: write module:NAME, of a function that gives the model")
+    if (path / "config.json").is_file():
+        raise CaptureError(f"{path} is a folder of transformers: write transformers:{path}")
+    if suffix != ".pt2":
+        target = _owner(path)
+        if target:
+            what = f"{name} is an artifact of target {target!r}, which `ir run` and `ir diff` take"
+            raise CaptureError(f"{what}; a SOURCE is the model that it was made of")
+    if path.is_dir():
+        raise CaptureError(f"{path} is a folder: a SOURCE is a .pt2 file, module:callable, or transformers:FOLDER")
+
+
+def _owner(path: Path) -> str:
+    try:
+        return target_of(path).name
+    except ExportError:
+        return ""
+
+
 def _file(text: str, request: Request) -> Source:
+    _check_file(Path(text))
     if request.inputs or request.dtype or request.quantize:
         what = "leave --input, --dtype and --quantize out"
         raise CaptureError(f"{text:.200} was captured with its inputs and types: {what}")

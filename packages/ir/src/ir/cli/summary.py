@@ -77,7 +77,7 @@ def show(found: list[Outcome], console: Console) -> None:
     for name, cells in _rows(found):
         if any(cells):
             table.add_row(name, *cells)
-    console.print(table)
+    console.print(table, markup=False)
     for note in dict.fromkeys(n for o in found for n in o.notes):
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     for o in found:
