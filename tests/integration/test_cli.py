@@ -216,9 +216,9 @@ def test_examples_of_named_sizes_differ():
 
 def test_brackets_in_what_is_refused_are_shown():
     shown = io.StringIO()
-    found = [summary.Outcome("onnx", error="RefusedError: f32[batch, 4]"), summary.Outcome("nnef", error="[x] and [/x]")]
+    found = [summary.Outcome("onnx", error="RefusedError: f32[batch, 4]"), summary.Outcome("nnef", error="[x] [/x]")]
     summary.show(found, Console(file=shown, width=200))
-    assert "f32[batch, 4]" in shown.getvalue() and "[x] and [/x]" in shown.getvalue()
+    assert "f32[batch, 4]" in shown.getvalue() and "[x] [/x]" in shown.getvalue()
 
 
 def test_weights_as_integers(call, tmp_path):
