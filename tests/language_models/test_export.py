@@ -88,6 +88,18 @@ def test_what_is_no_checkpoint(folder, tmp_path):
         language_models.load(tmp_path)
 
 
+def test_models_without_a_cache_of_transformers(tmp_path):
+    import transformers
+
+    sizes = {**checkpoints.SIZES, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    model = transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**sizes))
+    with pytest.raises(ir.CaptureError, match="OpenAIGPTLMHeadModel takes no cache: it cannot go on"):
+        export(model, tmp_path / "out")
+    model = checkpoints.model("xLSTM", **checkpoints.SIZES, hidden_size=32, num_hidden_layers=2, num_heads=4)
+    with pytest.raises(ir.CaptureError, match="xLSTMForCausalLM does not run with transformers' DynamicCache: "):
+        export(model, tmp_path / "out")
+
+
 def test_a_text_that_ends_is_padded(folder, tmp_path):
     """A row that has ended goes on with padding until the others end, as in transformers."""
     model = checkpoints.model("Llama", **checkpoints.LLAMA)

@@ -10,6 +10,7 @@ import torch
 import language_models
 from language_models.exporting import reference
 from tests.language_models import checkpoints
+from tests.language_models.architectures import ARCHITECTURES
 
 genai = pytest.importorskip("onnxruntime_genai")
 STEPS = 32
@@ -94,3 +95,12 @@ def test_logits_of_all_positions(tmp_path, side):
     feeds = {"input_ids": tokens.numpy(), "attention_mask": mask.numpy(), "position_ids": places.numpy()}
     (logits,) = session.run(["logits"], feeds | made.load().start(3))
     torch.testing.assert_close(torch.from_numpy(logits)[mask > 0], wanted[mask > 0], rtol=1e-3, atol=1e-4)
+
+
+def test_keys_that_are_wider_than_values(tmp_path):
+    """onnxruntime-genai makes both caches of one width: such a folder is not said to be one of its own."""
+    model = checkpoints.model("DeepseekV3", **ARCHITECTURES["DeepseekV3"])
+    made = language_models.export(model, path=tmp_path / "out")
+    assert not (made.path / "genai_config.json").exists() and "language_models.load(" in made.usage
+    tokens, mask = checkpoints.prompts(3)
+    assert torch.equal(made.load().generate(tokens, mask, 8), reference(model, tokens, 8, mask))

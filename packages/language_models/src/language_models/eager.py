@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import safetensors
 import safetensors.torch
@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 import ir
-from ir.errors import CaptureError
+from ir.errors import CaptureError, ExportError
 from ir.importer import caches
 from ir.importer.torch_api import set_state_dict
 from language_models.checkpoint import Checkpoint
@@ -36,6 +36,7 @@ PROMPT, STEP = "prompt.pt2", "step.pt2"
 STORED = "model.safetensors"
 WEIGHTS = ("f32", "f16", "bf16")
 EXACT: dict[str, Any] = {}
+Stored: TypeAlias = "tuple[dict[str, torch.Tensor], dict[str, str]]"  # weights, and their other names
 LENGTH = 16  # of the example's cache
 
 
@@ -87,28 +88,30 @@ def write(checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str) -> 
         prompt = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **places}
         axes = {0: "batch_size", 1: "sequence_length"}
         _save(step, prompt, dict.fromkeys(prompt, axes), folder / PROMPT)
-    if not writes_in_place(step):
+    stored = _token(step, manifest, places, folder / STEP) if writes_in_place(step) else None
+    if stored is None:
         graph, _ = traced(checkpoint, GENAI, last, "eager", weights, single=True)
-        tensors, others = _stored(graph, folder / STEP)
-        safetensors.torch.save_file(tensors, folder / STORED, others)
-        return replace(manifest, step=STEP)
-    held = {n: t if is_state(n) else _room(t, LENGTH) for n, t in step.states.items()}
-    mask = {"attention_mask": torch.ones(BATCH, LENGTH, dtype=torch.int64)} if manifest.mask else {}
-    first = {name: t[:, :1].clone() for name, t in places.items()}
-    token: dict[str, Any] = {
-        "input_ids": ids[:, :1].clone(),
-        **mask,
-        **first,
-        "past": torch.tensor([PAST]),
-        "held": held,
-    }
-    batch = {0: "batch_size"}
-    sizes: dict[str, Any] = dict.fromkeys(token, batch) | {"past": None}
-    sizes |= dict.fromkeys(mask, batch | {1: "max_length"})
-    sizes["held"] = {n: batch if is_state(n) else batch | {2: "max_length"} for n in step.states}
-    tensors, others = _save(step, token, sizes, folder / STEP)
-    safetensors.torch.save_file(tensors, folder / STORED, others)
+        stored = _stored(graph, folder / STEP)
+    safetensors.torch.save_file(stored[0], folder / STORED, stored[1])
     return replace(manifest, step=STEP)
+
+
+def _token(step: Static, manifest: Manifest, places: Mapping[str, torch.Tensor], path: Path) -> Stored | None:
+    """Write the program of a token; None where torch.export or the reader of its file cannot follow the places."""
+    mask = {"attention_mask": torch.ones(BATCH, LENGTH, dtype=torch.int64)} if manifest.mask else {}
+    given: dict[str, Any] = {"input_ids": torch.ones(BATCH, 1, dtype=torch.int64), **mask}
+    given |= {name: t[:, :1].clone() for name, t in places.items()} | {"past": torch.tensor([PAST])}
+    batch = {0: "batch_size"}
+    sizes: dict[str, Any] = dict.fromkeys(given, batch) | {"past": None}
+    sizes |= dict.fromkeys(mask, batch | {1: "max_length"})
+    given["held"] = {n: t if is_state(n) else _room(t, LENGTH) for n, t in step.states.items()}
+    sizes["held"] = {n: batch if is_state(n) else batch | {2: "max_length"} for n in step.states}
+    try:
+        stored = _save(step, given, sizes, path)
+        ir.export(path, target="eager")
+    except ExportError:
+        return None
+    return stored
 
 
 def writes_in_place(step: Static) -> bool:
@@ -136,9 +139,7 @@ def _room(tensor: torch.Tensor, length: int) -> torch.Tensor:
     return made
 
 
-def _save(
-    step: Static, example: dict[str, Any], sizes: Any, path: Path
-) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+def _save(step: Static, example: dict[str, Any], sizes: Any, path: Path) -> Stored:
     """Write a program without its weights; those come back by name, and what other names they have."""
     with warnings.catch_warnings():
         # it is written in place
@@ -147,7 +148,7 @@ def _save(
     return _stored(graph, path)
 
 
-def _stored(graph: Any, path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+def _stored(graph: Any, path: Path) -> Stored:
     program = graph.context.program
     named = dict(program.state_dict)
     first: dict[Any, str] = {}
@@ -236,15 +237,16 @@ class Compiled(Generator):
             given = [places[:, :past]] if self.manifest.positions else []
             logits, *found = prompt.run(tokens, mask[:, :past].contiguous(), *given)
             return logits, found if self.grows else [_room(t, length) for t in found]
-        sizes = {names.batch: batch, names.past: length}
+        sizes = {names.batch: batch, names.past: 0 if self.grows else length}
         held = [
             torch.zeros([sizes[d] if isinstance(d, str) else d for d in s.shape], dtype=getattr(torch, s.dtype))
             for s in self.manifest.states
         ]
-        states = [t for s, t in zip(self.manifest.states, held, strict=True) if names.past not in s.shape]
+        fixed = [names.past not in s.shape for s in self.manifest.states]
         for at in range(past):
-            logits = step.run(*self._fed(tokens, mask, places, at, held))[0]
-            for t in states:  # of a text that has not begun nothing is remembered
+            logits, *new = step.run(*self._fed(tokens, mask, places, at, held))
+            held = new if self.grows else held
+            for t in (t for t, one in zip(held, fixed, strict=True) if one):  # of padding nothing is remembered
                 t *= mask[:, at].view(-1, *[1] * (t.dim() - 1))
         return logits, held
 

@@ -56,8 +56,9 @@ def write(
 
 
 def held_by_genai(manifest: Manifest) -> bool:
-    """True if what the model remembers is keys and values alone, which is what onnxruntime-genai holds."""
-    return all(s.name.rpartition(".")[2] in GROWING for s in manifest.states)
+    """True if what the model remembers is keys and values of one width, which is what onnxruntime-genai holds."""
+    widths = {s.shape[-1] for s in manifest.states}
+    return len(widths) == 1 and all(s.name.rpartition(".")[2] in GROWING for s in manifest.states)
 
 
 def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> dict[str, Any]:

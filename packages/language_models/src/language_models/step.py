@@ -122,8 +122,12 @@ def _remembered(model: Any, parameter: str) -> tuple[dict[str, torch.Tensor], An
     """What the model remembers of a short text, by name, and how its cache is made of that again."""
     cache = fresh_cache(model.config)
     tokens = torch.ones(BATCH, PAST, dtype=torch.int64, device=model.device)
-    with torch.no_grad():
-        model(input_ids=tokens, **{parameter: cache}, use_cache=True)
+    try:
+        with torch.no_grad():
+            model(input_ids=tokens, **{parameter: cache}, use_cache=True)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise CaptureError(f"{type(model).__name__} does not run with transformers' DynamicCache: {said}") from error
     leaves, context = caches.flatten(cache)
     named = dict(zip(context[0], leaves, strict=True))
     for name, leaf in named.items():

@@ -1,0 +1,171 @@
+"""A decoder of 100 M parameters on one thread: onnxruntime-genai's own builder and transformers' generate beside ours.
+
+    python -m benchmarks.language_models            # prints the tables
+    python -m benchmarks.language_models --write    # into benchmarks/language_models.md
+
+Each figure is the best of some runs, and those of the peers are taken in turn with ours, round after round.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.zoo import torchvision_shim  # noqa: F401  (transformers imports only after it)
+
+PAGE = Path(__file__).with_suffix(".md")
+SIZES = {"vocab_size": 16_000, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
+         "num_attention_heads": 12, "num_key_value_heads": 4, "max_position_embeddings": 1024}  # fmt: skip
+ROUNDS, STEPS, PASTS = 3, 24, (64, 512)
+
+
+def checkpoint(folder: Path) -> Any:
+    import transformers
+
+    from tests.language_models.checkpoints import tokenizer
+
+    torch.manual_seed(0)
+    ends = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, **ends)).eval()
+    model.save_pretrained(folder)
+    tokenizer(folder)
+    return model
+
+
+def one_thread(folder: Path) -> None:
+    """onnxruntime-genai on one thread, and texts that do not end."""
+    place = folder / "genai_config.json"
+    said = json.loads(place.read_text())
+    said["model"]["decoder"]["session_options"]["intra_op_num_threads"] = 1
+    place.write_text(json.dumps(said))
+
+
+class Genai:
+    """Milliseconds in onnxruntime-genai's own loop."""
+
+    def __init__(self, folder: Path) -> None:
+        import onnxruntime_genai
+
+        self.library, self.model = onnxruntime_genai, onnxruntime_genai.Model(str(folder))
+
+    def __call__(self, past: int) -> tuple[float, float]:
+        """Of the prompt, and of a token behind it."""
+        params = self.library.GeneratorParams(self.model)
+        params.set_search_options(max_length=past + STEPS + 1, min_length=past + STEPS + 1, do_sample=False)
+        generator = self.library.Generator(self.model, params)
+        tokens = torch.randint(4, 16_000, (past,), generator=torch.Generator().manual_seed(0))
+        start = time.perf_counter()
+        generator.append_tokens(tokens.numpy().astype("int32"))
+        generator.generate_next_token()
+        first = time.perf_counter()
+        for _ in range(STEPS - 1):
+            generator.generate_next_token()
+        return 1000 * (first - start), 1000 * (time.perf_counter() - first) / (STEPS - 1)
+
+
+def genai_table(source: Path, work: Path) -> list[str]:
+    """Ours and the builder's, float and int4."""
+    import language_models
+
+    made: dict[str, tuple[Path, float]] = {}
+    for weights in ("f32", "int4"):
+        start = time.perf_counter()
+        language_models.export(source, path=work / f"ours-{weights}", weights=weights)
+        made[f"ours, {weights}"] = work / f"ours-{weights}", time.perf_counter() - start
+        start = time.perf_counter()
+        precision = {"f32": "fp32", "int4": "int4"}[weights]
+        out = work / f"builder-{weights}"
+        said = ["-m", "benchmarks.language_models", "--builder", str(source), str(out), precision]
+        done = subprocess.run([sys.executable, *said], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(done.stderr[-2000:])
+        made[f"builder, {weights}"] = out, time.perf_counter() - start
+    best: dict[str, list[float]] = {name: [float("inf")] * 3 for name in made}
+    for folder, _ in made.values():
+        one_thread(folder)
+    models = {name: Genai(folder) for name, (folder, _) in made.items()}
+    for _ in range(ROUNDS):
+        for name, model in models.items():
+            (_, short), (prompt, long) = (model(past) for past in PASTS)
+            best[name] = [min(a, b) for a, b in zip(best[name], (short, long, prompt), strict=True)]
+    lines = ["| | export, s | MB | ms a token, past 64 | past 512 | prompt of 512, ms |", "|---|---|---|---|---|---|"]
+    for name, (folder, seconds) in made.items():
+        size = sum(f.stat().st_size for f in folder.iterdir()) / 1e6
+        short, long, prompt = best[name]
+        lines.append(f"| {name} | {seconds:.1f} | {size:.0f} | {short:.1f} | {long:.1f} | {prompt:.0f} |")
+    return lines
+
+
+def eager_table(model: Any, source: Path, work: Path) -> list[str]:
+    """`generate` of the compiled programs and of transformers with a static cache."""
+    import language_models
+
+    program = language_models.export(source, path=work / "eager", target="eager").load()
+    options = {"do_sample": False, "min_new_tokens": STEPS, "max_new_tokens": STEPS}
+
+    def theirs(tokens: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            found: torch.Tensor = model.generate(tokens, cache_implementation="static", disable_compile=True, **options)
+        return found
+
+    def ours(tokens: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = program.generate(tokens, max_new_tokens=STEPS)
+        return found
+
+    lines = ["| prompt | transformers, s | ours, s | times | tokens |", "|---|---|---|---|---|"]
+    for past in PASTS:
+        tokens = torch.randint(4, 16_000, (1, past), generator=torch.Generator().manual_seed(0))
+        same = "equal" if torch.equal(ours(tokens), theirs(tokens)) else "differ"
+        seconds = [float("inf")] * 2
+        for _ in range(ROUNDS):
+            seconds = [min(s, _timed(run, tokens)) for s, run in zip(seconds, (theirs, ours), strict=True)]
+        lines.append(f"| {past} | {seconds[0]:.2f} | {seconds[1]:.2f} | {seconds[0] / seconds[1]:.2f} | {same} |")
+    return lines
+
+
+def _timed(run: Callable[[torch.Tensor], Any], tokens: torch.Tensor) -> float:
+    start = time.perf_counter()
+    run(tokens)
+    return time.perf_counter() - start
+
+
+def builder(source: str, out: str, precision: str) -> None:
+    """onnxruntime-genai's model builder."""
+    import runpy
+
+    sys.argv = ["builder", "-i", source, "-o", out, "-p", precision, "-e", "cpu", "-c", f"{out}.cache"]
+    runpy.run_module("onnxruntime_genai.models.builder", run_name="__main__")
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[:1] == ["--builder"]:
+        return builder(*arguments[1:])
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        model = checkpoint(Path(folder, "in"))
+        parts = [
+            "# Language models: times",
+            "Written by `python -m benchmarks.language_models --write`: a Llama of 100 M parameters (12 layers of 768, "
+            f"12 heads, 4 for keys), one thread, {STEPS} tokens, the best of {ROUNDS} rounds in which all take turns. "
+            "Other work ran on the machine.",
+            "## Beside onnxruntime-genai's builder, in onnxruntime-genai",
+            "\n".join(genai_table(Path(folder, "in"), Path(folder))),
+            "## `generate` on the eager target beside transformers' with a static cache",
+            "\n".join(eager_table(model, Path(folder, "in"), Path(folder))),
+        ]
+    text = "\n\n".join(parts) + "\n"
+    print(text)
+    if "--write" in arguments:
+        PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
