@@ -10,6 +10,7 @@ Greedy, 32 tokens, a text alone and a batch of three of different lengths. Each 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -122,7 +123,8 @@ def _genai(made: Any, tokens: Any, mask: Any) -> list[list[int]]:
 
 
 def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:150].replace("|", "/")
+    text = re.sub(r"/tmp/\S+/", "", " ".join(str(error).split()))
+    return text[:150].replace("|", "/")
 
 
 def _page(rows: dict[str, dict[str, str]]) -> str:

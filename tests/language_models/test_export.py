@@ -144,3 +144,11 @@ def test_a_model_that_remembers_states(tmp_path, target):
     assert made.manifest.one_by_one and not (made.path / "genai_config.json").exists()
     assert torch.equal(made.load().generate(tokens, mask, 24), reference(model, tokens, 24, mask))
     assert "language_models.load(" in made.usage
+
+
+def test_states_in_tract_are_always_compared(tmp_path, monkeypatch):
+    model = checkpoints.model("Mamba", **checkpoints.STATE)
+    monkeypatch.setattr("language_models.exporting.reference", lambda *_: torch.zeros(1, 28, dtype=torch.int64))
+    with pytest.raises(ir.MismatchError, match="the folder generates"):
+        export(model, tmp_path / "out", target="nnef")
+    assert not list(tmp_path.iterdir())
