@@ -97,6 +97,7 @@ CASES = family(
     row("sinusoidal", sinusoidal, SEQUENCE),
     row("window", lambda x: x * torch.hann_window(8), f32("B", 8)),
     row("vander", lambda x: torch.vander(x, 3), f32(4)),
+    row("vander_int", lambda x: torch.vander(x), i64(value=[2, -1, 3])),
     # constants and sizes as numbers
     row("constant", lambda x: x + torch.tensor([1.0, 2.0, 3.0]), f32("B", 3)),
     row("constant_int_list", lambda x: torch.tensor([[1, 2], [3, 4]]) * x, i64(2)),

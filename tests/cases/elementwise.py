@@ -422,6 +422,16 @@ CASES = family(
         f32(value=[inf, inf, -inf, -inf, -inf, 2.0, 3.0, 1.0, 2.0, 2.0]),
     ),
     row(
+        "odd_floor_sign",  # of a zero too
+        lambda x, y: 1 / torch.floor_divide(x, y),
+        *(f32(value=[0.0, -0.0, 0.0, -0.0, 1.0, -1.0]), f32(value=[2.0, 2.0, -2.0, -2.0, 3.0, -3.0])),
+    ),
+    row(
+        "lowest_by_minus_one",  # whose quotient no type holds
+        lambda x, y, z: (x % z, torch.fmod(x, z), x // z, y % z, torch.fmod(y, z.int()), y // z.int()),
+        *(i64(value=[-(2**63), -(2**63), 5]), i32(value=[-(2**31), -(2**31), 5]), i64(value=[-1, 3, -1])),
+    ),
+    row(
         "odd_gamma",
         lambda x, a: (x.digamma(), torch.polygamma(1, x), torch.polygamma(2, x), torch.special.gammainc(a, x.abs())),
         *(f32(value=[0.0, -0.0, inf, nan, 2.0, 1.0]), f32(value=[1.0, 2.0, 1.0, 1.0, inf, 0.5])),

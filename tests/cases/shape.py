@@ -131,6 +131,7 @@ CASES = family(
     row("repeat_dynamic", lambda x, y: x.repeat(y.shape[0], 1), f32(1, 3), f32("B")),
     row("tile", lambda x: x.tile((2,)), f32("B", 3)),
     row("repeat_interleave", lambda x: x.repeat_interleave(2, dim=1), SEQUENCE),
+    row("repeat_interleave_sum", lambda x: x.repeat_interleave(2, dim=1).sum(0), i64("B", 3)),
     row("repeat_interleave_flat", lambda x: x.repeat_interleave(3), f32("B", 2)),
     row(
         "repeat_interleave_tensor",

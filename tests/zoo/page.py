@@ -38,26 +38,34 @@ thread, ours over theirs, both sessions alive and run in turns.
 WIDE = """
 ## The second zoo
 
-{count} further architectures in one small size (tests/zoo/wide): {right}. The largest error over the largest magnitude
-at the traced sizes and at two others. Written by `python -m tests.zoo.wide.sweep --write`.
+{count} further architectures in one small size (tests/zoo/wide): {right}.
+The largest error over the largest magnitude at the traced sizes and at two others. torch.onnx gets the module, and
+onnxruntime runs what comes out at the same sizes. Written by `python -m tests.zoo.wide.sweep --write`.
 
 """
 
 
+WIDE_TARGETS = (*TARGETS, "torch.onnx")
+
+
 def with_wide(text: str, rows: Rows) -> str:
     """The page with its section on the second zoo written anew."""
-    good = {target: sum("error" in found.get(target, {}) for found in rows.values()) for target in TARGETS}
+    good = {target: sum("error" in found.get(target, {}) for found in rows.values()) for target in WIDE_TARGETS}
     right = ", ".join(f"{target} {n} right" for target, n in good.items())
     body = (
-        [name, str(found.get("ops", "")), *(_wide(found.get(t, {})) for t in TARGETS)] for name, found in rows.items()
+        [name, str(found.get("ops", "")), *(_wide(found.get(t, {})) for t in WIDE_TARGETS)]
+        for name, found in rows.items()
     )
     reasons = [f"- {name} on {target}: {reason[:300]}" for name, target, reason in failures(rows)]
-    table = _table(["model", "ops", *TARGETS], body) + "\n".join(["\nWhat did not come out:\n", *reasons, ""])
+    table = _table(["model", "ops", *WIDE_TARGETS], body) + "\n".join(["\nWhat did not come out:\n", *reasons, ""])
     return text.partition(WIDE.partition("\n\n")[0])[0] + WIDE.format(count=len(rows), right=right) + table
 
 
 def _wide(result: Mapping[str, Any]) -> str:
-    return f"{result['error']:.1e}" if "error" in result else "**no**" if result else ""
+    if not result:
+        return ""
+    differs = result.get("failure", "").startswith("MismatchError")
+    return f"{result['error']:.1e}" if "error" in result else "**differs**" if differs else "**no**"
 
 
 def failures(rows: Rows) -> list[tuple[str, str, str]]:

@@ -26,6 +26,10 @@ SIZES: Mapping[str, tuple[int, int, int]] = {
     "samples": (4000, 6400, 5120),
     "points": (20, 33, 16),
     "images": (2, 1, 3),
+    # of some blocks, patches or windows: torch.export takes what has one of them for a model of one
+    "passage": (260, 300, 150),
+    "tall": (128, 192, 256),
+    "broad": (192, 128, 256),
 }
 
 

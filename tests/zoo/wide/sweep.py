@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,15 @@ import torch
 
 import ir
 
+from ..entry import Model
 from ..measure import TARGETS, run
 from ..page import with_wide
 from ..sweep import DOCS, ROOT
+from . import peer
 from .models import NAMES, get
 
 FILE = ROOT / "build" / "zoo" / "wide.jsonl"
+COLUMNS = (peer.NAME, *TARGETS)
 SECONDS = 150  # for one model on all targets
 KINDS = ("right", "refused", "wrong", "foreign", "slow")
 _REFUSALS = {kind.__name__ for kind in vars(ir.errors).values() if isinstance(kind, type)}
@@ -56,6 +60,17 @@ def _child(name: str, targets: list[str], file: Path) -> None:
 
     model = get(name)
     module = model.build()
+    if peer.NAME in targets:
+        try:
+            keep(**{peer.NAME: peer.run(model, module)})
+        except Exception as error:
+            keep(**{peer.NAME: {"failure": _line(error)}})
+        targets = [t for t in targets if t != peer.NAME]
+    if targets:
+        _ours(model, module, targets, keep)
+
+
+def _ours(model: Model, module: torch.nn.Module, targets: list[str], keep: Callable[..., None]) -> None:
     args, kwargs = model.inputs(model.sizes)
     start = time.perf_counter()
     try:
@@ -107,7 +122,7 @@ def known() -> dict[str, dict[str, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--target", action="append", choices=TARGETS)
+    parser.add_argument("--target", action="append", choices=COLUMNS)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--write", action="store_true", help="the table in docs/models.md")
     options = parser.parse_args()
@@ -116,7 +131,7 @@ def main() -> int:
 
     transformers.logging.set_verbosity_error()
     FILE.parent.mkdir(parents=True, exist_ok=True)
-    targets = options.target or list(TARGETS)
+    targets = options.target or list(COLUMNS)
     old = known() if options.resume else {}
     for name in options.names or NAMES:
         wanted = [t for t in targets if t not in old.get(name, {})]

@@ -40,13 +40,16 @@ _DECODERS = (
 # Their code loops over the tokens, or over pieces of them that it counts: the length is fixed.
 _LOOPS = "Funnel Canine RecurrentGemma"
 _LOOPS_WITHOUT_MASK = "Rwkv xLSTM"
-_BOTH = "T5 MT5 LongT5 UMT5 Bart MBart Pegasus PegasusX Marian Blenderbot M2M100 LED ProphetNet FSMT PLBart Mvp"
+_BOTH = "T5 MT5 UMT5 Bart MBart Pegasus PegasusX Marian Blenderbot M2M100 LED ProphetNet FSMT PLBart Mvp"
 
 _ROWS = (
     *(transformer(f"{n}Model", _IDS if n == "FNet" else _TEXT) for n in f"{_ENCODERS} {_DECODERS}".split()),
     *(transformer(f"{n}Model", _FIXED) for n in _LOOPS.split()),
     *(transformer(f"{n}Model", {"input_ids": _FIXED["input_ids"]}) for n in _LOOPS_WITHOUT_MASK.split()),
     *(transformer(f"{n}Model", _PAIR) for n in (*_BOTH.split(), "SwitchTransformers")),
+    transformer(
+        "LongT5Model", _PAIR | {"input_ids": ids("batch", "passage"), "attention_mask": kept("batch", "passage")}
+    ),
     transformer("BertGenerationEncoder", _TEXT),
     transformer("DPRQuestionEncoder", _TEXT),
     transformer("MobileBertModel", _TEXT, true_hidden_size=32, intra_bottleneck_size=32, embedding_size=32),

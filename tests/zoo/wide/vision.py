@@ -19,7 +19,7 @@ _FUSED = _TOWERS | _IMAGE
 
 # Height and width are dynamic where the architecture takes any size.
 _ANY_SIZE = (
-    "DINOv3ViT DINOv3ConvNext ConvNext ConvNextV2 ResNet RegNet Bit MobileNetV1 MobileNetV2 MobileViTV2 PoolFormer "
+    "DINOv3ViT DINOv3ConvNext ConvNext ConvNextV2 ResNet RegNet Bit MobileNetV1 MobileNetV2 PoolFormer "
     "Segformer PvtV2 FocalNet TextNet"
 )
 _FIXED = (
@@ -38,6 +38,7 @@ _DPT = {
 
 _ROWS = (
     *(transformer(f"{n}Model", _ANY) for n in _ANY_SIZE.split()),
+    transformer("MobileViTV2Model", {"pixel_values": picture("batch", 3, "tall", "broad")}),
     *(transformer(f"{n}Model", _IMAGE) for n in _FIXED.split()),
     *(transformer(f"{n}ForObjectDetection", _IMAGE, label=n.lower() + "_detection") for n in _DETECTORS.split()),
     transformer("SwinModel", _IMAGE, **_SWIN),

@@ -16,8 +16,9 @@ from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
 from nnef_backend.building import library
 from nnef_backend.building.data_dependent_sizes import DataDependentSizes
-from nnef_backend.building.exact import as_said, instead, number, opaque, repeated, sized, solid
+from nnef_backend.building.exact import instead
 from nnef_backend.building.fragments import called
+from nnef_backend.building.hiding import as_said, number, opaque, repeated, sized, solid
 from nnef_backend.building.operators import (
     CONTRACTIONS,
     OPERATORS,
@@ -173,7 +174,7 @@ class NnefHelper(DataDependentSizes):
         made = self.align(*inputs[:first], *(self.tensor(x, known[0]) for x in inputs[first:]))
         if operator.name == "mul" and known[0].is_integer and made[0].may_be(made[1]):
             # tract makes a square of what is one to it, which fails on i64 and i16 and saturates on u8
-            made[1] = self.emit("tract_core_bitor", made[1], made[1])
+            made[1] = self.emit("max", made[1], int(np.iinfo(known[0].name).min))
         return made
 
     def _work(self, operator: Operator, element: DType | None) -> DType | None:

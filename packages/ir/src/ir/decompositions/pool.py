@@ -44,13 +44,13 @@ def _starts(sample: Tensor, size: Any, kernel: int, count: int) -> Tensor:
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"
 )
 def _adaptive_avg_pool(self: Tensor, output_size: Sequence[Any]) -> Tensor:
-    """Slices, which overlap and differ in size; windows as wide as the widest where their number is not known."""
+    """Slices, which overlap and differ in size; windows as wide as the widest where a slice might have size 1."""
     x = self.to(torch.promote_types(self.dtype, torch.float32))
     for dim, count in enumerate(output_size, x.dim() - len(output_size)):
         size = x.shape[dim]
         if statically_known_true(size == count):
             continue
-        if isinstance(count, int):
+        if isinstance(count, int) and (isinstance(size, int) or statically_known_true(size > count)):
             ends = [(i * size // count, ((i + 1) * size + count - 1) // count) for i in range(count)]
             x = torch.cat([x.narrow(dim, a, b - a).mean(dim, keepdim=True) for a, b in ends], dim)
         else:

@@ -166,16 +166,19 @@ def _diagonal(whole: Place, part: Place) -> Step | None:
         if stride != whole.strides[a] + whole.strides[b] or not all(map(_alike, others, rest)):
             continue
         lines, columns = whole.shape[a], whole.shape[b]
-        if not isinstance(lines, int) or not isinstance(columns, int):
-            if distance == 0 and length in (lines, columns, minimum(lines, columns)):
-                return Step("diagonal", (0, a, b))
-            continue
         right, down = quotient(distance, whole.strides[b]), quotient(distance, whole.strides[a])
-        if isinstance(right, int) and length == min(lines, columns - right):
+        if isinstance(right, int) and _shorter(lines, columns - right, length):
             return Step("diagonal", (right, a, b))
-        if isinstance(down, int) and length == min(lines - down, columns):
+        if isinstance(down, int) and _shorter(lines - down, columns, length):
             return Step("diagonal", (-down, a, b))
     return None
+
+
+def _shorter(lines: Dim, columns: Dim, length: Dim) -> bool:
+    """Whether a diagonal is this long: of a dynamic size and 1 torch takes 1, although the size may be 0."""
+    if isinstance(lines, int) and isinstance(columns, int):
+        return length == min(lines, columns)
+    return length in (lines, columns, minimum(lines, columns))  # a longer one would leave the whole
 
 
 def layout(fake: Any, symbols: Symbols) -> list[Any]:

@@ -15,8 +15,8 @@ from ir import dims
 from ir.dims import Dim, Expr, product, substitute
 from ir.graph import Body, Graph, Value
 from ir.types import DType, TensorType
-from nnef_backend.building.exact import hide
 from nnef_backend.building.fragments import Scoped
+from nnef_backend.building.hiding import hide
 from nnef_backend.building.operators import OPERATORS
 from nnef_backend.building.sizes import computed, mixed_quotients
 from nnef_backend.building.steps import NnefValue, leaves

@@ -13,7 +13,7 @@ from ir.helper import OpHelper
 from ir.passes.promote import promote_types
 from ir.types import DType, TensorType
 from nnef_backend.building import loops
-from nnef_backend.building.exact import apart
+from nnef_backend.building.hiding import apart
 from nnef_backend.building.operators import OPERATORS
 from nnef_backend.building.reshaping import cut, provable
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ir.dims import Expr, call
+from ir.dims import Expr, call, floordiv
 from ir.types import DType
 from onnx_backend.registry import register as op
 
@@ -100,13 +100,13 @@ def _by_hand(h, q, k, v, mask, dropout, causal, scale, sums=None):
         width = shape[-1]
         scale = 1 / math.sqrt(width) if isinstance(width, int) else call("truediv", 1.0, call("sqrt", width))
     q = q if scale == 1 else h.emit("Mul", q, h.tensor(scale, q))
-    inner, outer = (0, k.type.shape[1], -1, 0), (0, shape[1], -1, 0)
+    inner = (k.type.shape[1], floordiv(shape[1], k.type.shape[1]) * shape[2]) if groups else ()
     if groups:  # the queries of a group lie behind each other, so that no key is repeated
         q = _regroup(h, q, inner)
     rank = k.type.rank
     scores = h.emit("MatMul", q, h.transpose(k, [*range(rank - 2), rank - 1, rank - 2]))
     if groups:
-        scores = _regroup(h, scores, outer, (*h.out.shape[:-1], k.type.shape[-2]))
+        scores = _regroup(h, scores, shape[1:3])
     bias = _causal(h, shape[-2], k.type.shape[-2], dtype) if causal else mask
     hidden = None
     if mask is not None:
@@ -122,8 +122,8 @@ def _by_hand(h, q, k, v, mask, dropout, causal, scale, sums=None):
         weights = h.emit("Dropout", weights, h.const(dropout, DType.float32), h.const(True))
     if groups:
         weights = _regroup(h, weights, inner)
-    y = h.emit("MatMul", weights, v, shape=None if groups else h.out.shape)
-    y = _regroup(h, y, outer) if groups else y
+    y = h.emit("MatMul", weights, v, shape=(shape[0], *inner, v.type.shape[-1]) if groups else h.out.shape)
+    y = _regroup(h, y, shape[1:3]) if groups else y
     return y if hidden is None else h.emit("Where", hidden, h.const(0, dtype), y)
 
 
@@ -133,9 +133,12 @@ def _groups(q, k):
     return len(heads) == 2 and heads[0] != heads[1] and 1 not in heads
 
 
-def _regroup(h, x, dims, shape=None):
+def _regroup(h, x, inner):
     """Heads and rows dealt out anew; what the other two axes hold is none of its business."""
-    return h.emit("Reshape", x, list(dims), shape=shape)
+    shape = (x.type.shape[0], *inner, x.type.shape[-1])
+    if any(map(h.may_be_empty, shape)):  # a 0 has no -1 beside it
+        return h.reshape(x, shape)
+    return h.emit("Reshape", x, [0, inner[0], -1, 0], shape=shape)
 
 
 def _hidden(h, bias):

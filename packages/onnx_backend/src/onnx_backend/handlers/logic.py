@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from ir.types import DType
-from onnx_backend.handlers.elementwise import floor_divide, isfinite
+from onnx_backend.handlers.division import floor_divide
+from onnx_backend.handlers.elementwise import isfinite
 from onnx_backend.registry import register as op
 
 # -- comparisons and choice --------------------------------------------------------------------------------------------

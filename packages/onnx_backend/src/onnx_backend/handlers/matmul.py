@@ -104,29 +104,6 @@ def bilinear(h, input1, input2, weight, bias=None):
     return result if bias is None else h.emit("Add", result, bias)
 
 
-@op("aten::einsum")
-def einsum(h, equation, tensors, path=None):
-    """The order of contraction (`path`) is onnxruntime's own business."""
-    dtype = tensors[0].type.dtype
-    if not (dtype.is_float or (dtype.is_integer and dtype.bits >= 32)):
-        h.refuse(f"onnxruntime has no Einsum of {dtype}")
-    if any(h.may_be_empty(s) for t in tensors for s in t.type.shape):
-        h.refuse("onnxruntime's Einsum ends the process where an operand is empty")
-    equation = equation.replace(" ", "")
-    if (
-        "..." in equation
-        and len({_ellipsis(t, part) for t, part in zip(tensors, equation.split("->")[0].split(","))}) > 1
-    ):
-        h.refuse("onnxruntime's Einsum does not broadcast what the ellipsis stands for")
-    return h.emit("Einsum", *tensors, equation=equation, shape=h.out.shape)
-
-
-def _ellipsis(x, part):
-    """The sizes that an operand's ellipsis stands for."""
-    before, dots, after = part.partition("...")
-    return x.type.shape[len(before) : x.type.rank - len(after)] if dots else ()
-
-
 @op("aten::linalg_cross", "aten::cross")
 def cross(h, self, other, dim=-1):
     if dim is None:

@@ -1,0 +1,169 @@
+"""Operands in forms that tract does not see through while it loads: what it would make of them is something else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ir.dims import Expr, minimum
+from ir.types import DType
+from nnef_backend.building.sizes import hides
+from nnef_backend.building.steps import NnefValue, Step, leaves, map_values
+
+
+def hide(h: Any, x: Any) -> Any:
+    """`x`, less a zero that tract finds out when it runs."""
+    if x.type.dtype is DType.bool:
+        return h.emit("tract_core_xor", x, _never(h))
+    return h.emit("sub", x, h.cast(_never(h), x.type.dtype))
+
+
+def _never(h: Any) -> Any:
+    """A `false` that tract finds out when it runs: an input's first number, if it has one, is not below itself."""
+    first = next((x for x in h.inputs if 0 not in x.type.shape), h.inputs[0])
+    first = h.cast(first, DType.int32) if first.type.dtype is DType.bool else first
+    for axis, size in enumerate(first.type.shape):
+        first = h.slice(first, axis, 0, minimum(size, 1))
+    return h.reduce("any_reduce", h.emit("lt", first, first), None)
+
+
+# -- products of what is repeated: tract takes the repetition out, and loses its size or its terms ---------------------
+
+
+def repeated(op: str, x: Any, shape: Sequence[Any], attributes: Mapping[str, Any]) -> frozenset[int]:
+    """The axes of a result along which, to tract, one element is repeated: it sees through these operations."""
+    old, axes = x.type.shape, attributes.get("axes", ())
+    if op in ("tract_core_broadcast", "tile"):
+        new = len(shape) - len(old)
+        kept = {a for a in range(new, len(shape)) if old[a - new] == shape[a] and a - new not in x.repeated}
+        return frozenset(range(len(shape))) - kept - {a for a, s in enumerate(shape) if s == 1}
+    if not x.repeated:
+        return frozenset()
+    if op == "transpose":
+        return frozenset(i for i, a in enumerate(axes) if a in x.repeated)
+    if op == "squeeze":
+        return frozenset(i for i, a in enumerate(a for a in range(len(old)) if a not in axes) if a in x.repeated)
+    if op == "unsqueeze":
+        return frozenset(a for i, a in enumerate(a for a in range(len(shape)) if a not in axes) if i in x.repeated)
+    if op != "reshape":
+        return x.repeated
+    first, count = attributes.get("axis_start", 0), attributes.get("axis_count", len(old))
+    grown, middle = len(shape) - len(old), range(first, first + count)
+    apart = {a if a < first else a + grown for a in x.repeated if a not in middle}
+    whole = all(a in x.repeated or old[a] == 1 for a in middle)
+    return frozenset(apart | set(range(first, first + count + grown) if whole else ()))
+
+
+def solid(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
+    """The operands of a contraction, made anew where tract would see through them; a batch may be repeated."""
+    operands = list(leaves(inputs))
+    if h.target.tract and len(operands) == 1 and _merges_repeated(h, operands[0]):
+        return map_values(list(inputs), lambda x: hide(h, x))
+    if not h.target.tract or not any(x.repeated or _joins_repeated(h, x) for x in operands):
+        return list(inputs)
+    terms = attributes.get("expr", "...").partition("->")[0].split(",")
+
+    def harmless(x: Any, axis: int) -> bool:
+        if op == "matmul":
+            others = [(y, axis) for y in operands if y is not x]
+            batch = axis < x.type.rank - 2
+        else:
+            letter = terms[operands.index(x)][axis] if op == "tract_core_einsum" else ""
+            others = [(y, t.index(letter)) for y, t in zip(operands, terms, strict=False) if y is not x and letter in t]
+            batch = bool(letter) and letter in attributes["expr"].partition("->")[2]
+        return batch and any(a not in y.repeated and y.type.shape[a] == x.type.shape[axis] for y, a in others)
+
+    def made(x: Any) -> Any:
+        if not isinstance(x, NnefValue):
+            return x
+        through = _joins_repeated(h, x) or not all(harmless(x, a) for a in x.repeated)
+        return hide(h, x) if through else x
+
+    return map_values(list(inputs), made)
+
+
+def _joins_repeated(h: Any, x: Any) -> bool:
+    """True of a concatenation with a part that is repeated: tract makes one contraction of each part."""
+    made = _maker(h, x.origin)
+    return made is not None and made.op == "concat" and any(part.repeated for part in leaves(made.inputs))
+
+
+def _merges_repeated(h: Any, x: Any) -> bool:
+    """True of a reshape of what is repeated along a part of an axis: a sum that tract moves before it loses that."""
+    made = _maker(h, x)
+    return made is not None and made.op == "reshape" and any(part.repeated for part in leaves(made.inputs))
+
+
+def _maker(h: Any, x: Any) -> Step | None:
+    return next((scope.makers[id(x)] for scope in h.scopes if id(x) in scope.makers), None)
+
+
+_NEUTRAL = frozenset({"mul", "div", "pow", "and", "or", "select"})
+
+
+def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
+    """The operands of an operation, those hidden that tract may take for neutral and leave out, and a size with them.
+
+    A product with ones or a choice by what is true all over is, to tract, its other operand, also where that is smaller
+    than the result.
+    """
+    if op not in _NEUTRAL or not h.target.tract or not h.inputs or all(x.fixed for x in operands):
+        return operands
+    chooses = op == "select" and operands[1].type.dtype.is_integer  # to zero all over, whose products tract takes for 0
+
+    def lost(i: int, x: Any) -> bool:
+        others = [y for y in operands if y is not x]
+        widens = any(s != 1 and all(y.type.rank <= a or y.type.shape[a] == 1 for y in others)
+                     for a, s in enumerate(x.type.shape))  # fmt: skip
+        if not x.fixed or not (widens or (chooses and i == 0)):
+            return False
+        content = h.content(x)
+        return content is None or (content.size > 0 and bool((content == content.flat[0]).all()))
+
+    return [hide(h, x) if lost(i, x) else x for i, x in enumerate(operands)]
+
+
+def apart(h: Any, xs: Sequence[Any]) -> list[Any]:
+    """The parts of a concatenation, those hidden that it has already.
+
+    tract moves slices up to the parts, and fails where two come out alike ("eval() called on a Dummy op").
+    """
+    seen: Counter[int] = Counter()
+    made = []
+    for x in xs:
+        if h.target.tract and h.inputs and not x.fixed:
+            origin = id(x.origin)
+            for _ in range(seen[origin]):  # each time once more: hidden alike they are alike again
+                x = hide(h, x)
+            seen[origin] += 1
+        made.append(x)
+    return made
+
+
+# -- what is made of constants and sizes alone -------------------------------------------------------------------------
+
+
+def opaque(h: Any, x: Any) -> Any:
+    """The operand in a form that tract does not see through: it fails on repeated constants."""
+    if not isinstance(x, NnefValue) or not x.fixed or x.type.is_static:
+        return x
+    axis = next(i for i, s in enumerate(x.type.shape) if isinstance(s, Expr))
+    made = h.take(x, h.positions(x.type.shape[axis]), axis)
+    made.fixed = False
+    return made
+
+
+def as_said(h: Any, x: Any) -> Any:
+    """A result of windows with its sizes as the document says them, which tract makes of the windows by itself."""
+    for axis, size in enumerate(x.type.shape or ()):
+        if hides(size, h.mixed):
+            x = h.emit("slice", x, axes=[axis], begin=[0], end=[size], shape=x.type.shape)
+    return x
+
+
+def number(h: Any, x: Any) -> Any:
+    """The operand as a number: tract follows sizes through arithmetic, and to it rounding leaves them alone."""
+    if not isinstance(x, NnefValue) or not x.fixed or x.array is not None or not x.type.dtype.is_float:
+        return x
+    return h.emit("mul", h.emit("sign", x), h.emit("abs", x))
