@@ -211,6 +211,7 @@ def benchmarks(session: nox.Session) -> None:
         session.run("python", "-m", "benchmarks")
         session.run("python", "-m", "benchmarks.eager", "--write", *session.posargs)
         session.run("python", "-m", "benchmarks.pt2", "--write", *session.posargs)
+        session.run("python", "-m", "benchmarks.scaling", "--write")
         return
     peer = Path(session.create_tmp(), "torch_to_nnef").resolve()
     pip = [str(peer / "bin" / "pip"), "install", "-q", "-c", "constraints.txt"]

@@ -20,6 +20,7 @@ torch {torch} on {machine}, {threads} threads. `nox -s benchmarks` runs all of t
   on a GPU: [eager_cuda.md](eager_cuda.md), `python -m benchmarks.eager_cuda --write` (not measured so far)
 - export to NNEF beside torch-to-nnef: [nnef.md](nnef.md), `nox -s benchmarks -- nnef`
 - reading a .pt2 file beside torch.export.load: [pt2.md](pt2.md), `python -m benchmarks.pt2 --write`
+- export by number of nodes, to 50,000: [scaling.md](scaling.md), `python -m benchmarks.scaling --write`
 - times that decided between two forms of the same thing: [choices.md](choices.md)
 
 ## Export to ONNX

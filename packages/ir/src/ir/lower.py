@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ir.collector import held_back
 from ir.dims import Dim
 from ir.errors import ExportError, HandlerError, MissingOp, RefusedError, UnsupportedOpsError
 from ir.geometry import broadcast, differ, stretches
@@ -347,6 +348,7 @@ def handler_error(handler: Handler, node: Node, error: BaseException) -> Handler
 
 
 @one_at_a_time
+@held_back
 def lower(graph: Graph, target: Target, registry: Registry | None = None) -> Any:
     """Graph -> artifact: the target's passes, then every node through its handler or its body."""
     registry = registry or target.registry

@@ -84,10 +84,11 @@ def write_in_place(h: Compilation, block: Block) -> None:
                     aliased.add(v)
         if fresh:
             owned.update(o for o in step.outputs if isinstance(o, Slot))
+    own = owned - aliased
     steps: list[Step] = []
     layouts: dict[Slot, str] = {}
     for i, step in enumerate(block.steps):
-        free = {s for s in step.reads() if isinstance(s, Slot) and last[s] == i} & owned - aliased
+        free = {s for s in step.reads() if isinstance(s, Slot) and last[s] == i and s in own}
         steps.append(_written(step, free, layouts) if free and (step.fn in IN_PLACE or step.fn in _OUT) else step)
         _note_layout(step, layouts)
     block.steps = steps

@@ -14,6 +14,7 @@ from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
+from ir.collector import held_back
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Value
@@ -83,6 +84,7 @@ def capture(
     return _import(program, module, rung, symbols, branches, input_names, output_names)
 
 
+@held_back
 def _saved(
     saved: SavedProgram,
     args: tuple[Any, ...],
@@ -160,6 +162,7 @@ def _distinct(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 # -- the graph ---------------------------------------------------------------------------------------------------------
 
 
+@held_back
 def _import(
     program: ExportedProgram | SavedProgram,
     model: torch.nn.Module | None,
