@@ -8,6 +8,7 @@ the logarithm of the ratio of times over that of nodes: 1 is linear.
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import platform
 import time
@@ -93,7 +94,9 @@ def measure(kind: str, nodes: int) -> dict[str, float]:
     program = torch.export.export(make(nodes).eval(), (torch.randn(shape),))
     graph = ir.capture(program)
     found = {"nodes": float(len(graph.nodes)), "capture": seconds(lambda: ir.capture(program))}
-    return found | {target: seconds(lambda target=target: ir.export(graph, target=target)) for target in TARGETS}
+    for target in TARGETS:
+        found[target] = seconds(functools.partial(ir.export, graph, target=target))
+    return found
 
 
 def exponent(small: dict[str, float], large: dict[str, float], column: str) -> float:

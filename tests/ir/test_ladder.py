@@ -54,7 +54,10 @@ def test_all_refuse_and_each_is_named():
     with pytest.raises(ir.CaptureError) as caught:
         ir.capture(branch, (torch.ones(4), torch.tensor(3)))
     first, *others = str(caught.value).splitlines()
-    assert first.startswith("torch.export refused the model: Could not guard on data-dependent expression u0 > 3")
+    assert first == "torch.export refused the model: it asks whether u0 > 3, which depends on the data"
+    assert "test_ladder.py" in others[0] and "`return x + 1 if n.item() > 3 else x - 1`" in others[0]
+    assert "torch.where or torch.cond" in others[1]
+    assert "TORCH_LOGS" in str(caught.value.__cause__) and "TORCH_LOGS" not in str(caught.value)
     assert [line.partition(":")[0] for line in others[-3:]] == [FOLLOWED, DEFERRED, STRICT]
 
 

@@ -61,7 +61,7 @@ def open_checkpoint(source: Any, dtype: torch.dtype, tokenizer: bool = True) -> 
     _check(folder, tokenizer)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-    if type(config) not in transformers.AutoModelForCausalLM._model_mapping:  # type: ignore[attr-defined]
+    if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         raise CaptureError(f"{folder}: {config.model_type} is no causal language model to AutoModelForCausalLM")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     files = sorted({f for pattern in _TOKENIZER for f in folder.glob(pattern) if f.is_file()})

@@ -8,10 +8,6 @@ a number out of a tensor stays a symbol. Only a model that a rung refuses pays f
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import inspect
-import re
-import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +19,7 @@ from torch.export import ExportedProgram
 from ir.errors import CaptureError
 from ir.importer import autograd_functions, caches, fake_rules, guards
 from ir.importer.known_numbers import followed
+from ir.importer.refusals import asks_for_data, first_line, told
 from ir.importer.torch_api import pytree, quiet_export, size_oblivious
 
 _DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
@@ -69,7 +66,7 @@ def exported(
             names = ", ".join(sorted(c.__qualname__ for c in kept))
             refused.append((name, f"not tried, for it would trace through {names} in place of its op", None))
             continue
-        if name == _FOLLOWED and not _asks_for_data(refused[-1][2]):
+        if name == _FOLLOWED and not asks_for_data(refused[-1][2]):
             continue
         follows: Any = followed(model) if name == _FOLLOWED else contextlib.nullcontext(set())
         try:
@@ -79,20 +76,15 @@ def exported(
         except CaptureError:  # ours: another rung would only go round what it says
             raise
         except Exception as error:
-            refused.append((name, f"torch.export refused the model: {_told(error)}", error))
+            refused.append((name, told(error), error))
             continue
         written = held & set(program.graph_signature.buffers_to_mutate.values())
         fixed = guards.truncated(program) or (f"the model writes to {', '.join(written)}" if written else "")
         if not fixed:
-            return program, Rung(name, tuple(f"{n} refused it: {_line(e or text)}" for n, text, e in refused))
+            return program, Rung(name, tuple(f"{n} refused it: {first_line(e or text)}" for n, text, e in refused))
         refused.append((name, fixed, None))
     (_, said, first), *others = refused
-    raise CaptureError("\n".join([said, *(f"{n}: {_line(e or text)}" for n, text, e in others)])) from first
-
-
-def _asks_for_data(error: BaseException | None) -> bool:
-    """True if torch.export stopped at a question about a number that was read out of a tensor."""
-    return error is not None and ("data-dependent" in str(error) or "DataDependent" in type(error).__name__)
+    raise CaptureError("\n".join([said, *(f"{n}: {first_line(e or text)}" for n, text, e in others)])) from first
 
 
 @contextlib.contextmanager
@@ -160,61 +152,3 @@ def _put_back(container: Any, before: Any) -> None:
         container ^= container ^ before
     elif len(container) != len(before) or any(a is not b for a, b in zip(container, before, strict=True)):
         container[:] = before
-
-
-# -- errors ------------------------------------------------------------------------------------------------------------
-
-_REMEDIES = {  # for torch's errors that say no more than the op's name
-    "DataDependentOutputException": " gives a Python number that depends on the data; compute with tensors instead",
-    "DynamicOutputShapeException": " gives a shape that depends on the data, which torch has no symbols for; write it "
-    "with other ops, or as a custom op with a body",
-}
-
-
-# What torch adds to every refusal, and what it says of a size that the model's code fixes.
-_ADDED = re.compile(r"\s*(For more information about this error, see: \S+|The error above occurred when calling[^\n]*)")
-_FIXED = re.compile(
-    r"You marked L\['(\w+)'\]\.size\(\)\[(\d+)\] as dynamic but your code specialized it to be a constant \((\d+)\)"
-)
-
-
-def _told(error: Exception) -> str:
-    fixed = [f"the axis {axis} of {name} is {size} whatever comes" for name, axis, size in _FIXED.findall(str(error))]
-    if fixed:
-        return f"its code fixes sizes that dynamic_shapes calls dynamic ({', '.join(fixed)}): leave them out there"
-    return f"{_ADDED.sub('', str(error))}{_REMEDIES.get(type(error).__name__, '')}{_registration(error)}{_notes(error)}"
-
-
-def _registration(error: Exception) -> str:
-    """The lines that make a pytree of a class that torch.export does not know."""
-    found = re.search(r"<class '(\S+)'>", str(error))
-    if found is None or "pytree" not in str(error):
-        return ""
-    module, _, name = found[1].rpartition(".")
-    cls = getattr(sys.modules.get(module), name, None)
-    if dataclasses.is_dataclass(cls):
-        lines = f"torch.export.register_dataclass({name})"
-    else:
-        held = list(inspect.signature(cls).parameters) if isinstance(cls, type) else ["a", "b"]
-        parts = ", ".join(f"c.{p}" for p in held)
-        lines = (
-            "torch.utils._pytree.register_pytree_node(\n"
-            f"        {name}, lambda c: ([{parts}], None), lambda parts, _: {name}(*parts),\n"
-            f"        serialized_type_name={found[1]!r},\n    )"
-        )
-    return f"\n  say which tensors a {name} holds, before the export:\n    import torch\n    {lines}"
-
-
-def _line(error: Exception | str) -> str:
-    """The first line that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{lines[0] if lines else type(error).__name__:.300}"
-
-
-def _notes(error: BaseException | None) -> str:
-    """What was noted at the error, or at one that it came from."""
-    notes: list[str] = []
-    while error is not None and not notes:
-        notes = getattr(error, "__notes__", [])
-        error = error.__cause__ or error.__context__
-    return "".join(f"\n  {note}" for note in dict.fromkeys(notes))

@@ -1,0 +1,119 @@
+"""What torch.export says when it refuses a model, as a sentence, the model's own line and the way out.
+
+torch's own text, with its hints on logs and its stack, is the CaptureError's `__cause__`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+_TORCH = Path(torch.__file__).parent
+_OURS = Path(__file__).parents[1]
+
+_BRANCH = re.compile(r"Could not guard on data-dependent expression (.+?) \(unhinted")
+_NUMBER = re.compile(r"Could not extract specialized (\w+) from data-dependent expression (.+?) \(unhinted")
+_BY_TYPE = {  # for torch's errors that say no more than the op's name
+    "DataDependentOutputException": " gives a Python number that depends on the data; compute with tensors instead",
+    "DynamicOutputShapeException": " gives a shape that depends on the data, which torch has no symbols for; write it "
+    "with other ops, or as a custom op with a body",
+}
+_INSTEAD_OF_BRANCH = (
+    "write torch.where or torch.cond in place of the branch; where one side always holds, say so before it with "
+    "torch._check(...); or give the size from outside, as an argument or a fixed number"
+)
+_INSTEAD_OF_NUMBER = (
+    "compute with the tensor in place of int(), bool() or .item(); where the number is a size, say its range with "
+    "torch._check(...), or give it from outside, as an argument or a fixed number"
+)
+_FIXED = re.compile(  # what torch says of a size that the model's code fixes
+    r"You marked L\['(\w+)'\]\.size\(\)\[(\d+)\] as dynamic but your code specialized it to be a constant \((\d+)\)"
+)
+_BOILERPLATE = re.compile(  # what torch writes below its message
+    r"\s*\n\s*(For more information|For extended logs|If you suspect|For more debugging|For C\+\+ stack|Caused by: |"
+    r"The following call raised|The error above occurred|consider using data-dependent friendly).*",
+    re.DOTALL,
+)
+
+
+def asks_for_data(error: BaseException | None) -> bool:
+    """True if torch.export stopped at a question about a number that was read out of a tensor."""
+    return error is not None and ("data-dependent" in str(error) or "DataDependent" in type(error).__name__)
+
+
+def told(error: Exception) -> str:
+    """The refusal in a sentence, with the model's line and what to write instead."""
+    text = str(error)
+    if found := _BRANCH.search(text):
+        said, way = f"it asks whether {_relation(found[1])}, which depends on the data", _INSTEAD_OF_BRANCH
+    elif found := _NUMBER.search(text):
+        kind = {"integer": "a Python integer", "float": "a Python float"}.get(found[1], "a Python number")
+        said, way = f"it takes {kind} out of a tensor ({found[2]}), which depends on the data", _INSTEAD_OF_NUMBER
+    elif fixed := [f"the axis {axis} of {name} is {size} whatever comes" for name, axis, size in _FIXED.findall(text)]:
+        said, way = (
+            f"its code fixes sizes that dynamic_shapes calls dynamic ({', '.join(fixed)})",
+            "leave them out there",
+        )
+    else:
+        said, way = f"{_BOILERPLATE.sub('', text)}{_BY_TYPE.get(type(error).__name__, '')}{_registration(error)}", ""
+    lines = [f"torch.export refused the model: {said}", *_place(error), *([way] if way else ())]
+    return "\n  ".join(lines) + _notes(error)
+
+
+def first_line(error: Exception | str) -> str:
+    """The first line that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{lines[0].partition(' (unhinted')[0] if lines else type(error).__name__:.300}"
+
+
+def _relation(text: str) -> str:
+    """`Eq(u0, 1)` as Python writes it."""
+    found = re.fullmatch(r"(Eq|Ne)\((.*), ([^,()]*)\)", text)
+    return f"{found[2]} {'==' if found[1] == 'Eq' else '!='} {found[3]}" if found else text
+
+
+def _place(error: BaseException) -> Iterator[str]:
+    """The innermost line that is neither torch's nor ours."""
+    while error.__traceback__ is None and error.__cause__ is not None:
+        error = error.__cause__
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if not frame.filename.startswith("<") and _TORCH not in file.parents and _OURS not in file.parents:
+            yield f"at {frame.filename}:{frame.lineno}" + (f"  `{frame.line}`" if frame.line else "")
+            return
+
+
+def _registration(error: Exception) -> str:
+    """The lines that make a pytree of a class that torch.export does not know."""
+    found = re.search(r"<class '(\S+)'>", str(error))
+    if found is None or "pytree" not in str(error):
+        return ""
+    module, _, name = found[1].rpartition(".")
+    cls = getattr(sys.modules.get(module), name, None)
+    if dataclasses.is_dataclass(cls):
+        lines = f"torch.export.register_dataclass({name})"
+    else:
+        held = list(inspect.signature(cls).parameters) if isinstance(cls, type) else ["a", "b"]
+        parts = ", ".join(f"c.{p}" for p in held)
+        lines = (
+            "torch.utils._pytree.register_pytree_node(\n"
+            f"        {name}, lambda c: ([{parts}], None), lambda parts, _: {name}(*parts),\n"
+            f"        serialized_type_name={found[1]!r},\n    )"
+        )
+    return f"\n  say which tensors a {name} holds, before the export:\n    import torch\n    {lines}"
+
+
+def _notes(error: BaseException | None) -> str:
+    """What was noted at the error, or at one that it came from."""
+    notes: list[str] = []
+    while error is not None and not notes:
+        notes = getattr(error, "__notes__", [])
+        error = error.__cause__ or error.__context__
+    return "".join(f"\n  {note}" for note in dict.fromkeys(notes))
