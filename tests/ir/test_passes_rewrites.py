@@ -14,6 +14,7 @@ from ir.passes.collapse_casts import collapse_casts, lossless
 from ir.passes.collapse_views import collapse_views
 from ir.passes.cse import cse
 from ir.passes.fold_constants import fold_constants
+from ir.passes.group_heads import group_heads
 from ir.passes.simplify_arithmetic import simplify_arithmetic
 from ir.types import DType, TensorType
 from tests.ir.interpret import run
@@ -271,3 +272,33 @@ def test_views_of_dynamic_sizes_are_collapsed_where_the_sizes_are_provably_equal
 
     graph = ir.capture(fn, (X,), dynamic_shapes=({0: "a", 1: "b"},))
     assert [n.op.partition("::")[2] for n in ir.check(collapse_views(graph)).nodes] == ["add", "reshape", "mul"]
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def written_out(x, times):
+    b, h, s, d = x.shape
+    return x[:, :, None].expand(b, h, times, s, d).reshape(b, h * times, s, d)
+
+
+@pytest.mark.parametrize("repeated", [written_out, lambda x, times: x.repeat_interleave(times, 1)])
+def test_repeated_heads_are_shared(repeated):
+    def model(q, k, v):
+        return nn.functional.scaled_dot_product_attention(q, repeated(k, 2), repeated(v, 2))
+
+    given = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 6, 8), torch.randn(2, 2, 6, 8)
+    ops, made = rewritten(group_heads, model, *given)
+    assert ops == ["scaled_dot_product_attention"] and made.nodes[0].args["enable_gqa"]
+
+
+def test_heads_in_another_order_stay():
+    def model(q, k):
+        tiled = k.repeat(1, 2, 1, 1)
+        wide = k[:, None].expand(2, 2, 2, 6, 8).reshape(2, 4, 6, 8)
+        attention = nn.functional.scaled_dot_product_attention
+        return attention(q, tiled, tiled), attention(q, wide, wide), attention(q, written_out(k, 2), tiled)
+
+    given = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 6, 8)
+    graph = ir.capture(model, given)
+    assert group_heads(graph) is graph

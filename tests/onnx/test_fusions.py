@@ -130,3 +130,15 @@ def test_a_product_of_what_is_scaled_twice_beside_one_of_what_is_scaled_once():
     args = torch.randn(2, 4, 4), torch.randn(4)
     program = ir.export(forward, args, target="onnx", verify=True)
     assert [n.op_type for n in program.artifact.graph].count("MatMul") == 7
+
+
+class Grouped(nn.Module):
+    """Keys and values repeated for each group of query heads, as transformers writes them out."""
+
+    def forward(self, x):
+        k = x[:, :2, None].expand(x.shape[0], 2, 2, 5, 8).reshape(x.shape[0], 4, 5, 8)
+        return F.scaled_dot_product_attention(x, k, k)
+
+
+def test_no_head_is_repeated(tmp_path):
+    assert ran(Grouped(), (2, 4, 5, 8), 18, tmp_path)["Expand"] == 0

@@ -20,6 +20,7 @@ from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants, fold_small_constants
 from ir.passes.fuse_rms_norm import fuse_rms_norm
 from ir.passes.fuse_rotary import fuse_rotary
+from ir.passes.group_heads import group_heads
 from ir.passes.outline import outline
 from ir.passes.promote import promote
 from ir.passes.simplify_arithmetic import simplify_arithmetic
@@ -103,7 +104,8 @@ class Onnx(Target):
         last = self._outline if self.functions else cse
         rest = (collapse_casts, collapse_views, unsigned_activations, last)
         # below the opset that has RotaryEmbedding the written-out form stays as the model has it
-        fused = (fuse_rms_norm, fuse_rotary) if op_schema("RotaryEmbedding", self.opset) else (fuse_rms_norm,)
+        rotary = (fuse_rotary,) if op_schema("RotaryEmbedding", self.opset) else ()
+        fused = (group_heads, fuse_rms_norm, *rotary)
         typed = (promote, canonicalize_factories)
         if self.keeps_weights:
             return (exact_sizes, simplify_arithmetic, *fused, *typed, fold_small_constants, *rest)

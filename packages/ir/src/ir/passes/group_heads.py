@@ -1,0 +1,55 @@
+"""Keys and values that a model repeats for each group of query heads -> attention that shares them.
+
+Ainslie et al., "GQA: Training Generalized Multi-Query Transformer Models from Multi-Head Checkpoints" (2023). Models
+write the repetition out (`x[:, :, None].expand(...).reshape(...)`, or repeat_interleave), which copies the whole cache
+at each step; `scaled_dot_product_attention(..., enable_gqa=True)` means the same without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ir.graph import Graph, Node, Value
+from ir.passes.replace_uses import rewired
+
+ATTENTION = "aten::scaled_dot_product_attention"
+_RESHAPES = ("aten::reshape", "aten::view", "aten::_unsafe_view")
+
+
+def group_heads(graph: Graph) -> Graph:
+    """Every attention over heads repeated next to each other, keys and values alike, reads those that there are."""
+    changed: dict[Node, Node] = {}
+    inner: set[Node] = set()
+    for node in graph.nodes:
+        if node.op != ATTENTION or node.args["enable_gqa"]:
+            continue
+        key, value = (_repeated(graph, node.args[name]) for name in ("key", "value"))
+        if key is None or value is None or key[0].type.shape[1] != value[0].type.shape[1]:
+            continue
+        args = {**node.args, "key": key[0], "value": value[0], "enable_gqa": True}
+        changed[node] = replace(node, args=args)
+        inner.update(key[1], value[1])
+    return rewired(graph, {}, changed, lambda n: n in inner)
+
+
+def _repeated(graph: Graph, value: Any) -> tuple[Value, list[Node]] | None:
+    """What [B, H, S, D] has each head of several times in a row, and the nodes between."""
+    node = graph.producer.get(value)
+    if node is None or value.type.rank != 4:
+        return None
+    if node.op == "aten::repeat_interleave" and node.overload.endswith("self_int") and node.args["dim"] in (1, -3):
+        return node.args["self"], [node]
+    wide = graph.producer.get(node.args["self"]) if node.op in _RESHAPES else None
+    if wide is None or wide.op != "aten::expand":
+        return None
+    thin = graph.producer.get(wide.args["self"])
+    if thin is None or thin.op != "aten::unsqueeze" or thin.args["dim"] not in (2, -3):
+        return None
+    source = thin.args["self"]
+    batch, heads, *rest = source.type.shape
+    spread = wide.outputs[0].type.shape
+    if len(spread) != 5 or spread != (batch, heads, spread[2], *rest):
+        return None
+    whole = value.type.shape == (batch, heads * spread[2], *rest)
+    return (source, [node, wide, thin]) if whole else None
