@@ -134,3 +134,11 @@ def test_import_ir_takes_nothing_that_is_slow_to_import():
     code = f"import sys, ir; print([m for m in {slow!r} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]", out.stdout
+
+
+def test_quantised_operators_are_defined_on_demand():
+    code = (
+        "import torch, ir.importer.torch_api as api; api.register_quantized_decomposed(); "
+        "torch.ops.quantized_decomposed.dequantize_per_channel_group"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)  # a process in which nothing else defines them

@@ -166,6 +166,7 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
 
 def register_quantized_decomposed() -> None:
     """Define the operators `quantized_decomposed::*`, which torch does when this module is imported."""
+    import torch.ao.quantization.fx._decomposed  # noqa: F401
 
 
 # -- attributes of tensors, numbers and programs -----------------------------------------------------------------------
