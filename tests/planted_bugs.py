@@ -146,7 +146,7 @@ BUGS = (
     Bug(HELPER, "made[0].may_be(made[1])", "made[0] is None", "tests/nnef/test_numbers.py -k squares"),
     Bug("nnef_backend/format/archive.py", "padding = -size % TAR_BLOCK", "padding = size % TAR_BLOCK",
         "tests/nnef/test_io.py"),
-    Bug(INPLACE, "& owned - aliased", "& owned", "tests/eager/test_passes.py"),
+    Bug(INPLACE, "own = owned - aliased", "own = owned", "tests/eager/test_passes.py"),
     Bug(INPLACE, "tags.pop() if len(tags) == 1 else None", "max(tags, key=bool) if tags else None",
         "tests/eager/test_passes.py"),
     Bug(INPLACE, "and target.type == result.type", "", "tests/eager/test_passes.py"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-import types
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ _NAMES = {
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 
-class _Package(types.ModuleType):
+class _Package(ModuleType):
     """A package whose names, and torch with them, are imported at their first use: `ir --help` needs none of them."""
 
     def __getattr__(self, name: str) -> Any:
@@ -122,7 +122,7 @@ class _Package(types.ModuleType):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in _HOMES or not isinstance(value, types.ModuleType):  # `ir.export` is the function, not its file
+        if name not in _HOMES or not isinstance(value, ModuleType):  # `ir.export` is the function, not its file
             super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:

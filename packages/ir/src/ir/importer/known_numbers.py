@@ -59,24 +59,31 @@ _RULES: dict[str, Callable[..., Any]] = {
 
 
 class KnownNumbers(TorchFunctionMode):
-    """Follows the numbers of tensors without axes; `known` has those to begin with."""
+    """Follows the numbers of tensors without axes; `known` has those to begin with, `read` gets the ids of those read."""
 
-    def __init__(self, known: Mapping[int, Any]) -> None:
+    def __init__(self, known: Mapping[int, Any], read: set[int]) -> None:
         super().__init__()
         self._known: dict[int, tuple[Any, Any]] = {}  # by id: the tensor, which keeps the id its own, and the number
         self._first = dict(known)
+        self._read = read
 
     def number(self, x: Any) -> Any:
         """What a tensor is known to hold, or a number itself; None for anything else."""
         if isinstance(x, _NUMBERS):
             return x
-        return self._known[id(x)][1] if id(x) in self._known else self._first.get(id(x))
+        if id(x) in self._known:
+            return self._known[id(x)][1]
+        if id(x) in self._first:
+            self._read.add(id(x))
+        return self._first.get(id(x))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         if name in _READ and len(args) == 1 and (known := self.number(args[0])) is not None:
             return bool(known) if name == "__bool__" else known
-        if _writes(name) and args and self.number(args[0]) is not None:  # other tensors may be the same memory
+        if (
+            _writes(name) and args and (id(args[0]) in self._known or id(args[0]) in self._first)
+        ):  # other tensors may be the same memory
             self._known.clear()
             self._first.clear()
         if name not in _JOINS:
@@ -131,19 +138,28 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 
 @contextlib.contextmanager
 def followed(model: torch.nn.Module) -> Iterator[set[str]]:
-    """Inside of the block the model runs with its numbers followed: those of the buffers named, and sizes."""
+    """Inside of the block the model runs with its numbers followed, those of buffers and sizes.
+
+    Yields:
+        the names of the buffers whose numbers the model has read.
+    """
     held = {n: b.item() for n, b in model.named_buffers() if b.dim() == 0 and not (b.is_meta or b.is_complex())}
+    read: set[str] = set()
     forward, own = model.forward, vars(model).get("forward")
 
     @functools.wraps(forward)
     def call(*args: Any, **kwargs: Any) -> Any:
-        buffers = dict(model.named_buffers())
-        with KnownNumbers({id(buffers[n]): value for n, value in held.items() if n in buffers}):
-            return forward(*args, **kwargs)
+        names = {id(b): n for n, b in model.named_buffers() if n in held}
+        used: set[int] = set()
+        try:
+            with KnownNumbers({i: held[n] for i, n in names.items()}, used):
+                return forward(*args, **kwargs)
+        finally:
+            read.update(names[i] for i in used)
 
     model.forward = call  # type: ignore[method-assign]
     try:
-        yield set(held)
+        yield read
     finally:
         if own is None:
             del model.forward

@@ -19,6 +19,7 @@ from torch.export import ExportedProgram
 from ir.errors import CaptureError
 from ir.importer import autograd_functions, caches, fake_rules, guards
 from ir.importer.known_numbers import followed
+from ir.importer.private_writes import written_buffers
 from ir.importer.refusals import asks_for_data, first_line, told
 from ir.importer.torch_api import pytree, quiet_export, size_oblivious
 
@@ -78,8 +79,11 @@ def exported(
         except Exception as error:
             refused.append((name, told(error), error))
             continue
-        written = held & set(program.graph_signature.buffers_to_mutate.values())
-        fixed = guards.truncated(program) or (f"the model writes to {', '.join(written)}" if written else "")
+        written = ", ".join(sorted(held & written_buffers(program)))
+        fixed = guards.truncated(program) or (
+            f"the model reads {written} as a Python number and writes to it: each call has another number"
+            * bool(written)
+        )
         if not fixed:
             return program, Rung(name, tuple(f"{n} refused it: {first_line(e or text)}" for n, text, e in refused))
         refused.append((name, fixed, None))

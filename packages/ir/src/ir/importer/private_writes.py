@@ -54,6 +54,23 @@ def _is_operator(node: FxNode) -> bool:
     return node.op == "call_function" and isinstance(node.target, OpOverload)
 
 
+def written_buffers(program: torch.export.ExportedProgram) -> set[str]:
+    """The names of the buffers that a program writes to, through views too; torch notes them in functional ones only."""
+    signature = program.graph_signature
+    names: dict[FxNode, str] = {}
+    written = set(signature.buffers_to_mutate.values())
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in signature.inputs_to_buffers:
+            names[node] = signature.inputs_to_buffers[node.name]
+        elif _is_operator(node):
+            schema = op_schema(node.target)
+            bound = schema.bind(node.args, node.kwargs)
+            written |= {names[bound[a]] for a in schema.writes if isinstance(bound[a], FxNode) and bound[a] in names}
+            if may_alias(node.target):
+                names.update((node, names[source]) for source in node.all_input_nodes if source in names)
+    return written
+
+
 # -- types -------------------------------------------------------------------------------------------------------------
 
 
