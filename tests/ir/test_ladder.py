@@ -163,3 +163,32 @@ def test_what_a_container_holds_twice_or_in_itself():
         model.names.add("b")
         model.loop.pop()
     assert model.loop[1] is model.loop and model.names == {"a"}
+
+
+class Counted(torch.nn.Module):
+    """A number that one call leaves for the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.tensor(0))
+        self.register_buffer("kept", torch.zeros(3, 4))
+
+
+class FirstCall(Counted):
+    def forward(self, x):
+        y = x * 10 if self.calls == 0 else x
+        self.calls += 1
+        return y
+
+
+class Appended(Counted):
+    def forward(self, x):
+        self.kept[:, self.calls] = x[:, 0]
+        self.calls.view(1).add_(1)
+        return self.kept.sum(1)
+
+
+@pytest.mark.parametrize("model", [FirstCall(), Appended()])
+def test_a_number_that_the_model_changes_is_not_followed(model):
+    with pytest.raises(ir.CaptureError, match="the model reads calls as a Python number and writes to it"):
+        ir.capture(model, (torch.ones(3, 4),))

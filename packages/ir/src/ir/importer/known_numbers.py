@@ -81,9 +81,8 @@ class KnownNumbers(TorchFunctionMode):
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         if name in _READ and len(args) == 1 and (known := self.number(args[0])) is not None:
             return bool(known) if name == "__bool__" else known
-        if (
-            _writes(name) and args and (id(args[0]) in self._known or id(args[0]) in self._first)
-        ):  # other tensors may be the same memory
+        holds = bool(args) and (id(args[0]) in self._known or id(args[0]) in self._first)
+        if holds and _writes(name):  # other tensors may be the same memory
             self._known.clear()
             self._first.clear()
         if name not in _JOINS:

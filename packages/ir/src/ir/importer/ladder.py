@@ -81,8 +81,7 @@ def exported(
             continue
         written = ", ".join(sorted(held & written_buffers(program)))
         fixed = guards.truncated(program) or (
-            f"the model reads {written} as a Python number and writes to it: each call has another number"
-            * bool(written)
+            f"the model reads {written} as a Python number and writes to it: each call has another" if written else ""
         )
         if not fixed:
             return program, Rung(name, tuple(f"{n} refused it: {first_line(e or text)}" for n, text, e in refused))

@@ -55,7 +55,7 @@ def _is_operator(node: FxNode) -> bool:
 
 
 def written_buffers(program: torch.export.ExportedProgram) -> set[str]:
-    """The names of the buffers that a program writes to, through views too; torch notes them in functional ones only."""
+    """The names of the buffers that a program writes to, through views too; torch notes it in functional ones only."""
     signature = program.graph_signature
     names: dict[FxNode, str] = {}
     written = set(signature.buffers_to_mutate.values())
