@@ -8,6 +8,7 @@ from torch import Tensor
 
 import ir
 from ir.passes.cse import cse
+from ir.testing import check_op
 
 
 @ir.custom_op("tests::swish")
@@ -176,3 +177,28 @@ def test_two_draws_of_a_body_stay_two():
     graph = ir.capture(noisy, (torch.randn(3),))
     body = graph.context.body(graph.nodes[0]).graph
     assert cse(body) is body
+
+
+def test_what_an_op_returns_is_what_it_declares():
+    @ir.custom_op("counts::many")
+    def many(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 1, x + 1, x + 2
+
+    @ir.custom_op("counts::nothing")
+    def nothing(x: torch.Tensor) -> torch.Tensor:
+        x * 2
+
+    with pytest.raises(TypeError, match="counts::many returned 3 results, its annotation declares 2"):
+        many(torch.ones(2))
+    with pytest.raises(TypeError, match="counts::nothing returned None, its annotation declares a Tensor"):
+        nothing(torch.ones(2))
+
+
+def test_what_torch_returned_for_an_op_names_it():
+    @torch.library.custom_op("counts::plain", mutates_args=())
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    plain.register_fake(lambda x: torch.empty_like(x))
+    assert ir.op(plain).name == "counts::plain"
+    assert check_op(plain, [(torch.ones(2),)], targets=[]).ok

@@ -22,7 +22,16 @@ from ir.importer.capture import arguments, capture
 from ir.importer.context import Capture
 from ir.importer.custom_ops import CustomOp
 from ir.importer.schema import packet_of
-from ir.importer.torch_api import FakeTensorMode, OpOverload, overload_name, packet_name, pytree, schema_of, shape_env
+from ir.importer.torch_api import (
+    FakeTensorMode,
+    OpOverload,
+    definition_name,
+    overload_name,
+    packet_name,
+    pytree,
+    schema_of,
+    shape_env,
+)
 from ir.target import Target
 from ir.verify import compare
 
@@ -144,6 +153,8 @@ def _resolve(op: Any) -> tuple[str, str, Callable[..., Any]]:
     """The op's name, that of the overload, and what to call."""
     if isinstance(op, CustomOp):
         op = op.name
+    elif hasattr(op, "register_fake"):  # what torch.library.custom_op returned
+        op = definition_name(op)
     if isinstance(op, str):
         base, _, overload = op.partition(".")
         packet = packet_of(base)

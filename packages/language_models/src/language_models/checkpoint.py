@@ -63,7 +63,12 @@ def open_checkpoint(source: Any, dtype: torch.dtype, tokenizer: bool = True) -> 
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         raise CaptureError(f"{folder}: {config.model_type} is no causal language model to AutoModelForCausalLM")
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+    loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, local_files_only=True, output_loading_info=True
+    )
+    model, found = loaded
+    if missing := sorted(found["missing_keys"]):
+        raise CaptureError(f"{folder} has no weights for {', '.join(missing[:4])}: its text would be random")
     files = sorted({f for pattern in _TOKENIZER for f in folder.glob(pattern) if f.is_file()})
     return Checkpoint(folder.resolve().name, model.eval(), tuple(files))
 

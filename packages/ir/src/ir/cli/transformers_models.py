@@ -21,7 +21,7 @@ def load(library: Any, folder: str, task: str | None, inputs_given: bool) -> tup
         inputs_given: what the model reads need not be known.
 
     Raises:
-        CaptureError: the task is unknown, or what the model reads is.
+        CaptureError: the task is unknown, or what the model reads is, or the folder has not all weights.
     """
     library.utils.logging.disable_progress_bar()
     config = library.AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -29,7 +29,12 @@ def load(library: Any, folder: str, task: str | None, inputs_given: bool) -> tup
     cls = _class(library, config, task)
     stored = any(p.suffix in (".safetensors", ".bin") for p in Path(folder).iterdir())
     if stored:
-        model = cls.from_pretrained(folder, config=config, local_files_only=True)
+        model, found = cls.from_pretrained(folder, config=config, local_files_only=True, output_loading_info=True)
+        if missing := sorted(found["missing_keys"]):
+            raise CaptureError(
+                f"{folder} has no weights for {', '.join(missing[:4])}{' and others' if len(missing) > 4 else ''} of "
+                f"{type(model).__name__}, which would be random: give the --task that the checkpoint was trained for"
+            )
     else:
         model = cls.from_config(config) if hasattr(cls, "from_config") else cls(config)
     notes = [] if stored else ["the folder has no weights: they are random"]

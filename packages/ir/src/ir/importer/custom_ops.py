@@ -14,7 +14,15 @@ from ir.errors import note
 from ir.graph import Node, Value, leaves
 from ir.importer.bodies import BODIES, KERNELS, writes_of
 from ir.importer.schema import declared, overload_of, packet_of
-from ir.importer.torch_api import OpOverload, detect_fake_mode, parse_schema, pytree, schema_of, storage_key
+from ir.importer.torch_api import (
+    OpOverload,
+    definition_name,
+    detect_fake_mode,
+    parse_schema,
+    pytree,
+    schema_of,
+    storage_key,
+)
 from ir.registry import put, registry
 
 Fn = Callable[..., Any]
@@ -109,8 +117,9 @@ def define(
     gradient: Fn | None = None,
 ) -> CustomOp:
     """Register an op of this schema: `fn` is its kernel and its body, `gradient` what is differentiated for it."""
-    kernel = _fresh_results(fn)
     parsed = parse_schema(f"{name}{schema}")
+    fn = _declared_results(name, fn, [str(r.type) for r in parsed.returns])
+    kernel = _fresh_results(fn)
     mutates = [a.name for a in parsed.arguments if a.alias_info is not None and a.alias_info.is_write]
     definition = torch.library.custom_op(name, kernel, mutates_args=mutates, device_types=device_types, schema=schema)
     definition.register_fake(_sized_by_results(_fresh_results(fake or _with_advice(name, fn))))
@@ -121,13 +130,31 @@ def define(
     return op
 
 
-def op(name: str) -> CustomOp:
+def op(name: Any) -> CustomOp:
     """The handle of an op that somebody else registered with torch.library, such as "torchvision::nms".
+
+    Args:
+        name: its name, or what torch.library.custom_op returned.
 
     Raises:
         ValueError: torch knows no such op; what defines it must be imported first.
     """
-    return CustomOp(name)
+    return CustomOp(name if isinstance(name, str) else definition_name(name))
+
+
+def _declared_results(name: str, fn: Fn, types: Sequence[str]) -> Fn:
+    """The function, whose results are those that the schema declares: torch's own call ends the process otherwise."""
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        result = fn(*args, **kwargs)
+        many = result if isinstance(result, (tuple, list)) and len(types) != 1 else [result]
+        if types and len(many) != len(types):
+            raise TypeError(f"{name} returned {len(many)} results, its annotation declares {len(types)}")
+        if any(r is None and t == "Tensor" for r, t in zip(many, types, strict=False)):
+            raise TypeError(f"{name} returned None, its annotation declares a Tensor")
+        return result
+
+    return functools.wraps(fn)(checked)
 
 
 def _fresh_results(fn: Fn) -> Fn:

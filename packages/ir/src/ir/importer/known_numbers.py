@@ -59,7 +59,7 @@ _RULES: dict[str, Callable[..., Any]] = {
 
 
 class KnownNumbers(TorchFunctionMode):
-    """Follows the numbers of tensors without axes; `known` has those to begin with, `read` gets the ids of those read."""
+    """Follows the numbers of tensors without axes; `known` has those to begin with, `read` gets ids of those read."""
 
     def __init__(self, known: Mapping[int, Any], read: set[int]) -> None:
         super().__init__()
@@ -86,7 +86,8 @@ class KnownNumbers(TorchFunctionMode):
             self._known.clear()
             self._first.clear()
         if name not in _JOINS:
-            args = tuple(self._sizes(a, top=name not in _SIZED) for a in args)
+            first = 0 if name in _FACTORIES else 1  # of the sizes; before them stands the tensor itself
+            args = tuple(self._sizes(a, top=name not in _SIZED or i < first) for i, a in enumerate(args))
         result = func(*args, **kwargs)
         if isinstance(result, torch.Tensor) and result.dim() == 0:
             self._follow(name.strip("_"), args, kwargs, result)
@@ -123,8 +124,18 @@ def _writes(name: str) -> bool:
     return in_place or name == "__setitem__" or (name.startswith("__i") and name not in _READ)
 
 
-_SIZED = frozenset({"view", "reshape", "expand", "repeat", "new_zeros", "new_ones", "new_empty", "zeros", "ones",
-                    "empty", "narrow", "unflatten"})  # fmt: skip
+_FACTORIES = frozenset({"zeros", "ones", "empty"})
+_SIZED = _FACTORIES | {
+    "view",
+    "reshape",
+    "expand",
+    "repeat",
+    "new_zeros",
+    "new_ones",
+    "new_empty",
+    "narrow",
+    "unflatten",
+}
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

@@ -121,6 +121,11 @@ def packet_name(packet: Any) -> str:
     return packet._qualified_op_name  # type: ignore[no-any-return]
 
 
+def definition_name(definition: Any) -> str:
+    """`_qualname`: "mylib::add" of what torch.library.custom_op returns."""
+    return definition._qualname  # type: ignore[no-any-return]
+
+
 def plain_call(overload: Any) -> Any:
     """`_op`: what `overload(...)` forwards to, a Python frame cheaper; None for what is no operator."""
     return getattr(overload, "_op", None)
