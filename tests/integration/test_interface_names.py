@@ -163,6 +163,8 @@ def test_one_name_is_one_size(target):
     shapes = ({0: "n"}, {0: "n"})
     with pytest.raises(ir.CaptureError, match=r"one name, n, for the axis 0 of an input \[4, 3\]"):
         ir.export(ratio, (torch.ones(4, 3), torch.ones(6, 2)), target=target, dynamic_shapes=shapes)
+    with pytest.raises(ir.CaptureError, match="one name, n, for the axis 0"):  # torch.export: "the code fixes it"
+        ir.export(torch.add, (torch.ones(2, 4), torch.ones(3, 2, 4)), target=target, dynamic_shapes=shapes)
     program = ir.export(ratio, (torch.ones(4, 3), torch.ones(4, 2)), target=target, dynamic_shapes=shapes)
     program.verify((torch.ones(5, 3), torch.ones(5, 2)))
     with pytest.raises(ir.ExportError, match="y"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import io
 import os
@@ -22,7 +23,7 @@ from ir.importer import cache_shapes, caches, file_guards, guards, io_names, lad
 from ir.importer import calling_convention as st
 from ir.importer.bodies import Bodies
 from ir.importer.context import Capture
-from ir.importer.dim_names import name_symbols, signature_names
+from ir.importer.dim_names import check_names, name_symbols, signature_names
 from ir.importer.functions import FunctionModule
 from ir.importer.fx_importer import Importer
 from ir.importer.ladder import Rung
@@ -142,6 +143,8 @@ def _program(
     wrong_calls.check_shapes(model, args, kwargs, dynamic_shapes)
     if not isinstance(model, torch.nn.Module):
         model = FunctionModule(model)
+    with contextlib.suppress(KeyError, IndexError, TypeError, ValueError):  # a tree of another form: torch.export tells
+        check_names(model, args, kwargs, dynamic_shapes)
     shapes = pytree.tree_map_only(str, lambda _: TorchDim.DYNAMIC, dynamic_shapes)
     args, kwargs = _distinct(args, kwargs)
     return ladder.exported(model, args, kwargs, shapes)

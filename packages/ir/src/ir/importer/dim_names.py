@@ -36,9 +36,38 @@ def name_symbols(
     origin = saved or program
     if not args and not kwargs:
         args, kwargs = origin.stand_ins if isinstance(origin, SavedProgram) else origin.example_inputs or ((), {})
+    named = _named(signature_names(origin), args, kwargs, dynamic_shapes)
+    flat = pytree.tree_leaves((args, kwargs))
+    _hold_to_one(flat, named)
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
+    users = [
+        n for n, s in zip(nodes, program.graph_signature.input_specs, strict=True) if s.kind == InputKind.USER_INPUT
+    ]
+    for leaf, node in zip(flat, users, strict=False):
+        fake = node.meta.get("val")
+        for axis, name in named.get(id(leaf), {}).items() if isinstance(fake, Tensors) else ():
+            if not 0 <= axis < len(fake.shape):
+                raise CaptureError(f"dynamic_shapes tells of the axis {axis} of {node.name}, {_axes(len(fake.shape))}")
+            if name:
+                symbols.name_user_symbol(fake.shape[axis], name)
+
+
+def check_names(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> None:
+    """Before torch.export, which says of two sizes with one name that the model's code fixes them.
+
+    Raises:
+        CaptureError: two sizes of the example that have one name differ.
+    """
+    if dynamic_shapes is not None:
+        positional = list(inspect.signature(model.forward).parameters)
+        _hold_to_one(pytree.tree_leaves((args, kwargs)), _named(positional, args, kwargs, dynamic_shapes))
+
+
+def _named(
+    positional: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any
+) -> dict[int, Mapping[int, str]]:
+    """By id of a tensor among the arguments: the names of its axes."""
     named: dict[int, Mapping[int, str]] = {}
-    positional = signature_names(origin)
-    shapes = dynamic_shapes
     if isinstance(shapes, Mapping):
         for position, arg in enumerate(args):
             key = positional[position] if position < len(positional) else None
@@ -57,19 +86,7 @@ def name_symbols(
             shapes = shapes[0]  # a model with *args
         for arg, shape in zip(values, shapes, strict=False):
             _collect_names(arg, shape, named)
-    flat = pytree.tree_leaves((args, kwargs))
-    _hold_to_one(flat, named)
-    nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
-    users = [
-        n for n, s in zip(nodes, program.graph_signature.input_specs, strict=True) if s.kind == InputKind.USER_INPUT
-    ]
-    for leaf, node in zip(flat, users, strict=False):
-        fake = node.meta.get("val")
-        for axis, name in named.get(id(leaf), {}).items() if isinstance(fake, Tensors) else ():
-            if not 0 <= axis < len(fake.shape):
-                raise CaptureError(f"dynamic_shapes tells of the axis {axis} of {node.name}, {_axes(len(fake.shape))}")
-            if name:
-                symbols.name_user_symbol(fake.shape[axis], name)
+    return named
 
 
 def _hold_to_one(tensors: Sequence[Any], named: Mapping[int, Mapping[int, str]]) -> None:
