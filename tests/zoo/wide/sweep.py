@@ -91,20 +91,20 @@ def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {text[:900]}"
 
 
-def measure(name: str, targets: list[str]) -> dict[str, Any]:
+def measure(name: str, targets: list[str], seconds: float = SECONDS) -> dict[str, Any]:
     """One model in a fork."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "found.json"
         child = multiprocessing.get_context("fork").Process(target=_child, args=(name, targets, file))
         start = time.perf_counter()
         child.start()
-        child.join(SECONDS)
+        child.join(seconds)
         slow = child.is_alive()
         if slow:
             child.kill()
             child.join()
         found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    failure = f"slow: not done after {SECONDS} s" if slow else f"died: exit code {child.exitcode}"
+    failure = f"slow: not done after {seconds:.0f} s" if slow else f"died: exit code {child.exitcode}"
     for target in targets:
         found.setdefault(target, {"failure": failure})
     return found | {"name": name, "wall": time.perf_counter() - start}
@@ -125,6 +125,7 @@ def main() -> int:
     parser.add_argument("--target", action="append", choices=COLUMNS)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--write", action="store_true", help="the table in docs/models.md")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for one model on all its targets")
     options = parser.parse_args()
     import timm  # noqa: F401  (once, for all forks)
     import transformers
@@ -137,7 +138,7 @@ def main() -> int:
         wanted = [t for t in targets if t not in old.get(name, {})]
         if not wanted:
             continue
-        found = measure(name, wanted)
+        found = measure(name, wanted, options.seconds)
         with FILE.open("a") as lines:
             lines.write(json.dumps(found) + "\n")
         print(name, *(f"{t}={kind(found[t])}" for t in wanted), f"{found['wall']:.0f} s", flush=True)
