@@ -8,6 +8,8 @@ from torch import Tensor
 
 import ir
 from ir.passes.cse import cse
+from ir.plugins import warn_of_misspelt
+from ir.registry import registry
 from ir.testing import check_op
 
 
@@ -202,3 +204,16 @@ def test_what_torch_returned_for_an_op_names_it():
     plain.register_fake(lambda x: torch.empty_like(x))
     assert ir.op(plain).name == "counts::plain"
     assert check_op(plain, [(torch.ones(2),)], targets=[]).ok
+
+
+def test_a_handler_for_a_misspelt_target_is_told():
+    @ir.custom_op("counts::spelt")
+    def spelt(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    spelt.handler("onnxx")(lambda h, x: x)
+    try:
+        with pytest.warns(UserWarning, match="no target is called 'onnxx', which counts::spelt has .* 'onnx'"):
+            warn_of_misspelt()
+    finally:
+        registry("onnxx").remove("counts::spelt")

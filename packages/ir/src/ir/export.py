@@ -230,6 +230,7 @@ def export(
     noted = Notes(chosen, options, path, report)
     with noted.written():
         _plugins.load(plugins, discover=discover_plugins, strict=strict_plugins)
+        _plugins.warn_of_misspelt()
         check_handlers(handlers)
         args, kwargs = arguments(args, kwargs)
         graph = noted.graph = capture(

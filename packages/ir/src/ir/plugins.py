@@ -87,6 +87,19 @@ def find_target(target: str | Target, options: dict[str, Any]) -> Target:
     return made
 
 
+def warn_of_misspelt() -> None:
+    """Warn of handlers for a name that is no target but nearly one; a target that is not installed may have some."""
+    for other in registries():
+        if other.target in KNOWN or not other.entries or other.target in (installed := targets()):
+            continue
+        if near := difflib.get_close_matches(other.target, {*KNOWN, *installed}, 1):
+            what = ", ".join(other.ops()[:3])
+            warnings.warn(
+                f"no target is called {other.target!r}, which {what} has a handler for; did you mean {near[0]!r}?",
+                stacklevel=3,
+            )
+
+
 def found(explicit: Sequence[str] = (), discover: bool = False) -> list[Plugin]:
     """What would load, in order: the explicit list, IR_PLUGINS, and the entry points if `discover`."""
     plugins = [Plugin(m, "explicit") for m in explicit]
