@@ -88,7 +88,8 @@ def _ours(model: Model, module: torch.nn.Module, targets: list[str], keep: Calla
 
 def _line(error: Exception) -> str:
     text = re.sub(r"/\S*/(site-packages/)?(?=[^/\s])", "", " ".join(str(error).split()))  # folders of this machine
-    return f"{type(error).__name__}: {text[:900]}"
+    known = next((c.__name__ for c in type(error).__mro__ if c.__name__ in _REFUSALS), type(error).__name__)
+    return f"{known}: {text[:900]}"
 
 
 def measure(name: str, targets: list[str], seconds: float = SECONDS) -> dict[str, Any]:
