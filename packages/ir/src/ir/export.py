@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ir import plugins as _plugins
 from ir.conditions import Conditions
-from ir.decompositions.complex.border import PackedRunner
-from ir.errors import ExportError, MismatchError
+from ir.debug.explain import explained
+from ir.errors import ExportError, MismatchError, RuntimeFailure
 from ir.files import staged, writable
 from ir.graph import Graph
 from ir.importer.capture import arguments, capture
 from ir.importer.plain import refused_layout
 from ir.importer.wrong_calls import check_handlers
+from ir.loading import loaded
 from ir.lower import lower
 from ir.passes.own_state import with_own_state
 from ir.target import Runner, Target
@@ -62,10 +64,15 @@ class Exported:
         # at once: multiprocessing may move tensors to shared memory, and arrays would point to their old place
         return _reopened, (pickle.dumps((self.target, self.graph, packed, path, self._handlers, self.report)),)
 
+    @property
+    def handlers(self) -> Mapping[str, Callable[..., Any]]:
+        """The handlers that `ir.export` was given for this program."""
+        return dict(self._handlers)
+
     @cached_property
     def runner(self) -> Runner:
         """The artifact loaded into its runtime."""
-        return _runner(self.target, self.artifact, self.graph, self.path)
+        return loaded(self.target, self.artifact, self.graph, self.path)
 
     @cached_property
     def _conditions(self) -> Conditions:
@@ -147,13 +154,23 @@ class Exported:
         atol: float | None = None,
     ) -> Report:
         args, kwargs = arguments(() if args is None else args, kwargs)
-        self.report = Trial(self.graph, self.target, runner, rtol, atol).run(args, kwargs, others=others)
+        trial = Trial(self.graph, self.target, runner, rtol, atol)
+        try:
+            self.report = trial.run(args, kwargs, others=others)
+        except RuntimeFailure as error:
+            raise RuntimeFailure(f"{error}\n{self._explained(trial)}") from error
         if not self.report.ok and any("::quantize_" in n.op for n in self.graph.nodes):
             raise MismatchError(
                 f"the artifact differs from torch:\n{self.report}\nThe program rounds to steps of its own, where the "
                 "last digit of a sum decides: leave verify=True out and call program.verify(atol=...) with a few steps"
             )
+        if not self.report.ok and rtol is None and atol is None:
+            self.report = replace(self.report, notes=(self._explained(trial), *self.report.notes))
         return self.report.check()
+
+    def _explained(self, trial: Trial) -> str:
+        """Which node it is that differs or fails."""
+        return explained(self.graph, self.target, self.target.registry.with_handlers(self._handlers), trial.inputs)
 
     @property
     def exported_program(self) -> Any:
@@ -253,7 +270,7 @@ def _written(program: Exported, path: Path, given: Any) -> None:
     with staged(path, target.check_path, target.side_files) as temporary:
         target.write(program.artifact, temporary)
         if given is not None:
-            runner = _runner(target, program.artifact, program.graph, temporary)
+            runner = loaded(target, program.artifact, program.graph, temporary)
             program._verify(runner, *given, others=True)
             close = getattr(runner, "close", None)
             if close is not None:
@@ -268,11 +285,3 @@ def _reopened(parts: bytes) -> Exported:
     program = Exported(target, graph, target.unpacked(packed, graph, handlers), found, handlers)
     program.report = report
     return program
-
-
-def _runner(target: Target, artifact: Any, graph: Graph, path: Path | None) -> Runner:
-    """The artifact in its runtime, with complex tensors packed and unpacked at the border where the target has none."""
-    runner = target.runner(artifact, graph, path)
-    border = (*graph.inputs, *graph.results.values())
-    packed = not target.has_complex and any(v.type.dtype.is_complex for v in border)
-    return PackedRunner(runner, graph) if packed else runner

@@ -63,6 +63,16 @@ class Driver:
         self._callers: list[Node] = []
         self.path: tuple[str, ...] = ()  # the modules around what is lowered, beside those that its origin tells
 
+    def watch(self, seen: Callable[[Node, str], None]) -> None:
+        """Tell of each op of the target that is emitted, with the node of the graph that it is for."""
+        emit = self.helper.emit
+
+        def noting(op: Any, *inputs: Any, **attributes: Any) -> Any:
+            seen(self.root_node, op if isinstance(op, str) else getattr(op, "__name__", str(op)))
+            return emit(op, *inputs, **attributes)
+
+        self.helper.emit = noting  # type: ignore[method-assign]
+
     def run(self) -> Any:
         """The artifact.
 
@@ -349,10 +359,21 @@ def handler_error(handler: Handler, node: Node, error: BaseException) -> Handler
 
 @one_at_a_time
 @held_back
-def lower(graph: Graph, target: Target, registry: Registry | None = None) -> Any:
-    """Graph -> artifact: the target's passes, then every node through its handler or its body."""
+def lower(
+    graph: Graph,
+    target: Target,
+    registry: Registry | None = None,
+    watch: Callable[[Node, str], None] | None = None,
+) -> Any:
+    """Graph -> artifact: the target's passes, then every node through its handler or its body.
+
+    `watch` is told of each op of the target as it is emitted, with the node (after the passes) that it is for.
+    """
     registry = registry or target.registry
-    return Driver(prepared(graph, target, registry, graph.context), target, registry).run()
+    driver = Driver(prepared(graph, target, registry, graph.context), target, registry)
+    if watch is not None:
+        driver.watch(watch)
+    return driver.run()
 
 
 def prepared(graph: Graph, target: Target, registry: Registry, context: Context | None) -> Graph:

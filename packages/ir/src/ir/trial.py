@@ -32,7 +32,9 @@ class Trial:
         self._weights = self.target.stored_weights(self.graph)
         self._drawn, self._unsized = undetermined(self.graph)
         self._conditions = Conditions(self.graph)
+        self._differs = False
         self._scales: dict[str, float] = {}  # of the example's results
+        self.inputs: list[Any] = []  # of the first run that differs, else of the last
 
     def run(self, args: Any, kwargs: Any, *, others: bool) -> Report:
         """The comparison on these arguments, and if that went well on `others` that are made from them."""
@@ -100,13 +102,16 @@ class Trial:
 
     def _compared(self, args: Any, kwargs: Any, expected: list[Any], sizes: Sizes) -> tuple[Row, ...]:
         context = self.graph.context
-        inputs = context.private(self.graph.structure.flatten(args, kwargs))
+        given = self.graph.structure.flatten(args, kwargs)
+        self.inputs = given if not self._differs else self.inputs
+        inputs = context.private(given)
         # a runtime that keeps mutated buffers, as the module does, offers a call that does not
         actual = context.arrays(getattr(self.runner, "stateless", self.runner)(*inputs))
         names = list(self.graph.results)
         found = rows(
             names, actual, expected, self.rtol, self.atol, self._drawn, self._unsized, _text(sizes), self._scales
         )
+        self._differs = self._differs or not all(r.ok for r in found)
         self._scales = self._scales or {r.name: r.scale for r in found if not r.skipped}
         return found
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 from rich.console import Console
 
-from ir.cli import graph_commands, llm, run_commands
+from ir.cli import debug_commands, graph_commands, llm, run_commands
 from ir.cli.options import (
     AsJson,
     Discover,
@@ -22,6 +22,7 @@ from ir.cli.options import (
     TargetName,
     Task,
     Traceback,
+    named_options,
 )
 
 # ruff: noqa: UP045 - typer reads Optional
@@ -76,7 +77,9 @@ def export(
 
     if opset is None and quantize == "int4":
         opset = 21  # the first that stores 4 bits
-    call = exporting.Call(target or ["onnx"], _options(option), opset, output, verify, plugin or (), discover_plugins)
+    call = exporting.Call(
+        target or ["onnx"], named_options(option), opset, output, verify, plugin or (), discover_plugins
+    )
     request = sources.request(input, dtype, task, pretrained, quantize)
     found = exporting.export(source, request, call, seed, Console(stderr=True, quiet=quiet))
     if as_json:
@@ -109,7 +112,7 @@ def ops(
     from ir.cli import sources
     from ir.coverage import coverage
 
-    chosen = installed.find_target(target, _options(option))
+    chosen = installed.find_target(target, named_options(option))
     installed.load(plugin or (), discover=discover_plugins)
     rows = coverage(sources.captured(source, input, task), chosen)
     table = Table("op", "count", "how", "through", title=f"{source} on {target}")
@@ -137,28 +140,7 @@ def plugins(discover_plugins: Discover = True) -> None:
 
 app.command()(graph_commands.show)
 app.command()(graph_commands.diff)
+app.command()(debug_commands.debug)
 app.command()(run_commands.run)
 app.command()(run_commands.bench)
 app.command()(llm.llm)
-
-
-def _options(given: list[str] | None) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for item in given or ():
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"--option {item!r}: write NAME=VALUE")
-        options[name.replace("-", "_")] = _value(value)
-    return options
-
-
-def _value(text: str) -> Any:
-    plain: dict[str, Any] = {"true": True, "false": False, "none": None}
-    if text.lower() in plain:
-        return plain[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -42,3 +42,30 @@ Pretrained = Annotated[
 Seed = Annotated[int, typer.Option("--seed", help="of random weights and inputs")]
 Traceback = Annotated[bool, typer.Option("--traceback", hidden=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+
+
+def named_options(given: list[str] | None) -> dict[str, Any]:
+    """What `--option NAME=VALUE` says, repeated.
+
+    Raises:
+        BadParameter: one is of another form.
+    """
+    options: dict[str, Any] = {}
+    for item in given or ():
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"--option {item!r}: write NAME=VALUE")
+        options[name.replace("-", "_")] = _value(value)
+    return options
+
+
+def _value(text: str) -> Any:
+    plain: dict[str, Any] = {"true": True, "false": False, "none": None}
+    if text.lower() in plain:
+        return plain[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -30,13 +30,14 @@ def evaluate(nodes: Iterable[Node], weights: Mapping[Value, Weight], value: Valu
     with torch.no_grad():
         for node in nodes:
             args = {k: map_arg(a, resolve) for k, a in node.args.items()}
-            results = args["self"].to(args["dtype"]) if node.op == "ir::cast" else _call(node, args)
+            results = args["self"].to(args["dtype"]) if node.op == "ir::cast" else called(node, args)
             flat = results if isinstance(results, (tuple, list)) else (results,)
             env.update(zip(node.outputs, flat, strict=True))
     return TorchWeight(value.name, env[value]).numpy()
 
 
-def _call(node: Node, args: dict[str, Any]) -> Any:
+def called(node: Node, args: dict[str, Any]) -> Any:
+    """What torch's kernel of the node's op makes of these arguments, by the schema's names."""
     overload = overload_of(node.op, node.origin.overload)
     assert overload is not None
     if isinstance(args.get("memory_format"), str):
@@ -115,7 +116,7 @@ def _on_meta(node: Node, sizes: Mapping[str, int], dtypes: Mapping[DType, DType]
 
     try:
         args = {k: map_arg(a, resolve) for k, a in node.args.items()}
-        results = args["self"].to(args["dtype"]) if node.op == "ir::cast" else _call(node, args)
+        results = args["self"].to(args["dtype"]) if node.op == "ir::cast" else called(node, args)
     except Exception:
         return None
     flat = list(results) if isinstance(results, (tuple, list)) else [results]

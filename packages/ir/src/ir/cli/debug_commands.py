@@ -1,0 +1,72 @@
+"""`ir debug` as typer reads it; what it needs is imported once it runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from ir.cli.options import (
+    AsJson,
+    Discover,
+    DType,
+    Inputs,
+    Options,
+    PluginNames,
+    Pretrained,
+    Seed,
+    SourceName,
+    Task,
+    Traceback,
+    named_options,
+)
+
+# ruff: noqa: UP045 - typer reads Optional
+Targets = Annotated[
+    Optional[list[str]], typer.Option("--target", "-t", help="onnx (the default), nnef, khronos, eager; repeatable")
+]
+
+
+def debug(
+    source: SourceName,
+    target: Targets = None,
+    input: Inputs = None,
+    dtype: DType = None,
+    task: Task = None,
+    pretrained: Pretrained = False,
+    seed: Seed = 0,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="rows that are printed; 0 prints all")] = 20,
+    in_order: Annotated[bool, typer.Option("--in-order", help="rows in the order of the program")] = False,
+    memory: Annotated[
+        int, typer.Option("--memory", min=1, help="MB of values that one program of the target holds")
+    ] = 1024,
+    html: Annotated[Optional[Path], typer.Option("--html", metavar="FILE", help="the table as a page")] = None,
+    option: Options = None,
+    plugin: PluginNames = None,
+    discover_plugins: Discover = False,
+    as_json: AsJson = False,
+    traceback: Traceback = False,
+) -> None:
+    """Find the layer that differs: every node on its own and in the whole program, beside torch.
+
+    Own errors are those of the node alone in the target's runtime, fed torch's own operands. The exit code is 1 if a
+    node differs by itself beyond tolerance. With several targets the verdict says whose fault it looks like.
+    """
+    from ir.cli import debugging
+
+    request = debugging.Request(
+        source, target or ["onnx"], input or (), dtype, task, pretrained, seed, named_options(option), plugin or (),
+        discover_plugins,
+    )  # fmt: skip
+    tables = debugging.tables(request, memory << 20)
+    if html is not None:
+        html.write_text(debugging.page(source, tables))
+    if as_json:
+        print(json.dumps([json.loads(t.json()) for t in tables], indent=1))
+    else:
+        print("\n\n".join(t.text(rows or None, in_order=in_order) for t in tables))
+        print("\n".join(debugging.verdict(tables)))
+    if not all(t.ok for t in tables):
+        raise typer.Exit(1)

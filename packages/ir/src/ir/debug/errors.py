@@ -1,0 +1,118 @@
+"""How far a tensor lies from another: absolute, relative to the largest magnitude, and in units of the last place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ir.importer.weights import TorchWeight
+from ir.verify import DEFAULT_TOLERANCE, TOLERANCES, rows
+
+
+@dataclass(frozen=True)
+class Error:
+    """The distance of a tensor from what it should be.
+
+    Attributes:
+        largest: the largest absolute difference; infinity where one side is nan, infinite, or of another shape or type.
+        scale: the largest finite magnitude of the expected tensor.
+        ulps: the largest distance of an element in units of the last place of what it should be.
+        place: the index of the element with the largest difference, None where all are equal.
+        got: what stands there.
+        wanted: what should.
+        reason: what `verify` says where it is beyond its tolerances, else empty.
+    """
+
+    largest: float
+    scale: float
+    ulps: float
+    place: tuple[int, ...] | None = None
+    got: float | None = None
+    wanted: float | None = None
+    reason: str = ""
+
+    @property
+    def relative(self) -> float:
+        """The largest difference in units of the largest magnitude."""
+        return self.largest / self.scale if self.scale else (math.inf if self.largest else 0.0)
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"relative": self.relative}
+
+    def __str__(self) -> str:
+        if not self.largest:
+            return "exact"
+        return f"{self.relative:.2g} of scale, {_short(self.ulps)} ulp"
+
+
+def _short(number: float) -> str:
+    return f"{number:.2g}" if number < 10 else f"{number:.0f}" if number < 1e4 else f"{number:.1e}"
+
+
+def distance(actual: Tensor, expected: Tensor, checked: bool = True) -> Error:
+    """The error of `actual`; `checked` compares with verify's tolerances as well."""
+    if actual.layout is not torch.strided or expected.layout is not torch.strided:
+        actual, expected = actual.to_dense(), expected.to_dense()
+    actual, expected = actual.detach().cpu(), expected.detach().cpu()
+    if actual.shape != expected.shape:
+        return Error(math.inf, 0.0, math.inf, reason=_said(actual, expected) if checked else "")
+    dtype = (actual.real if actual.is_complex() else actual).dtype  # of float64 beside a narrow type, the narrow one
+    parts = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in (actual, expected)]
+    found = _real(parts[0], parts[1], dtype)
+    if checked and (found.largest > _slack(expected, found.scale) or actual.dtype != expected.dtype):
+        return replace(found, reason=_said(actual, expected))
+    return found
+
+
+def _slack(expected: Tensor, scale: float) -> float:
+    """The error up to which verify would not look at single elements."""
+    name = str(expected.dtype).removeprefix("torch.")
+    floating = expected.dtype.is_floating_point or expected.dtype.is_complex
+    return TOLERANCES.get(name, DEFAULT_TOLERANCE)[1] * scale if floating else 0.0
+
+
+def _said(actual: Tensor, expected: Tensor) -> str:
+    (row,) = rows([""], [TorchWeight("", actual).numpy()], [TorchWeight("", expected).numpy()])
+    return row.reason
+
+
+def _real(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> Error:
+    if expected.numel() == 0:
+        return Error(0.0, 0.0, 0.0)
+    e = expected.double()
+    scale = float(e.abs().max())
+    if not math.isfinite(scale):
+        scale = float(torch.where(e.isfinite(), e, 0.0).abs().max())
+    if torch.equal(actual, expected):
+        return Error(0.0, scale, 0.0)
+    a = actual.double()
+    gap = (a - e).abs_()
+    at = int(gap.argmax())  # of nan, where there is one
+    if not math.isfinite(float(gap.flatten()[at])):
+        gap = torch.where((a == e) | (a.isnan() & e.isnan()), 0.0, gap)
+        gap = torch.where(gap.isnan(), math.inf, gap)
+        at = int(gap.argmax())
+    largest = float(gap.flatten()[at])
+    if largest == 0:
+        return Error(0.0, scale, 0.0)
+    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), gap.shape))
+    ulps = float((gap / _spacing(expected, dtype)).max())
+    return Error(largest, scale, ulps, place, float(a[place]), float(e[place]))
+
+
+def _spacing(e: Tensor, dtype: torch.dtype) -> Tensor | float:
+    """The distance from each element to the next larger one of the type; 1 of integers."""
+    if not dtype.is_floating_point:
+        return 1.0
+    info = torch.finfo(dtype)
+    size = e.to(dtype).abs()
+    size = torch.where(size.isfinite(), size, 1.0).clamp_(min=info.tiny)
+    if dtype in (torch.float32, torch.float64):
+        return torch.nextafter(size, torch.full((), math.inf, dtype=dtype)).sub_(size)
+    _, exponent = torch.frexp(size.double())
+    return torch.ldexp(torch.full_like(size, info.eps, dtype=torch.float64), exponent - 1)

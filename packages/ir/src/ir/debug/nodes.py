@@ -1,0 +1,205 @@
+"""Every node of a program on a target, by itself and in the whole, beside torch's own values."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ir import plugins
+from ir.debug.errors import Error, distance
+from ir.debug.running import MEMORY, Runs, watched_values
+from ir.debug.table import Row, Table
+from ir.debug.values import Values
+from ir.graph import Graph, Node, Value, leaves
+from ir.importer.capture import arguments, capture
+from ir.passes.own_state import with_own_state
+from ir.registry import Registry
+from ir.target import Target
+from ir.trial import undetermined
+
+
+def nodes(
+    program: Any,
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    target: str | Target | None = None,
+    handlers: Mapping[str, Callable[..., Any]] | None = None,
+    dynamic_shapes: Any = None,
+    memory: int = MEMORY,
+    wide: bool = True,
+    whole: bool = True,
+    **options: Any,
+) -> Table:
+    """The table of nodes: for each its own error in the target's runtime, and the error that it has in the program.
+
+    Nodes run alone, fed torch's own operands, many in one program of the target; then the whole program runs with every
+    value as an output.
+
+    Args:
+        program: what `ir.export` returned, an ir.Graph, or anything that `ir.capture` takes.
+        args: arguments as for `ir.export`; by default those that the model was captured with.
+        kwargs: arguments by name.
+        target: "onnx", "nnef", "khronos", "eager" or a Target; by default the program's own, else "onnx".
+        handlers: as for `ir.export`; by default those that the program was made with.
+        dynamic_shapes: as for `ir.export`, where `program` is a model.
+        memory: the bytes of values that one program of the target may take and give; more programs are made of less.
+        wide: also run torch in float64, to tell rounding from faults.
+        whole: also run the whole program with every value as an output.
+        **options: the target's options, where it is named.
+
+    Returns:
+        A `Table`: `str()` of it is text, `.json()` and `.data()` are for programs, notebooks show it as HTML.
+
+    Raises:
+        ExportError: there are no arguments, or torch itself fails on them.
+
+    >>> table = ir.debug.nodes(program)  # doctest: +SKIP
+    >>> print(table.ranked[0])  # doctest: +SKIP
+    """
+    graph, chosen, registry, inputs = asked(program, args, kwargs, target, handlers, dynamic_shapes, options)
+    return table_of(graph, chosen, registry, inputs, memory=memory, wide=wide, whole=whole)
+
+
+def asked(
+    program: Any,
+    args: Any,
+    kwargs: Any,
+    target: str | Target | None,
+    handlers: Mapping[str, Callable[..., Any]] | None,
+    dynamic_shapes: Any,
+    options: Mapping[str, Any],
+) -> tuple[Graph, Target, Registry, list[Tensor]]:
+    """What a call of the debugger is about: a graph, a target with its handlers, and the graph's inputs."""
+    own = getattr(program, "target", None) if hasattr(program, "artifact") else None
+    given = target if target is not None else own if own is not None else "onnx"
+    chosen = plugins.find_target(given, dict(options))
+    if own is not None:
+        graph: Graph = program.graph
+        handlers = program.handlers if handlers is None else handlers
+    else:
+        captured = arguments(() if args is None else args, kwargs) if not isinstance(program, Graph) else ((), {})
+        graph = with_own_state(capture(program, *captured, dynamic_shapes=dynamic_shapes))
+    if args is None and kwargs is None:
+        args, kwargs = graph.context.example()
+    args, kwargs = arguments(() if args is None else args, kwargs)
+    return graph, chosen, chosen.registry.with_handlers(handlers), graph.structure.flatten(args, kwargs)
+
+
+def table_of(
+    graph: Graph,
+    target: Target,
+    registry: Registry,
+    inputs: Sequence[Tensor],
+    *,
+    memory: int = MEMORY,
+    wide: bool = True,
+    whole: bool = True,
+) -> Table:
+    """The table of a graph; see `nodes`."""
+    start = time.perf_counter()
+    computed = [n for n in graph.nodes if watched_values(graph, [n])]
+    torch.manual_seed(0)
+    expected = Values(graph).run(inputs)
+    runs = Runs(graph, target, registry, memory)
+    alone = runs.alone(computed, expected.of)
+    values = watched_values(graph, computed)
+    together = runs.together(values, expected.of) if whole else {}
+    double = Values(graph, wide=True).run(inputs, beside=expected) if wide else None
+    skipped = _random(graph, values)
+    made = _Maker(graph, expected, double, alone, together, runs, skipped)
+    rows = tuple(made.row(n) for n in computed)
+    notes = (f"the whole program does not give every value: {runs.whole_failed}",) if runs.whole_failed else ()
+    return Table(target.name, rows, expected.sizes, notes, time.perf_counter() - start)
+
+
+def _random(graph: Graph, values: Sequence[Value]) -> Mapping[str, str]:
+    """The values that random numbers decide, by name, and why."""
+    if not graph.random:
+        return {}
+    names = tuple(v.name for v in values)
+    return undetermined(graph.replace(outputs=tuple(values), output_names=names, updates={}))[0]
+
+
+class _Maker:
+    """Makes rows of what was run."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        expected: Values,
+        double: Values | None,
+        alone: Mapping[Value, Tensor],
+        together: Mapping[Value, Tensor],
+        runs: Runs,
+        skipped: Mapping[str, str],
+    ) -> None:
+        self.graph, self.expected, self.double, self.runs = graph, expected, double, runs
+        self.alone, self.together, self.skipped = alone, together, skipped
+
+    def row(self, node: Node) -> Row:
+        """The row of a node: of several results, each column has the worst."""
+        values = watched_values(self.graph, [node])
+        note = self.runs.failed.get(node, "")
+        of = self.expected.of
+        first = of[values[0]]
+        about: dict[str, Any] = {
+            "shape": tuple(first.shape),
+            "dtype": str(first.dtype).removeprefix("torch."),
+            "ops": tuple(self.runs.ops.get(node, ())),
+        }
+        why = next((self.skipped[v.name] for v in values if v.name in self.skipped), "")
+        if why or "empty" in node.op:
+            drawn = self.graph.context.draws(node) or "empty" in node.op
+            if drawn:
+                return Row(node, **about, note=f"not compared: {why or 'memory that nothing was written to'}")
+        own = _worst([distance(self.alone[v], of[v]) for v in values if v in self.alone])
+        whole = [] if why else [distance(self.together[v], of[v]) for v in values if v in self.together]
+        return Row(
+            node, **about, own=own, inherited=_worst(whole), torch_own=self._rounding(node, values),
+            torch_whole=self._whole_rounding(values), makes=self._makes(node, self.together),
+            torch_makes=self._makes(node, of), note=note,
+        )  # fmt: skip
+
+    def _rounding(self, node: Node, values: Sequence[Value]) -> Error | None:
+        """torch in the graph's element types against float64, from the same operands."""
+        if self.double is None or node in self.double.failed or node.graphs:
+            return None
+        wide = Values(self.graph, wide=True, sizes=dict(self.expected.sizes))
+        for operand in node.inputs:
+            wide.keep(operand, self.expected.of[operand])
+        try:
+            with torch.no_grad():
+                made = dict(zip(node.outputs, wide.results(node), strict=True))
+            return _worst([distance(self.expected.of[v], made[v], checked=False) for v in values])
+        except Exception:  # an op that torch has not in float64
+            return None
+
+    def _whole_rounding(self, values: Sequence[Value]) -> Error | None:
+        if self.double is None:
+            return None
+        return _worst([distance(self.expected.of[v], self.double.of[v], checked=False) for v in values])
+
+    def _makes(self, node: Node, found: Mapping[Value, Tensor]) -> str:
+        """ "nan" or "inf" where these results have some though the operands and the numbers among them have none."""
+        before = [found.get(v, self.expected.of.get(v)) for v in node.inputs]
+        for kind, has in (("nan", torch.isnan), ("inf", torch.isinf)):
+            if any(v in found and _any(has, found[v]) for v in node.outputs):
+                known = any(_any(has, t) or (kind == "nan" and _any(torch.isinf, t)) for t in before if t is not None)
+                literal = any(isinstance(a, float) and not math.isfinite(a) for a in leaves(node.args.values()))
+                return "" if known or literal else kind
+        return ""
+
+
+def _any(has: Callable[[Tensor], Tensor], tensor: Tensor) -> bool:
+    floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+    return floating and tensor.layout is torch.strided and bool(has(tensor).any())
+
+
+def _worst(errors: Sequence[Error]) -> Error | None:
+    return max(errors, key=lambda e: (bool(e.reason), e.largest), default=None)

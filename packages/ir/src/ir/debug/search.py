@@ -1,0 +1,104 @@
+"""The smallest part of a graph that still fails: delta debugging over its nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ir.debug.errors import Error, distance
+from ir.debug.parts import connected
+from ir.debug.running import Runs
+from ir.debug.values import Values
+from ir.errors import ExportError
+from ir.graph import Graph, Node
+from ir.registry import Registry
+from ir.target import Target
+
+Fails = Callable[[Sequence[Node]], bool]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a part did: `kind` is "ok", "mismatch", "export", "runtime", "crash" or "hang"; `text` is what was said.
+
+    `what` tells failures of one kind apart: the class of the error.
+    """
+
+    kind: str
+    what: str = ""
+    text: str = ""
+    error: Error | None = None
+
+    def same(self, other: Verdict) -> bool:
+        """Whether both fail in the same way."""
+        return (self.kind, self.what) == (other.kind, other.what)
+
+
+OK = Verdict("ok")
+
+
+def tried(graph: Graph, target: Target, registry: Registry, expected: Values, nodes: Sequence[Node]) -> Verdict:
+    """How these nodes do together, fed torch's own values of what they read from outside."""
+    part = connected(graph, nodes)
+    if not part.graph.outputs:
+        return OK
+    runs = Runs(graph, target, registry)
+    try:
+        made = runs.run(part, [expected.of[v] for v in part.feeds])
+    except Exception as error:
+        return failure(error)
+    return compared(part.graph.outputs, made, expected)
+
+
+def failure(error: Exception) -> Verdict:
+    """What an error stands for: of the runtime, or of the export."""
+    kind = "runtime" if type(error).__name__ == "RuntimeFailure" or not isinstance(error, ExportError) else "export"
+    return Verdict(kind, type(error).__name__, str(error))
+
+
+def compared(values: Sequence[object], made: Sequence[object], expected: Values) -> Verdict:
+    """Whether results are torch's, as verify compares."""
+    for value, tensor in zip(values, made, strict=True):
+        error = distance(tensor, expected.of[value])  # type: ignore[arg-type, index]
+        if error.reason:
+            return Verdict("mismatch", text=error.reason, error=error)
+    return OK
+
+
+def smallest(nodes: Sequence[Node], fails: Fails, seconds: float) -> list[Node]:
+    """A part of the nodes that fails and of which nothing can be left out, or the best found in this time.
+
+    First the shortest beginning that fails, then the shortest end of that, then whatever else can go.
+    """
+    deadline = time.monotonic() + seconds
+    found = _shortest(list(nodes), fails, deadline, front=True)
+    found = _shortest(found, fails, deadline, front=False)
+    return _without(found, fails, deadline)
+
+
+def _shortest(nodes: list[Node], fails: Fails, deadline: float, front: bool) -> list[Node]:
+    """The nodes without as many as can go at one end, by bisection."""
+    low, high = 1, len(nodes)  # so many are enough: `high`; fewer than `low` are not
+    while low < high and time.monotonic() < deadline:
+        middle = (low + high) // 2
+        if fails(nodes[:middle] if front else nodes[-middle:]):
+            high = middle
+        else:
+            low = middle + 1
+    return nodes[:high] if front else nodes[-high:]
+
+
+def _without(nodes: list[Node], fails: Fails, deadline: float) -> list[Node]:
+    """The nodes without chunks that can go, large ones first."""
+    size = len(nodes) // 2
+    while size and time.monotonic() < deadline:
+        start, shrunk = 0, False
+        while start < len(nodes) and len(nodes) > 1 and time.monotonic() < deadline:
+            rest = nodes[:start] + nodes[start + size :]
+            if rest and fails(rest):
+                nodes, shrunk = rest, True
+            else:
+                start += size
+        size = min(size, len(nodes)) if shrunk and size == 1 else size // 2
+    return nodes

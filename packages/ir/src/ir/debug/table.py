@@ -1,0 +1,250 @@
+"""The table of nodes: what each makes of torch's own operands, and what it makes in the whole program."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from typing import Any
+
+from ir.debug.errors import Error
+from ir.graph import Node
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One node.
+
+    Attributes:
+        node: the node of the graph.
+        own: the error of the node alone in the target's runtime, fed torch's own operands; None where it was not run.
+        inherited: the error of its result in the whole program; None where the target gives no such value.
+        torch_own: torch's own rounding: the node in its element type against float64, from the same operands.
+        torch_whole: the rounding that reached its result in torch: the whole program against float64.
+        ops: the target's ops that it became.
+        makes: "nan" or "inf" where its result in the target is not finite though its operands are.
+        torch_makes: the same of torch's own.
+        note: why something of this is missing.
+    """
+
+    node: Node
+    shape: tuple[int, ...]
+    dtype: str
+    own: Error | None = None
+    inherited: Error | None = None
+    torch_own: Error | None = None
+    torch_whole: Error | None = None
+    ops: tuple[str, ...] = ()
+    makes: str = ""
+    torch_makes: str = ""
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """The value that the node makes."""
+        return self.node.name
+
+    @property
+    def op(self) -> str:
+        """The op as torch names it."""
+        return self.node.overload
+
+    @property
+    def module(self) -> str:
+        """The path of the nn.Module that ran it."""
+        return self.node.origin.module
+
+    @property
+    def source(self) -> str:
+        """ "model.py:12", empty where it is not known."""
+        origin = self.node.origin
+        return f"{os.path.basename(origin.file)}:{origin.line}" if origin.file else ""
+
+    @property
+    def score(self) -> float:
+        """The own error in units of what rounding explains: torch's own at this node, at least four units of the last
+        place of the largest magnitude. Rows are ranked by it; a few units are the runtime's other order of sums."""
+        if self.own is None:
+            return math.inf if self.note and not self.note.startswith("not compared") else 0.0
+        if self.own.largest == 0 or math.isinf(self.own.largest):
+            return self.own.largest
+        noise = 4 * _EPSILON.get(self.dtype, 2**-24) * self.own.scale
+        if self.torch_own is not None and math.isfinite(self.torch_own.largest):
+            noise = max(noise, self.torch_own.largest)
+        return self.own.largest / noise if noise else math.inf
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the node alone differs beyond verify's tolerances, or was refused or failed."""
+        return bool(self.own and self.own.reason) or self.score == math.inf
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        origin = self.node.origin
+        errors = {k: e and e.data() for k, e in self._errors.items()}
+        return {
+            "node": self.name, "op": self.op, "shape": list(self.shape), "dtype": self.dtype, "module": self.module,
+            "module_class": origin.module_class, "file": origin.file, "line": origin.line, "code": origin.code,
+            "target_ops": list(self.ops), **errors, "score": self.score, "wrong": self.wrong, "makes": self.makes,
+            "torch_makes": self.torch_makes, "note": self.note,
+        }  # fmt: skip
+
+    @property
+    def _errors(self) -> Mapping[str, Error | None]:
+        return {
+            "own": self.own, "inherited": self.inherited, "torch_own": self.torch_own, "torch_whole": self.torch_whole
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        """The sentence that an error carries."""
+        place = f" in {self.module}" if self.module else ""
+        lines = [f"%{self.name} = {self.op}{place}: {self.dtype}{list(self.shape)}"]
+        if self.node.origin.file:
+            code = f"  `{self.node.origin.code}`" if self.node.origin.code else ""
+            lines.append(f"at {self.node.origin.file}:{self.node.origin.line}{code}")
+        if self.ops:
+            lines.append(f"target ops: {', '.join(self.ops)}")
+        lines.append(f"own error: {self.own or self.note}, torch's own rounding here: {self.torch_own or 'not known'}")
+        if self.own and self.own.place is not None:
+            lines.append(f"largest at {list(self.own.place)}: {self.own.got:.9g} instead of {self.own.wanted:.9g}")
+        lines.append(f"error in the whole program: {self.inherited or 'not known'}")
+        return "\n  ".join(lines)
+
+
+_EPSILON = {
+    "float16": 2**-11, "bfloat16": 2**-8, "float32": 2**-24, "float64": 2**-53, "complex64": 2**-24,
+    "complex128": 2**-53,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Table:
+    """Every node of a program on one target, in the order of the graph; `ranked` is by own error.
+
+    Attributes:
+        target: the target's name.
+        sizes: the dynamic dimensions of this run.
+        notes: what else there is to say.
+        seconds: what making it took.
+    """
+
+    target: str
+    rows: tuple[Row, ...]
+    sizes: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @cached_property
+    def ranked(self) -> tuple[Row, ...]:
+        """The rows, the one whose own error rounding explains least first; of equal ones the first in the graph."""
+        return tuple(sorted(self.rows, key=lambda r: -r.score))
+
+    @property
+    def wrong(self) -> tuple[Row, ...]:
+        """The rows that differ by themselves beyond tolerance, worst first."""
+        return tuple(r for r in self.ranked if r.wrong)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every node that was run alone agrees with torch."""
+        return not self.wrong
+
+    @property
+    def first_nonfinite(self) -> Row | None:
+        """The first node that makes nan or infinity of finite operands, in the target, or in torch itself."""
+        made = [r for r in self.rows if r.makes or r.torch_makes]
+        return next((r for r in made if "nan" in (r.makes, r.torch_makes)), made[0] if made else None)
+
+    def row(self, name: str) -> Row:
+        """The row of the node that makes this value.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for r in self.rows:
+            if any(v.name == name for v in r.node.outputs):
+                return r
+        raise KeyError(name)
+
+    def data(self) -> dict[str, Any]:
+        """For programs: plain Python, the rows in the order of the graph."""
+        return {
+            "target": self.target, "sizes": dict(self.sizes), "notes": list(self.notes), "seconds": self.seconds,
+            "rows": [r.data() for r in self.rows],
+        }  # fmt: skip
+
+    def json(self) -> str:
+        """`data` as JSON; infinity and nan are texts there."""
+        return json.dumps(_plain(self.data()), indent=1)
+
+    def text(self, shown: int | None = _SHOWN, *, in_order: bool = False) -> str:
+        """The table for people: `shown` rows (None: all), the worst first unless `in_order`."""
+        chosen = (self.rows if in_order else self.ranked)[:shown]
+        return "\n".join([*self._head(), "", *_columns([_HEADS, *map(_cells, chosen)]), *self._rest(len(chosen))])
+
+    def _head(self) -> Iterator[str]:
+        sizes = ", ".join(f"{n}={s}" for n, s in self.sizes.items())
+        at = f" at {sizes}" if sizes else ""
+        wrong = len(self.wrong)
+        verdict = f"{wrong} differ by themselves" if wrong else "none differs by itself beyond tolerance"
+        yield f"{len(self.rows)} nodes on {self.target}{at}: {verdict} ({self.seconds:.1f} s)"
+        first = self.first_nonfinite
+        if first is not None:
+            kinds = [f"{k} in {w}" for k, w in ((first.makes, self.target), (first.torch_makes, "torch")) if k]
+            yield f"first node that makes {' and '.join(kinds)}: %{first.name} = {first.op} {first.module}".rstrip()
+        yield from self.notes
+
+    def _rest(self, shown: int) -> list[str]:
+        more = len(self.rows) - shown
+        return [f"and {more} more"] if more > 0 else []
+
+    def html(self) -> str:
+        """A table whose rows are the redder the less rounding explains their own error."""
+        head = "<br>".join(map(escape, self._head()))
+        cells = [f"<tr>{''.join(f'<th>{escape(h)}</th>' for h in _HEADS)}</tr>"]
+        for row in self.ranked[:200]:
+            shade = min(1.0, math.log10(1 + row.score) / 6) if math.isfinite(row.score) else 1.0
+            style = f"background:rgba(220,60,60,{shade:.2f})" if row.score > 8 else ""
+            cells.append(f'<tr style="{style}">{"".join(f"<td>{escape(c)}</td>" for c in _cells(row))}</tr>')
+        return f"<p>{head}</p><table>{''.join(cells)}</table>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return self.html()
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+_HEADS = ("node", "op", "own", "whole program", "torch's float32", "module", "source", "target ops")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    own = str(row.own) if row.own else row.note.splitlines()[0][:40] if row.note else "-"
+    rounding = (
+        f"{row.torch_own.relative:.1g} / {row.torch_whole.relative:.1g}" if row.torch_own and row.torch_whole else "-"
+    )
+    whole = f"{row.inherited.relative:.2g}" if row.inherited else "-"
+    if row.makes:
+        whole += f" makes {row.makes}"
+    ops = ", ".join(row.ops[:4]) + (f" and {len(row.ops) - 4} more" if len(row.ops) > 4 else "")
+    return row.name, row.op.removeprefix("aten::"), own, whole, rounding, row.module, row.source, ops
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {k: _plain(v) for k, v in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_plain(v) for v in data]
+    return str(data) if isinstance(data, float) and not math.isfinite(data) else data

@@ -1,0 +1,136 @@
+"""The debugger: the node that differs is named, on every target, alone and in the whole program."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import ir
+from ir.debug.values import Values
+from tests.faults import wrapped
+
+TARGETS = ("onnx", "nnef", "eager")
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return torch.softmax(self.second(torch.relu(self.norm(self.first(x)))), -1)
+
+
+def captured(model: nn.Module = None, *args: torch.Tensor, dynamic: bool = True) -> ir.Graph:
+    torch.manual_seed(0)
+    args = args or (torch.randn(3, 8),)
+    return ir.capture(model or Block(), args, dynamic_shapes=({0: "batch"},) if dynamic else None)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_nothing_differs(target):
+    table = ir.debug(captured(), target=target)
+    assert table.ok and len(table.rows) == 5, table
+    for row in table.rows:
+        assert row.own.relative < 1e-5 and row.inherited.relative < 1e-5 and row.torch_own.relative < 1e-6 and row.ops
+    assert {r.module for r in table.rows} == {"", "first", "norm", "second"}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_wrong_node_is_first(target):
+    handlers = wrapped(target, "aten::softmax.int", lambda a: a | {"dim": 0})
+    table = ir.debug(captured(), target=target, handlers=handlers)
+    worst = table.ranked[0]
+    assert worst.op == "aten::softmax.int" and worst.own.reason and [r.name for r in table.wrong] == [worst.name]
+    assert worst.source.startswith("test_debug.py:") and "softmax" in worst.node.origin.code
+    assert "softmax" in str(table) and "1 differ by themselves" in str(table)
+    rows = json.loads(table.json())["rows"]
+    assert [r["wrong"] for r in rows] == [False] * 4 + [True]
+    assert "<table>" in table._repr_html_()
+
+
+def test_what_is_inherited_is_no_fault_of_the_node():
+    handlers = wrapped("onnx", "aten::linear", lambda a: a | {"bias": None})
+    table = ir.debug(captured(), target="onnx", handlers=handlers)
+    assert {r.op for r in table.wrong} == {"aten::linear"}
+    assert table.row("relu").own.largest == 0 and table.row("relu").inherited.relative > 1e-3
+
+
+def test_verify_names_the_node():
+    with pytest.raises(ir.MismatchError) as told:
+        ir.export(captured(), target="onnx", verify=True, handlers={"aten::relu": lambda h, self: self})
+    text = str(told.value)
+    assert "%relu = aten::relu" in text and "test_debug.py:" in text and "own error" in text and "whole program" in text
+
+
+def test_a_fault_between_two_nodes():
+    """One that shows in neither alone: the smallest part is named."""
+
+    def relu(h, self):
+        made = h.emit("Relu", self)
+        return (
+            h.emit("Neg", made)
+            if any(n.op == "aten::layer_norm" for n in h.graph.nodes) and "given" not in self.name
+            else made
+        )
+
+    with pytest.raises(ir.MismatchError, match="the smallest part that does") as told:
+        ir.export(captured(), target="onnx", verify=True, handlers={"aten::relu": relu})
+    assert "%relu" in str(told.value) and "%layer_norm" in str(told.value) and "%softmax" not in str(told.value)
+
+
+def test_a_node_that_the_target_refuses_is_told():
+    def refuses(h, **arguments):
+        raise ir.RefusedError("no such thing")
+
+    graph = captured(nn.Sequential(nn.Linear(8, 8), nn.Tanh()))
+    table = ir.debug(graph, target="onnx", handlers={"aten::tanh": refuses})
+    assert "no such thing" in table.row("tanh").note and table.row("tanh").wrong
+
+
+def test_the_first_nan():
+    class Overflows(nn.Module):
+        def forward(self, x):
+            y = torch.exp(x * 100)
+            return (y - y).sum(-1) + x.sum(-1)
+
+    table = ir.debug(captured(Overflows(), torch.ones(2, 8)), target="onnx")
+    assert table.first_nonfinite.op == "aten::exp" and table.first_nonfinite.makes == "inf"
+    assert "makes inf in onnx and inf in torch" in str(table)
+
+
+def test_sizes_that_data_decides_and_several_results():
+    class Picks(nn.Module):
+        def forward(self, x):
+            found = torch.nonzero(x[:, 0] > 0).squeeze(-1)
+            values, places = torch.topk(x[found], 2, dim=-1)
+            return values * found.shape[0], places
+
+    table = ir.debug(captured(Picks()), target="onnx")
+    assert table.ok and {"topk_0", "nonzero"} <= {r.name for r in table.rows} and table.sizes["batch"] == 3
+
+
+def test_random_numbers_are_not_compared():
+    table = ir.debug(captured(nn.Sequential(nn.Linear(8, 8), nn.Dropout()).train()), target="onnx")
+    assert table.ok and "draws random numbers" in table.rows[-1].note
+
+
+def test_little_memory_makes_more_programs():
+    assert ir.debug(captured(), target="nnef", memory=100).ok
+
+
+def test_a_program_brings_its_target_and_handlers():
+    program = ir.export(
+        captured(), target="eager", handlers=wrapped("eager", "aten::layer_norm", lambda a: a | {"eps": 0.1})
+    )
+    table = ir.debug(program)
+    assert table.target == "eager" and [r.name for r in table.wrong] == ["layer_norm"]
+
+
+def test_torch_in_float64_tells_rounding():
+    graph = captured(dynamic=False)
+    values = Values(graph, wide=True).run([torch.randn(3, 8)])
+    assert all(t.dtype == torch.float64 for t in values.of.values())
