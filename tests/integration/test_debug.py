@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
 from torch import nn
 
 import ir
+from ir.debug.child import in_child
+from ir.debug.parts import connected
+from ir.debug.script import write_scripts
+from ir.debug.search import Verdict
+from ir.debug.shrink import fixed
 from ir.debug.values import Values
 from tests.faults import wrapped
 
@@ -134,3 +144,53 @@ def test_torch_in_float64_tells_rounding():
     graph = captured(dynamic=False)
     values = Values(graph, wide=True).run([torch.randn(3, 8)])
     assert all(t.dtype == torch.float64 for t in values.of.values())
+
+
+# -- reducing ----------------------------------------------------------------------------------------------------------
+
+
+def run(path) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, cwd=path.parent)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_fault_is_reduced_to_a_script_without_ir(target, tmp_path):
+    handlers = wrapped(target, "aten::softmax.int", lambda a: a | {"dim": 0})
+    found = ir.debug.reduce(captured(), target=target, handlers=handlers, path=tmp_path / "reduced.py")
+    assert found.nodes == ("aten::softmax.int",) and found.verdict.kind == "mismatch"
+    assert len(found.script.splitlines()) <= 30 and "import ir" not in found.script
+    done = run(tmp_path / "reduced.py")
+    assert done.returncode == 1 and "Tensor-likes are not close" in done.stderr, done.stderr
+    assert run(tmp_path / "reduced_ir.py").returncode == 0  # the fault was planted in this process alone
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_script_of_what_is_right_ends_well(target, tmp_path):
+    """Else it would fail for a reason of its own."""
+    graph, chosen = captured(dynamic=False), ir.plugins.find_target(target, {})
+    part = connected(graph, graph.nodes)
+    sample = fixed(part, Values(graph).run([torch.randn(3, 8)]))
+    write_scripts(sample, chosen, chosen.registry, Verdict("mismatch"), tmp_path / "right.py")
+    done = run(tmp_path / "right.py")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_refused_export_is_reduced(tmp_path):
+    def refuses(h, self):
+        raise ir.RefusedError("no such thing")
+
+    graph = captured(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)))
+    found = ir.debug.reduce(graph, target="onnx", handlers={"aten::tanh": refuses}, path=tmp_path / "reduced.py")
+    assert found.verdict.kind == "export" and found.nodes == ("aten::tanh",) and not found.script
+    assert "torch.ops.aten.tanh.default" in found.ir_script and [p.name for p in found.paths] == ["reduced_ir.py"]
+
+
+def test_a_crash_and_a_hang_are_verdicts():
+    assert in_child(lambda: os.kill(os.getpid(), signal.SIGSEGV), 20).same(Verdict("crash", "SIGSEGV"))
+    assert in_child(lambda: time.sleep(60), 0.5).kind == "hang"
+    assert in_child(lambda: 3, 20) == 3
+
+
+def test_what_does_not_fail_is_not_reduced():
+    with pytest.raises(ir.ExportError, match="does not fail"):
+        ir.debug.reduce(captured(), target="onnx")

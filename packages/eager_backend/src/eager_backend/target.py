@@ -11,6 +11,7 @@ import torch
 
 from eager_backend.building import devices
 from eager_backend.helper import EagerHelper
+from eager_backend.inspection.script import script
 from eager_backend.passes import MEASURED, PASSES
 from eager_backend.passes.autotune import choose
 from eager_backend.registry import load
@@ -147,6 +148,9 @@ class Eager(Target):
 
     def open(self, path: Path, threads: int | None = None) -> EagerFile:
         return EagerFile(lower(with_own_state(capture(path)), self), threads)
+
+    def script(self, artifact: Program, literal: Callable[[Any], str]) -> tuple[list[str], list[str]]:
+        return script(artifact, literal)
 
     def runner(self, artifact: Any, graph: Graph, path: Path | None = None) -> Runner:
         runner: Program = artifact

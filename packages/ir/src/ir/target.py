@@ -34,6 +34,7 @@ class Target(abc.ABC):
     has_sparse: ClassVar[bool] = False  # without, a graph with sparse tensors is refused
     has_checks: ClassVar[bool] = False  # without, what the model asserts of its data is left out
     has_ranks: ClassVar[bool] = False  # without, sizes that give another rank than the graph's are refused at run time
+    runtimes: ClassVar[tuple[str, ...]] = ()  # the distributions that run an artifact, for reports of their faults
     suffix: ClassVar[str] = ""  # what a file of this target usually ends in; "" for none
     suffixes: ClassVar[tuple[str, ...]] = ()  # what it may end in; none: anything
 
@@ -99,6 +100,16 @@ class Target(abc.ABC):
             RuntimeFailure: the runtime does not load it.
         """
         raise ExportError(f"target {self.name!r} opens no files without the model that they were made of")
+
+    def script(self, artifact: Any, literal: Callable[[Any], str]) -> tuple[Sequence[str], Sequence[str]]:
+        """Lines of Python that import what is needed, and such that define `run(*tensors)`: a list of results.
+
+        They call the runtime alone, without `ir`. `literal` gives an expression for an array of numpy.
+
+        Raises:
+            ExportError: this target has no such form.
+        """
+        raise ExportError(f"target {self.name!r} has no form without ir")
 
     def packed(self, artifact: Any) -> Any:
         """The artifact as something that can be pickled."""

@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata as packages
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from nnef_backend.registry import load
 from nnef_backend.runtime import tract as runtime
 from nnef_backend.runtime.child import LIMIT
 from nnef_backend.runtime.opened import KhronosFile, TractFile
+from nnef_backend.runtime.script import script
 from nnef_backend.runtime.tract import Limit, Limits
 
 OLDEST, NEWEST = (0, 22), (0, 23)
@@ -81,6 +82,7 @@ class Tract(Target):
     """
 
     name = "nnef"
+    runtimes = ("tract",)
     suffix = ".nnef.tgz"
     dialect = "tract"
     tract = True  # its extensions may be used
@@ -213,6 +215,9 @@ class Tract(Target):
 
     def open(self, path: Path, threads: int | None = None) -> TractFile | KhronosFile:
         return TractFile(path, self.limits)
+
+    def script(self, artifact: Document, literal: Callable[[Any], str]) -> tuple[Sequence[str], Sequence[str]]:
+        return script(artifact, literal)
 
     def runner(self, artifact: Document, graph: Graph, path: Path | None = None) -> Runner:
         return NnefProgram(artifact, graph, path, self.limits)
@@ -380,6 +385,9 @@ class Khronos(Tract):
         """The standard's own extensions, without which its parser reads no fragments."""
         extra = {"KHR_enable_operator_expressions"} if definition.uses_operators else set()
         return {"KHR_enable_fragment_definitions", *definition.extensions, *extra}
+
+    def script(self, artifact: Document, literal: Callable[[Any], str]) -> tuple[Sequence[str], Sequence[str]]:
+        return Target.script(self, artifact, literal)
 
     def reads(self, path: Path) -> bool:
         """Nothing unasked: `nnef` runs the standard's documents as well."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +35,7 @@ from onnx_backend.helper import OnnxHelper
 from onnx_backend.passes.unsigned_activations import unsigned_activations
 from onnx_backend.registry import load
 from onnx_backend.runtime.opened import OnnxFile
+from onnx_backend.runtime.script import script
 from onnx_backend.runtime.session import LIMIT, OnnxProgram, model_bytes
 
 LOWEST_OPSET = 13
@@ -63,6 +64,7 @@ class Onnx(Target):
     """
 
     name = "onnx"
+    runtimes = ("onnxruntime", "onnx")
     suffix = ".onnx"
     suffixes = (".onnx",)
 
@@ -162,6 +164,9 @@ class Onnx(Target):
 
     def open(self, path: Path, threads: int | None = None) -> OnnxFile:
         return OnnxFile(path, threads)
+
+    def script(self, artifact: onnx_ir.Model, literal: Callable[[Any], str]) -> tuple[list[str], list[str]]:
+        return script(artifact, literal)
 
     def runner(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None = None) -> OnnxProgram:
         refers = path is not None and self.external_data == "reference"

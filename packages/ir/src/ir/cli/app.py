@@ -141,6 +141,7 @@ def plugins(discover_plugins: Discover = True) -> None:
 app.command()(graph_commands.show)
 app.command()(graph_commands.diff)
 app.command()(debug_commands.debug)
+app.command()(debug_commands.reduce)
 app.command()(run_commands.run)
 app.command()(run_commands.bench)
 app.command()(llm.llm)

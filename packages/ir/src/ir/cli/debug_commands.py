@@ -1,4 +1,4 @@
-"""`ir debug` as typer reads it; what it needs is imported once it runs."""
+"""`ir debug` and `ir reduce` as typer reads them; what they need is imported once they run."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ir.cli.options import (
     Pretrained,
     Seed,
     SourceName,
+    TargetName,
     Task,
     Traceback,
     named_options,
@@ -70,3 +71,37 @@ def debug(
         print("\n".join(debugging.verdict(tables)))
     if not all(t.ok for t in tables):
         raise typer.Exit(1)
+
+
+def reduce(
+    source: SourceName,
+    target: TargetName = "onnx",
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.py", help="where the script goes")] = Path(
+        "reduced.py"
+    ),
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="when to stop looking for a smaller one")] = 120,
+    input: Inputs = None,
+    dtype: DType = None,
+    task: Task = None,
+    pretrained: Pretrained = False,
+    seed: Seed = 0,
+    option: Options = None,
+    plugin: PluginNames = None,
+    discover_plugins: Discover = False,
+    as_json: AsJson = False,
+    traceback: Traceback = False,
+) -> None:
+    """Make a failing program as small as it gets while it fails the same way, as a script for an issue.
+
+    FILE.py needs torch and the runtime alone, FILE_ir.py does the same through ir.export. What fails is an export, a
+    run, or numbers that differ.
+    """
+    from ir.cli import debugging
+    from ir.debug.reduce import reduce as reduced
+
+    request = debugging.Request(
+        source, [target], input or (), dtype, task, pretrained, seed, named_options(option), plugin or (),
+        discover_plugins,
+    )  # fmt: skip
+    found = reduced(request.graph(), target=request.chosen[0], path=output, seconds=seconds)
+    print(json.dumps(found.data(), indent=1) if as_json else found)

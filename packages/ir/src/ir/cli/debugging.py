@@ -31,6 +31,11 @@ class Request:
     plugins: Sequence[str]
     discover: bool
 
+    @property
+    def chosen(self) -> list[ir.Target]:
+        """The targets with their options."""
+        return [plugins.find_target(name, self.options) for name in self.targets]
+
     def graph(self) -> ir.Graph:
         """The captured model, its plugins loaded."""
         plugins.load(self.plugins, discover=self.discover)
@@ -42,7 +47,7 @@ class Request:
 def tables(request: Request, memory: int) -> list[Table]:
     """The table of each target."""
     graph = request.graph()
-    return [nodes(graph, target=plugins.find_target(t, request.options), memory=memory) for t in request.targets]
+    return [nodes(graph, target=target, memory=memory) for target in request.chosen]
 
 
 def verdict(tables: Sequence[Table]) -> Iterator[str]:

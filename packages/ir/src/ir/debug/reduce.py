@@ -1,0 +1,211 @@
+"""`ir.debug.reduce`: the smallest program that still fails the same way, as a script."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ir.debug.child import in_child
+from ir.debug.nodes import asked, table_of
+from ir.debug.parts import Part, connected
+from ir.debug.running import running
+from ir.debug.script import write_scripts
+from ir.debug.search import OK, Verdict, compared, failure, smallest, tried
+from ir.debug.shrink import Sample, fixed, in_float32, plainer, smaller
+from ir.debug.values import Values
+from ir.errors import ExportError
+from ir.graph import Graph, Node
+from ir.lower import lower
+from ir.registry import Registry
+from ir.target import Target
+
+_TRIAL = 60.0  # seconds that one trial may take before it counts as a hang
+_FIRST = 3  # nodes of the table that are tried alone
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """What `reduce` found.
+
+    Attributes:
+        verdict: how the program fails: `kind` is "mismatch", "export", "runtime", "crash" or "hang".
+        script: Python with torch and the runtime alone; empty where the export itself is refused.
+        ir_script: Python that exports and verifies the same with `ir.export`.
+        nodes: the ops that are left, as torch names them.
+        paths: the files that were written.
+        trials: how many programs were tried.
+        seconds: what it took.
+    """
+
+    verdict: Verdict
+    script: str
+    ir_script: str
+    nodes: tuple[str, ...]
+    paths: tuple[Path, ...] = ()
+    trials: int = 0
+    seconds: float = 0.0
+
+    def data(self) -> dict[str, Any]:
+        """For programs."""
+        verdict = {"kind": self.verdict.kind, "what": self.verdict.what, "text": self.verdict.text}
+        return {
+            "verdict": verdict, "nodes": list(self.nodes), "paths": [str(p) for p in self.paths],
+            "trials": self.trials, "seconds": self.seconds, "script": self.script, "ir_script": self.ir_script,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        said = self.verdict.text.strip().partition("\n")[0]
+        lines = [f"{self.verdict.kind}: {said}", f"{len(self.nodes)} nodes are left: {', '.join(self.nodes)}"]
+        lines.append(f"{self.trials} trials in {self.seconds:.1f} s")
+        return "\n".join([*lines, *(f"written to {p}" for p in self.paths)])
+
+
+def reduce(
+    program: Any,
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    target: str | Target | None = None,
+    handlers: Mapping[str, Callable[..., Any]] | None = None,
+    dynamic_shapes: Any = None,
+    path: str | Path | None = None,
+    seconds: float = 120.0,
+    **options: Any,
+) -> Reduced:
+    """Make a failing program as small as it gets while it fails in the same way, and write it as scripts.
+
+    Nodes are left out, sizes fixed and cut, types made plain and weights random. Each trial runs in a child process, so
+    that a crash or a hang is a failure like any other.
+
+    Args:
+        program: as for `ir.debug.nodes`.
+        args: as for `ir.debug.nodes`.
+        kwargs: as for `ir.debug.nodes`.
+        target: as for `ir.debug.nodes`.
+        handlers: as for `ir.debug.nodes`.
+        dynamic_shapes: as for `ir.debug.nodes`.
+        path: where the script goes that needs torch and the runtime alone; the one with `ir.export` is `<name>_ir.py`
+            beside it. Nothing is written without it.
+        seconds: when to stop looking for a smaller one.
+        **options: the target's options, where it is named.
+
+    Raises:
+        ExportError: the program does not fail on these arguments.
+
+    >>> print(ir.debug.reduce(program, path="reduced.py"))  # doctest: +SKIP
+    """
+    graph, chosen, registry, inputs = asked(program, args, kwargs, target, handlers, dynamic_shapes, options)
+    return _Reduction(graph, chosen, registry, inputs, seconds).run(path)
+
+
+class _Reduction:
+    """One search."""
+
+    def __init__(self, graph: Graph, target: Target, registry: Registry, inputs: Sequence[Any], seconds: float) -> None:
+        self.graph, self.target, self.registry, self.inputs = graph, target, registry, inputs
+        self.start = time.monotonic()
+        self.deadline = self.start + seconds
+        self.trials = 0
+        torch.manual_seed(0)
+        self.expected = Values(graph).run(inputs)
+        self.wanted = OK
+
+    @property
+    def left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def run(self, path: str | Path | None) -> Reduced:
+        """The whole way down."""
+        self.wanted = self._tried(self.graph.nodes)
+        if self.wanted.kind == "ok":
+            raise ExportError("the program does not fail on these arguments: there is nothing to reduce")
+        nodes = self._fewest()
+        part = connected(self.graph, nodes)
+        sample = self._shrunk(self._fixed(part))
+        if sample is None:  # it needs its dynamic sizes: the part as it is
+            values = [self.expected.of[v] for v in part.feeds]
+            sample = Sample(part.graph, tuple(values))
+        script, ir_script, paths = write_scripts(sample, self.target, self.registry, self.wanted, path)
+        ops = tuple(n.overload for n in sample.graph.nodes)
+        return Reduced(self.wanted, script, ir_script, ops, paths, self.trials, time.monotonic() - self.start)
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+
+    def _tried(self, nodes: Sequence[Node]) -> Verdict:
+        self.trials += 1
+        found: Verdict = in_child(lambda: tried(self.graph, self.target, self.registry, self.expected, nodes), _TRIAL)
+        return found
+
+    def _fails(self, nodes: Sequence[Node]) -> bool:
+        return self._tried(nodes).same(self.wanted)
+
+    def _fewest(self) -> list[Node]:
+        for node in self._suspects():
+            if self._fails([node]):
+                return [node]
+        return smallest(self.graph.nodes, self._fails, self.left / 2)
+
+    def _suspects(self) -> list[Node]:
+        """The nodes that differ by themselves, the worst first; those of a refusal are found by bisection."""
+        if self.wanted.kind not in ("mismatch", "runtime"):
+            return []
+
+        def names() -> list[str]:
+            table = table_of(self.graph, self.target, self.registry, self.inputs, whole=False)
+            return [r.name for r in table.wrong[:_FIRST]]
+
+        found = in_child(names, max(1.0, self.left / 2))
+        nodes = {n.name: n for n in self.graph.nodes}
+        return [nodes[n] for n in found] if isinstance(found, list) else []
+
+    # -- sizes, types, values --------------------------------------------------------------------------------------
+
+    def _fixed(self, part: Part) -> Sample | None:
+        try:
+            sample = fixed(part, self.expected)
+        except Exception:  # torch makes something else of the fixed sizes
+            return None
+        return sample if self._sample_fails(sample) else None
+
+    def _shrunk(self, sample: Sample | None) -> Sample | None:
+        """Smaller and plainer while that fails in the same way, to a point where no step does."""
+        changed = sample is not None
+        while changed and sample is not None and self.left > 0:
+            changed = False
+            for step in (in_float32, smaller):
+                better = self._first(step(sample))
+                if better is not None:
+                    sample, changed = better, True
+        while sample is not None and (better := self._first(plainer(sample))) is not None:
+            sample = better
+        return sample
+
+    def _first(self, samples: Iterable[Sample]) -> Sample | None:
+        for sample in samples:
+            if self.left <= 0:
+                return None
+            if self._sample_fails(sample):
+                return sample
+        return None
+
+    def _sample_fails(self, sample: Sample) -> bool:
+        self.trials += 1
+        found = in_child(lambda: sample_verdict(sample, self.target, self.registry), _TRIAL)
+        return isinstance(found, Verdict) and found.same(self.wanted)
+
+
+def sample_verdict(sample: Sample, target: Target, registry: Registry) -> Verdict:
+    """How a sample does on a target."""
+    expected = Values(sample.graph).run(sample.inputs)
+    try:
+        artifact = lower(sample.graph, target, registry)
+        with running(target, artifact, sample.graph) as runner:
+            made = list(runner(*[t.clone() for t in sample.inputs]))
+    except Exception as error:
+        return failure(error)
+    return compared(sample.graph.outputs, made, expected)

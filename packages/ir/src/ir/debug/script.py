@@ -1,0 +1,236 @@
+"""A small failing program as Python: torch beside the runtime's own calls, or torch and `ir.export`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ir.debug.search import Verdict
+from ir.debug.shrink import Sample, seed_of, seeded_text
+from ir.errors import ExportError
+from ir.files import staged
+from ir.graph import Node, Value
+from ir.importer.schema import overload_of
+from ir.importer.torch_api import schema_of
+from ir.importer.weights import TorchWeight
+from ir.lower import lower
+from ir.registry import Registry
+from ir.target import Target
+from ir.types import DType
+from ir.verify import DEFAULT_TOLERANCE, TOLERANCES
+
+_LITERAL = 64  # elements up to which an array is written out
+_WIDTH = 118
+_SETTINGS = ("strided", "preserve_format", "contiguous_format", "channels_last", "channels_last_3d")
+
+
+def write_scripts(
+    sample: Sample, target: Target, registry: Registry, verdict: Verdict, path: str | Path | None
+) -> tuple[str, str, tuple[Path, ...]]:
+    """Both scripts as text, and the files that were written; arrays that are neither random nor small go to a .npz."""
+    text = _Script(sample, target, verdict, "arrays.npz" if path is None else f"{Path(path).stem}.npz")
+    own, through_ir = text.of_runtime(registry), text.of_ir()
+    if path is None:
+        return own, through_ir, ()
+    place = Path(path)
+    files = [(place, own)] if own else []
+    files.append((place.with_name(f"{place.stem}_ir.py"), through_ir))
+    for file, content in files:
+        with staged(file) as temporary:
+            temporary.write_text(content)
+    written = [f for f, _ in files]
+    if text.arrays:
+        with staged(place.with_name(text.file)) as temporary:
+            np.savez(temporary, **text.arrays)  # type: ignore[arg-type]
+        written.append(place.with_name(text.file))
+    return own, through_ir, tuple(written)
+
+
+class _Script:
+    """The text of one sample."""
+
+    def __init__(self, sample: Sample, target: Target, verdict: Verdict, file: str) -> None:
+        self.sample, self.target, self.verdict, self.file = sample, target, verdict, file
+        self.arrays: dict[str, np.ndarray[Any, Any]] = {}
+        taken: set[str] = set()
+        self.names: dict[Value, str] = {}
+        values = [*sample.tensors, *(v for n in sample.graph.nodes for v in n.outputs)]
+        for value in values:
+            self.names[value] = _identifier(value.name.removesuffix("_given"), taken)
+        self.known: list[tuple[str, np.ndarray[Any, Any]]] = []
+        self.tensors = [f"{self.names[v]} = {self._tensor(v, t)}" for v, t in sample.tensors.items()]
+
+    # -- the two forms ---------------------------------------------------------------------------------------------
+
+    def of_runtime(self, registry: Registry) -> str:
+        """With torch and the runtime alone; empty where nothing was made to run, or it has no such form."""
+        if self.verdict.kind == "export":
+            return ""
+        try:
+            artifact = lower(self.sample.graph, self.target, registry)
+            imports, lines = self.target.script(artifact, self._literal)
+        except ExportError:
+            return ""
+        given = ", ".join(self.names[v] for v in self.sample.graph.inputs)
+        check = [
+            f"wanted = model({given})",
+            f"got = run({given})",
+            *self._comparison(),
+        ]
+        return self._joined(["import torch", *imports], [*self.tensors, *self._model(), *lines, *check])
+
+    def of_ir(self) -> str:
+        """With `ir.export(..., verify=True)`."""
+        given = ", ".join(self.names[v] for v in self.sample.graph.inputs)
+        comma = "," if len(self.sample.graph.inputs) == 1 else ""
+        call = f'ir.export(model, ({given}{comma}), target="{self.target.name}", verify=True)'
+        return self._joined(["import torch", "import ir"], [*self.tensors, *self._model(), call])
+
+    def _joined(self, imports: list[str], lines: list[str]) -> str:
+        names = sorted({*imports, *(["import numpy as np"] if any("np." in x for x in lines) else [])})
+        return "\n".join([*self._head(), *names, "", *lines, ""])
+
+    def _head(self) -> Iterator[str]:
+        said = re.sub(r"\s+", " ", self.verdict.text).strip()[:200]
+        versions = [f"{p} {v}" for p in ("torch", *self.target.runtimes) if (v := _version(p))]
+        yield f"# {', '.join(versions)}, Python {platform.python_version()}, {platform.machine()}"
+        yield f"# {self.verdict.kind}: {said}"[:_WIDTH]
+
+    def _comparison(self) -> Iterator[str]:
+        yield "for g, w in zip(got, wanted, strict=True):"
+        g = "torch.as_tensor(g)"
+        slack = {_tolerance(self.sample.graph.outputs[i].type.dtype) for i in range(len(self.sample.graph.outputs))}
+        (rtol, atol), *_ = sorted(slack, reverse=True)
+        if (rtol, atol) == (0, 0):
+            yield f"    torch.testing.assert_close({g}, w, rtol=0, atol=0)"
+            return
+        yield "    scale = torch.where(w.isfinite(), w, 0).abs().max().clamp(min=1e-3).item()"
+        yield f"    torch.testing.assert_close({g}, w, rtol={rtol}, atol={atol} * scale, equal_nan=True)"
+
+    # -- torch -----------------------------------------------------------------------------------------------------
+
+    def _model(self) -> Iterator[str]:
+        yield f"def model({', '.join(self.names[v] for v in self.sample.graph.inputs)}):"
+        for node in self.sample.graph.nodes:
+            made = ", ".join(self.names[v] for v in node.outputs)
+            yield f"    {made}{',' if node.returns == 'list' and len(node.outputs) == 1 else ''} = {self._call(node)}"
+        results = [self.names[v] for v in self.sample.graph.outputs]
+        yield f"    return {', '.join(results)}{',' if len(results) == 1 else ''}"
+
+    def _call(self, node: Node) -> str:
+        args = node.args
+        if node.op == "ir::cast":
+            return f"{self._text(args['self'])}.to({self._text(args['dtype'])})"
+        if node.op == "ir::scalar":
+            return f"torch.tensor({self._text(args['value'])}, dtype={self._text(args['dtype'])})"
+        overload = overload_of(node.op, node.origin.overload)
+        if overload is None or node.graphs:
+            raise ExportError(f"{node.op} holds graphs of its own, which a script does not say")
+        schema = schema_of(overload).arguments
+        plain = [a.name for a in schema if not a.kwarg_only]
+        named = [a.name for a in schema if a.kwarg_only and a.name not in ("device", "layout", "pin_memory")]
+        while plain and plain[-1] in node.defaults and node.defaults[plain[-1]] == args.get(plain[-1]):
+            plain.pop()
+        texts = [self._text(args[n]) for n in plain]
+        texts += [f"{n}={self._text(args[n])}" for n in named if args.get(n) is not None]
+        space, _, name = node.op.partition("::")
+        return f"torch.ops.{space}.{name}.{node.origin.overload or 'default'}({', '.join(texts)})"
+
+    def _text(self, arg: Any) -> str:
+        if isinstance(arg, Value):
+            return self.names[arg]
+        if isinstance(arg, tuple):
+            return f"[{', '.join(map(self._text, arg))}]"
+        if isinstance(arg, DType):
+            return f"torch.{arg.name}"
+        if isinstance(arg, str) and arg in _SETTINGS:
+            return f"torch.{arg}"
+        if isinstance(arg, float) and arg - arg != 0:
+            return f'float("{arg}")'
+        return repr(arg)
+
+    # -- tensors ---------------------------------------------------------------------------------------------------
+
+    def _tensor(self, value: Value, tensor: Tensor) -> str:
+        name = self.names[value]
+        self.known.append((name, TorchWeight("", tensor).numpy()))
+        if value.name in self.sample.seeded:
+            return f"(torch.manual_seed({seed_of(value.name)}), {seeded_text(tensor)})[1]"
+        if (flat := _constant(tensor)) is not None:
+            return f"torch.full({list(tensor.shape)}, {self._text(flat)}, dtype={tensor.dtype})"
+        if tensor.numel() <= _LITERAL:
+            return f"torch.tensor({_numbers(tensor.tolist())}, dtype={tensor.dtype})"
+        if tensor.dtype == torch.bfloat16:
+            self.arrays[name] = tensor.float().numpy()
+            return f'torch.from_numpy(np.load("{self.file}")["{name}"]).bfloat16()'
+        self.arrays[name] = tensor.numpy()
+        return f'torch.from_numpy(np.load("{self.file}")["{name}"])'
+
+    def _literal(self, array: np.ndarray[Any, Any]) -> str:
+        """An expression for an array of the artifact: one of the tensors, numbers, or what the file holds."""
+        for name, known in self.known:
+            for text, view in ((f"{name}.numpy()", known), (f"{name}.numpy().T", known.T)):
+                if view.shape == array.shape and view.dtype == array.dtype and view.tobytes() == array.tobytes():
+                    return text if known.dtype.name != "bfloat16" else f"{name}.float().numpy()"
+                if known.size == array.size and known.dtype == array.dtype and view.tobytes() == array.tobytes():
+                    return f"{text}.reshape({list(array.shape)})"
+        if array.size <= _LITERAL:
+            return f"np.array({_numbers(array.tolist())}, np.{array.dtype.name.replace('bool', 'bool_')})"
+        name = f"array_{len(self.arrays)}"
+        self.arrays[name] = array
+        return f'np.load("{self.file}")["{name}"]'
+
+
+def packed(items: list[str], indent: str = "    ") -> list[str]:
+    """Items of a list, as many on a line as fit."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + len(item) + 2 <= _WIDTH:
+            lines[-1] += f" {item},"
+        else:
+            lines.append(f"{indent}{item},")
+    return lines
+
+
+def _tolerance(dtype: DType) -> tuple[float, float]:
+    if not (dtype.is_float or dtype.is_complex):
+        return 0, 0
+    return TOLERANCES.get(dtype.name, DEFAULT_TOLERANCE)
+
+
+def _constant(tensor: Tensor) -> Any:
+    """The one number that a tensor of several holds, None where there are others."""
+    if tensor.numel() < 2 or tensor.is_complex() or not bool((tensor == tensor.flatten()[0]).all()):
+        return None
+    return tensor.flatten()[0].item()
+
+
+def _numbers(nested: Any) -> str:
+    text = repr(nested)
+    for word in ("inf", "nan"):
+        text = re.sub(rf"(?<![\w\"])(-?){word}\b", rf'float("\1{word}")', text)
+    return text
+
+
+def _identifier(name: str, taken: set[str]) -> str:
+    made = re.sub(r"\W", "_", name)
+    made = made if made.isidentifier() else f"x_{made}"
+    while made in taken or made in ("torch", "np", "model", "run", "got", "wanted", "ir", "g", "w"):
+        made += "_"
+    taken.add(made)
+    return made
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
