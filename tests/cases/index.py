@@ -209,6 +209,11 @@ CASES = family(
         *(f32(4, 2), i64("B", 2, low=0, high=4), f32("B", 2)),
     ),
     row(
+        "scatter_half_beyond_its_range",  # torch rounds the whole sum, which is within it
+        lambda x, i, v: (x.scatter_add(0, i, v), x.scatter_reduce(0, i, v, "sum")),
+        *(f16(value=[-65504.0]), i64(value=[0, 0, 0]), f16(value=[-65504.0, 65504.0, 65504.0])),
+    ),
+    row(
         "scatter_reduce_int",
         lambda x, i, v: [x.scatter_reduce(0, i, v, how) for how in ("sum", "prod", "mean", "amax", "amin")],
         *(i64(4, 2), i64("B", 2, low=0, high=4), i64("B", 2)),

@@ -102,6 +102,12 @@ CASES = family(
     row("var_dim", lambda x: x.var(1, keepdim=True), f32("B", 3)),
     row("var_biased", lambda x: x.var(-1, unbiased=False), f32("B", 3)),
     row("var_correction", lambda x: torch.var(x, dim=(0, 2), correction=2), f32("B", 3, "S")),
+    row(
+        "var_correction_below_0",
+        lambda x: (torch.var(x, 0, correction=-0.75), torch.std(x, correction=-1)),
+        f32("B", 3),
+    ),
+    row("var_of_nothing", lambda x: (torch.var(x, 0, correction=-1), torch.std_mean(x, 0, correction=-1)), f32(0, 3)),
     row("std", lambda x: x.std(0), f32("B", 3)),
     row("std_correction_0", lambda x: torch.std(x, dim=-1, correction=0, keepdim=True), f32("B", 3)),
     row("std_mean", lambda x: torch.std_mean(x, dim=1), f32("B", 3)),

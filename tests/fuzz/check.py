@@ -43,7 +43,7 @@ def exported(program: Program) -> torch.export.ExportedProgram | None:
         module, args = program.module(), program.args()
         with torch.no_grad():
             module(*[a.clone() for a in args])
-        return torch.export.export(program.module(), args, dynamic_shapes=program.shapes(torch.export.Dim.AUTO))
+        return torch.export.export(program.module(), args, dynamic_shapes=program.shapes(torch.export.Dim.DYNAMIC))
     except Exception:
         return None
 
@@ -85,7 +85,7 @@ def functionalised(reference: torch.export.ExportedProgram) -> bool:
 
 def captured(program: Program, reference: torch.export.ExportedProgram, way: str) -> ir.Graph:
     if way == "module":
-        return ir.capture(program.module(), program.args(), dynamic_shapes=program.shapes(torch.export.Dim.AUTO))
+        return ir.capture(program.module(), program.args(), dynamic_shapes=program.shapes(torch.export.Dim.DYNAMIC))
     if way == "file":
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "program.pt2")

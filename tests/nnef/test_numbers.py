@@ -400,3 +400,23 @@ def test_a_mask_whose_size_is_only_known_to_be_right_when_it_runs():
 
 def test_a_count_of_what_no_input_decides():
     same(lambda x: F.pad(x, (1, 3)).fill_(0.5).nonzero() + x.sum(), (torch.tensor([[True, False]]),))
+
+
+# what follows a product [16, 5, 3] @ [16, 3, 32] whose batch is moved last, and what comes before it
+BATCH_LAST = {
+    "both": lambda x, y: (x @ y.permute(2, 1, 0)).permute(2, 1, 0),
+    "behind_relu": lambda x, y: (x @ y.permute(2, 1, 0)).relu().permute(2, 1, 0) + 1,
+    "two_steps": lambda x, y: (x @ y.permute(2, 1, 0)).transpose(1, 2).permute(1, 2, 0),
+    "two_axes": lambda x, y: (
+        x.reshape(4, 4, 5, 3) @ y.permute(2, 1, 0).reshape(4, 4, 3, 32)
+    ).permute(3, 2, 0, 1),
+    "einsum": lambda x, y: torch.einsum("nqk,ckn->cqn", x, y),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dynamic", [None, ({0: "n"}, {2: "n"})], ids=["fixed", "dynamic"])
+@pytest.mark.parametrize("name", BATCH_LAST)
+def test_products_whose_batch_comes_last(name, dynamic):
+    dynamic = None if name == "two_axes" else dynamic
+    args = torch.randn(16, 5, 3), torch.randn(32, 3, 16)
+    same(BATCH_LAST[name], args, dynamic=dynamic)

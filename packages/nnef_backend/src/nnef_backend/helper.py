@@ -14,7 +14,7 @@ from ir.errors import RefusedError
 from ir.graph import Graph, Value, Weight
 from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
-from nnef_backend.building import library
+from nnef_backend.building import batches, library
 from nnef_backend.building.data_dependent_sizes import DataDependentSizes
 from nnef_backend.building.exact import instead
 from nnef_backend.building.fragments import called
@@ -29,6 +29,7 @@ from nnef_backend.building.operators import (
     STORED,
     Operator,
 )
+from nnef_backend.building.reshaping import settled
 from nnef_backend.building.shapes import infer
 from nnef_backend.building.sizes import computed, is_textual, size_text
 from nnef_backend.building.steps import NnefValue, Step, leaves, live, map_values
@@ -127,6 +128,8 @@ class NnefHelper(DataDependentSizes):
             name = self.unique(f"{self._node_name}_{suffix or op.removeprefix('tract_core_')}")
             made_type = TensorType(made, cast(Any, s if s is None else tuple(s)))
             results.append(NnefValue(name, made_type, fixed=fixed, after=after))
+            if s is not None:
+                results[-1].batches = batches.of(op, values, cast(Any, s), attributes)
             if s is not None and len(values) == 1 and op in SEEN_THROUGH:
                 results[-1].repeated = repeated(op, values[0], s, attributes)
                 results[-1].source = values[0] if op in REARRANGEMENTS else None
@@ -216,6 +219,7 @@ class NnefHelper(DataDependentSizes):
         self.understand(result, value)
         if 0 in value.type.shape and (value.type.is_static or self.target.tract):
             return self.expand(self.const(0, value.type.dtype), value.type.shape)
+        result = settled(self, result, value.type.shape)
         fresh = any(r is result for s in self.scope.steps[-8:] for r in s.results)
         if fresh and result.name.startswith(doc.identifier(f"{self.node.name}_")):
             self.scope.names.discard(result.name)

@@ -164,7 +164,10 @@ def _var(self: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool
     axes = [*range(self.dim())] if not dim and dim != 0 else [dim] if isinstance(dim, int) else [*dim]
     apart = x - x.mean(axes, keepdim=True)
     count = math.prod(self.shape[a] for a in axes if self.dim())
-    less = torch.clamp(torch.scalar_tensor(count, dtype=x.dtype) - (1 if correction is None else correction), min=0)
+    correction = 1 if correction is None else correction
+    less = torch.clamp(torch.scalar_tensor(count, dtype=x.dtype) - correction, min=0)
+    if correction < 0:  # the variance of nothing is nan all the same
+        less = less * torch.sym_min(count, 1)
     return (apart.square().sum(axes, keepdim=keepdim) / less).to(self.dtype)
 
 

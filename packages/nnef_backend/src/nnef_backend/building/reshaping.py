@@ -58,3 +58,13 @@ def cut(h: Any, x: Any, axis: int, size: Dim, kept: Dim) -> Any:
     guard = h.slice(nothing, 0, over + 1, over + 2)
     part = h.slice(x, axis, 0, kept)
     return h.emit("or" if x.type.dtype is DType.bool else "add", part, h.squeeze(guard, [0]))
+
+
+def settled(h: Any, x: Any, shape: Sequence[Dim]) -> Any:
+    """`x` with the sizes that a guard of torch's fixes: tract knows no guards."""
+    if not h.target.tract or x.type.shape is None:
+        return x
+    for axis, size in enumerate(shape):
+        if isinstance(size, int) and not isinstance(x.type.shape[axis], int):
+            x = cut(h, x, axis, x.type.shape[axis], size)
+    return x

@@ -12,7 +12,7 @@ from ir.dims import Dim, Expr, is_static, product
 from ir.helper import OpHelper
 from ir.passes.promote import promote_types
 from ir.types import DType, TensorType
-from nnef_backend.building import loops
+from nnef_backend.building import batches, loops
 from nnef_backend.building.hiding import apart
 from nnef_backend.building.operators import OPERATORS
 from nnef_backend.building.reshaping import cut, provable
@@ -100,9 +100,7 @@ class Verbs(OpHelper["NnefValue"]):
 
     def transpose(self, x: NnefValue, perm: Sequence[int]) -> NnefValue:
         """`x` with its axes permuted."""
-        if list(perm) == list(range(len(perm))):
-            return x
-        return self.emit("transpose", x, axes=list(perm), shape=[x.type.shape[p] for p in perm])
+        return batches.permute(self, x, perm)
 
     def reshape(self, x: NnefValue, shape: Sequence[Dim]) -> NnefValue:
         """`x` in another shape.
@@ -252,6 +250,12 @@ class Verbs(OpHelper["NnefValue"]):
             y = self.transpose(xs[1], [terms[1].index(c) for c in terms[0]])
             made = self.reduce("sum_reduce", self.emit("mul", self.floating(xs[0]), self.floating(y)), None)
             return self.cast(made, acc)
+        joined = "".join(terms)
+        last = len(result) - len(result.rstrip("".join(c for c in result if joined.count(c) > 1)))
+        if 0 < last < len(result) - 1 and batches.writes_batch_last(shape[-last:]):
+            order = [*range(len(result) - last, len(result)), *range(len(result) - last)]
+            made = self.contract(xs, terms, "".join(result[i] for i in order), [shape[i] for i in order])
+            return self.transpose(made, [order.index(i) for i in range(len(result))])
         return self.emit("tract_core_einsum", list(xs), expr=f"{','.join(terms)}->{result}", acc=acc, shape=shape)
 
     def _unreduced(self, op: str, x: NnefValue) -> NnefValue:

@@ -204,6 +204,9 @@ def _scatter(h, x, dim, index, updates, reduction):
     if x.type.rank == 0:
         x, index, updates = (h.reshape(v, [1]) for v in (x, index, updates))
         return h.squeeze(_scatter(h, x, 0, index, updates, reduction), [0])
+    if reduction == "add" and x.type.dtype.is_float and x.type.dtype.bits < 32:  # as torch, which rounds the whole sum
+        wide, parts = h.cast(x, DType.float32), h.cast(updates, DType.float32)
+        return h.cast(_scatter(h, wide, dim, index, parts, reduction), x.type.dtype)
     axis = h.axis(dim, x)
     for a, size in enumerate(index.type.shape):  # torch reads no further than the index reaches
         updates = updates if updates.type.shape[a] == size else h.slice(updates, a, 0, size)

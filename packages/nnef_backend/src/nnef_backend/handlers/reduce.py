@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ir.dims import Expr, maximum, product
+from ir.dims import Expr, maximum, minimum, product
 from ir.geometry import invert
 from ir.types import DType
 from nnef_backend.building.exact import quotient
@@ -184,6 +184,8 @@ def _moments(h, x, dim, unbiased, correction, keepdim):
     freedom = product(sizes) - correction
     freedom = h.tensor(freedom if isinstance(freedom, Expr) else maximum(freedom, 0), x)
     freedom = freedom if freedom.array is not None else h.emit("max", freedom, 0)
+    if correction < 0:  # the variance of nothing is nan
+        freedom = h.emit("mul", freedom, h.tensor(minimum(product(sizes), 1), x))
     return quotient(h, total, freedom), middle if keepdim else h.squeeze(middle, sorted(axes))
 
 

@@ -211,6 +211,7 @@ def moments(h, self, dim, unbiased, correction, keepdim):
     else:
         left = count(self, axes) - less
         left = max(left, 0) if isinstance(left, int | float) else dims.maximum(left, 0)
+        left = left * dims.minimum(count(self, axes), 1) if less < 0 else left  # the variance of nothing is nan
         variance = h.emit("Div", h.reduce("ReduceSumSquare", gap, axes, keepdim), h.tensor(left, self))
     return variance, middle if keepdim else h.squeeze(middle, axes)
 
