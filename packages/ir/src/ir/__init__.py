@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ir.importer.custom_ops import CustomOp, custom_op, op
     from ir.lower import lower
     from ir.registry import Handler, Registry
+    from ir.runner import FileRunner, runner
     from ir.target import Runner, Target
     from ir.text import to_text
     from ir.types import DType, TensorType
@@ -87,6 +88,10 @@ _NAMES = {
     "ir.registry": (
         "Handler",
         "Registry",
+    ),
+    "ir.runner": (
+        "FileRunner",
+        "runner",
     ),
     "ir.target": (
         "Runner",
@@ -141,6 +146,7 @@ __all__ = [
     "ExportError",
     "Exported",
     "Expr",
+    "FileRunner",
     "Graph",
     "GraphError",
     "Handler",
@@ -170,5 +176,6 @@ __all__ = [
     "lower",
     "op",
     "op_from_function",
+    "runner",
     "to_text",
 ]

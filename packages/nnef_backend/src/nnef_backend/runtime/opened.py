@@ -45,6 +45,10 @@ class TractFile:
         """The outputs in the file's order."""
         return _tensors(self.program.run(_arrays(inputs)))
 
+    def close(self) -> None:
+        """Let tract forget the model."""
+        self.program.close()
+
 
 class KhronosFile:
     """A document in nnef-tools' interpreter, which reads it anew at every run: torch tensors in and out."""

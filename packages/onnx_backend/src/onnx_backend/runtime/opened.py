@@ -13,7 +13,7 @@ import onnx_ir
 from ir.errors import ExportError, RuntimeFailure
 from ir.opened import Port
 from onnx_backend.building.dtypes import FROM_SCHEMA
-from onnx_backend.runtime.session import run, session_options
+from onnx_backend.runtime.session import outlive_fork, run, session_options
 
 
 class OnnxFile:
@@ -28,6 +28,7 @@ class OnnxFile:
             self.session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:
             raise RuntimeFailure(f"onnxruntime does not load {path}: {error}") from error
+        outlive_fork(self)
         self.path, self.threads = path, threads
         self.inputs = [_port(v, path) for v in self.session.get_inputs()]
         self.outputs = [_port(v, path) for v in self.session.get_outputs()]

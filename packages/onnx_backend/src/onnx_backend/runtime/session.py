@@ -11,7 +11,7 @@ import re
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import onnx_ir
 
@@ -49,7 +49,7 @@ class OnnxProgram:
         self.graph, self.slices, self._shared = graph, Slices(graph), SharedSizes(graph)
         self._open = functools.partial(self._opened, artifact, path, folder)
         self._open()
-        _RUNNING.add(self)
+        outlive_fork(self)
 
     def _opened(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None) -> None:
         import onnxruntime as ort
@@ -106,7 +106,16 @@ def _ort_value(tensor: Any) -> Any:
     return OrtValue.ortvalue_from_numpy(t.numpy())._ortvalue
 
 
-_RUNNING: weakref.WeakSet[OnnxProgram] = weakref.WeakSet()
+class _Holder(Protocol):
+    session: Any
+
+
+_RUNNING: weakref.WeakSet[_Holder] = weakref.WeakSet()
+
+
+def outlive_fork(holder: _Holder) -> None:
+    """Keep the session of this object from being freed in a forked process."""
+    _RUNNING.add(holder)
 
 
 def _forked() -> None:
