@@ -10,7 +10,7 @@ nox.options.sessions = ["lint", "ir", "onnx", "nnef", "eager", "language_models"
 nox.options.reuse_existing_virtualenvs = True
 
 PACKAGES = ("ir", "onnx_backend", "nnef_backend", "eager_backend")
-EXTRAS = ("vision_ops", "stablehlo_backend", "language_models")  # installed only when wanted
+EXTRAS = ("vision_ops", "stablehlo_backend", "language_models", "batch_inference")  # installed only when wanted
 TESTS = ("pytest", "pytest-xdist")
 MODELS = ("torchvision", "timm", "transformers")
 
@@ -60,6 +60,14 @@ def language_models(session: nox.Session) -> None:
     """Checkpoints of small decoders to folders that generate, token for token beside transformers."""
     install(session, *PACKAGES, "language_models", extra=(*TESTS, "transformers", "onnxruntime-genai"))
     run_tests(session, "tests/language_models")
+
+
+@nox.session
+def batch_inference(session: nox.Session) -> None:
+    """Ray, Spark and Dask on this machine, two workers each (Spark: apt-get install openjdk-17-jre-headless)."""
+    engines = ("ray[data]", "pyspark", "dask[dataframe,distributed]", "pyarrow", "pandas", "cloudpickle")
+    install(session, *PACKAGES, "batch_inference", extra=(*TESTS, *engines))
+    session.run("python", "-m", "pytest", "tests/batch_inference", *session.posargs)
 
 
 @nox.session
@@ -162,6 +170,7 @@ def slow(session: nox.Session) -> None:
         "--ignore=tests/vision",
         "--ignore=tests/stablehlo",
         "--ignore=tests/language_models",
+        "--ignore=tests/batch_inference",
     )  # which have sessions of their own
     session.run("python", "-m", "pytest", "-m", "slow", "tests", *others, *session.posargs)
 

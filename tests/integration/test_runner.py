@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import ir
-from ir import cpus, sessions
+from ir.runtime import cpus, sessions
 
 TARGETS = ("onnx", "nnef", "eager")
 SUFFIX = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}

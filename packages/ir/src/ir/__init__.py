@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from ir.importer.autograd_functions import op_from_function
     from ir.importer.capture import capture
     from ir.importer.custom_ops import CustomOp, custom_op, op
+    from ir.importer.stages import Split, split
     from ir.lower import lower
+    from ir.plan import Plan
     from ir.registry import Handler, Registry
-    from ir.runner import FileRunner, runner
+    from ir.runtime.runner import FileRunner, runner
     from ir.target import Runner, Target
     from ir.text import to_text
     from ir.types import DType, TensorType
@@ -84,12 +86,17 @@ _NAMES = {
         "custom_op",
         "op",
     ),
+    "ir.importer.stages": (
+        "Split",
+        "split",
+    ),
     "ir.lower": ("lower",),
+    "ir.plan": ("Plan",),
     "ir.registry": (
         "Handler",
         "Registry",
     ),
-    "ir.runner": (
+    "ir.runtime.runner": (
         "FileRunner",
         "runner",
     ),
@@ -157,6 +164,7 @@ __all__ = [
     "OpHelper",
     "Origin",
     "OutputError",
+    "Plan",
     "PluginError",
     "Range",
     "RefusedError",
@@ -164,6 +172,7 @@ __all__ = [
     "Report",
     "Runner",
     "RuntimeFailure",
+    "Split",
     "Target",
     "TensorType",
     "UnsupportedOpsError",
@@ -177,5 +186,6 @@ __all__ = [
     "op",
     "op_from_function",
     "runner",
+    "split",
     "to_text",
 ]

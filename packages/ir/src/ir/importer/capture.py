@@ -162,6 +162,15 @@ def _distinct(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return pytree.tree_map_only(torch.Tensor, copy, (args, kwargs))
 
 
+def of_program(
+    program: ExportedProgram, symbol_names: Mapping[str, str], input_names: Sequence[str], output_names: Sequence[str]
+) -> Graph:
+    """The graph of a program of torch's with the names of another capture for its symbols."""
+    symbols = Symbols(program.range_constraints)
+    symbols.rename(symbol_names)
+    return _import(program, None, None, symbols, (), input_names, output_names)
+
+
 # -- the graph ---------------------------------------------------------------------------------------------------------
 
 

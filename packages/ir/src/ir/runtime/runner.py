@@ -11,11 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ir import columns as _columns
-from ir import cpus, plugins, sessions
+from ir import plugins
 from ir.errors import ExportError
 from ir.opened import Opened, Port
-from ir.sessions import Key, Packed
+from ir.runtime import columns as _columns
+from ir.runtime import cpus, sessions
+from ir.runtime.sessions import Key, Packed
 
 if TYPE_CHECKING:
     from ir.export import Exported
@@ -158,10 +159,10 @@ class FileRunner:
         return self.program.inputs
 
     @property
-    def ports(self) -> Sequence[Port]:
-        """Those of the outputs that a call returns; opens the artifact."""
+    def ports(self) -> Mapping[str, Port]:
+        """Each column that a call returns, and what the artifact declares of it; opens the artifact."""
         program = self.program
-        return [program.outputs[place] for place in self._chosen(program).values()]
+        return {name: program.outputs[place] for name, place in self._chosen(program).items()}
 
     def close(self) -> None:
         """End the session of this process; another call opens it again."""

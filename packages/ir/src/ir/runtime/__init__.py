@@ -1,0 +1,1 @@
+"""Artifacts over columns: what a worker of any engine needs."""
