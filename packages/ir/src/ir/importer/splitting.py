@@ -98,7 +98,7 @@ def _axis_of(size: FxNode, tensors: Mapping[FxNode, Any]) -> tuple[FxNode, int] 
     for node in tensors:
         fake = node.meta.get("val")
         for axis, extent in enumerate(fake.shape if isinstance(fake, Tensors) else ()):
-            if isinstance(extent, torch.SymInt) and expression(extent) == expression(wanted):
+            if isinstance(extent, torch.SymInt) and extent.node.expr == wanted.node.expr:
                 return node, axis
     return None
 
