@@ -59,6 +59,7 @@ class Eager(Target):
     has_checks = True
     has_ranks = True
     has_sparse: ClassVar[bool] = True
+    has_collectives: ClassVar[bool] = True
     suffix: ClassVar[str] = ".pt2"
     suffixes: ClassVar[tuple[str, ...]] = (".pt2",)
 

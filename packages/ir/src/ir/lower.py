@@ -16,6 +16,7 @@ from ir.graph import Body, Context, Graph, Node, SymbolSource, Value
 from ir.helper import OpHelper, Refusal, refusal_text
 from ir.locks import one_at_a_time
 from ir.passes.checks import drop_checks
+from ir.passes.collectives import refuse_collectives
 from ir.passes.promote import mixes, promote
 from ir.passes.split_complex import split_complex
 from ir.registry import Handler, Registry, place_of
@@ -380,10 +381,12 @@ def prepared(graph: Graph, target: Target, registry: Registry, context: Context 
     """The graph without complex tensors and checks where the target has none, and through the target's passes.
 
     Raises:
-        RefusedError: it has sparse tensors and the target has none.
+        RefusedError: it has sparse tensors or collectives, and the target has none.
     """
     if not target.has_sparse:
         refuse_sparse(graph, target.name)
+    if not target.has_collectives:
+        refuse_collectives(graph, target.name, lambda n: registry.lookup(n.op, n.overload, target.version) is not None)
     if not target.has_checks:
         graph = drop_checks(graph)
     if not target.has_complex:

@@ -19,7 +19,7 @@ from ir.collector import held_back
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Value
-from ir.importer import cache_shapes, caches, file_guards, guards, io_names, ladder, wrong_calls
+from ir.importer import cache_shapes, caches, file_guards, guards, io_names, ladder, sharded, wrong_calls
 from ir.importer import calling_convention as st
 from ir.importer.bodies import Bodies
 from ir.importer.context import Capture
@@ -147,6 +147,8 @@ def _program(
         check_names(model, args, kwargs, dynamic_shapes)
     shapes = pytree.tree_map_only(str, lambda _: TorchDim.DYNAMIC, dynamic_shapes)
     args, kwargs = _distinct(args, kwargs)
+    if sharded.is_sharded(model):
+        model = sharded.piece_of(model, args, kwargs, dynamic_shapes)
     return ladder.exported(model, args, kwargs, shapes)
 
 

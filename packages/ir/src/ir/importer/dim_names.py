@@ -63,6 +63,15 @@ def check_names(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str,
         _hold_to_one(pytree.tree_leaves((args, kwargs)), _named(positional, args, kwargs, dynamic_shapes))
 
 
+def dynamic_axes(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> dict[int, Mapping[int, str]]:
+    """By id of a tensor among the arguments: its axes that `dynamic_shapes` tells of."""
+    if dynamic_shapes is None:
+        return {}
+    return _named(list(inspect.signature(model.forward).parameters), args, kwargs, dynamic_shapes)
+
+
 def _named(
     positional: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any
 ) -> dict[int, Mapping[int, str]]:

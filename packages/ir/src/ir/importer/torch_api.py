@@ -81,6 +81,14 @@ def statically_known_true(condition: Any) -> bool:
     return symbolic_shapes.statically_known_true(condition)
 
 
+def holds(condition: Any, sizes: Mapping[Any, Any]) -> Any:
+    """A condition of sympy where its symbols have these values, which may be symbolic themselves."""
+    from torch.utils._sympy.interp import sympy_interp
+    from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+    return sympy_interp(PythonReferenceAnalysis, dict(sizes), condition)
+
+
 def truncates(condition: Any) -> bool:
     """Whether a condition has `int()` of a float that sizes decide."""
     from torch.utils._sympy.functions import TruncToInt
@@ -101,6 +109,27 @@ def size_function(name: str) -> Any:
     from torch.utils._sympy import functions
 
     return getattr(functions, name, None)
+
+
+# -- DTensors: what torch.distributed.tensor makes of a weight, imported by whoever has one ----------------------------
+
+
+def local_piece(tensor: Any) -> torch.Tensor:
+    """`_local_tensor` of a DTensor: this process's piece, without a graph of autograd."""
+    return tensor._local_tensor  # type: ignore[no-any-return]
+
+
+def sharded_as(piece: torch.Tensor, whole: Any) -> Any:
+    """A DTensor over this piece, as that one is laid out (`_spec`); the public from_local asks the other processes."""
+    return type(whole)(piece, whole._spec, requires_grad=False)
+
+
+def static_or_dynamic(tensor: torch.Tensor, axes: Any) -> Any:
+    """How a fake tensor is made: these axes get a symbol, the others keep their size."""
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
+    kinds = [DimDynamic.DYNAMIC if axis in axes else DimDynamic.STATIC for axis in range(tensor.dim())]
+    return StatelessSymbolicContext(dynamic_sizes=kinds)
 
 
 # -- attributes of operators -------------------------------------------------------------------------------------------
