@@ -120,7 +120,8 @@ class _Tracer:
 
     def trace(self, leaves: Sequence[Any]) -> _Trace:
         """The model on fake tensors, with a symbol for each dynamic size."""
-        mode = FakeTensorMode(shape_env=shape_env(), allow_non_fake_inputs=True)
+        env = shape_env()
+        mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
         fakes = [
             mode.from_tensor(t, symbolic_context=static_or_dynamic(t, axes)) if isinstance(t, torch.Tensor) else t
             for t, axes in zip(leaves, self.dynamic, strict=True)
@@ -137,9 +138,9 @@ class _Tracer:
         with mode:
             pieces = [mode.from_tensor(t, static_shapes=True) for t in self.pieces.values()]
             module = make_fx(run, tracing_mode="real", pre_dispatch=False, _allow_non_fake_inputs=True)(pieces, inputs)
-        sizes = ((i, axis, d) for i, t in enumerate(inputs) for axis, d in enumerate(t.shape))
+        sizes: Any = ((i, axis, d) for i, t in enumerate(inputs) for axis, d in enumerate(t.shape))
         places = {d.node.expr: (i, axis) for i, axis, d in sizes if isinstance(d, torch.SymInt)}
-        return _Trace(module, [g.expr for g in mode.shape_env.guards], places, specs[-1])
+        return _Trace(module, [g.expr for g in env.guards], places, specs[-1])
 
     def _call(self, pieces: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         cls = _class()
