@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import ir
+from ir.cli import main
 from ir.debug.child import in_child
 from ir.debug.parts import connected
 from ir.debug.script import write_scripts
@@ -158,7 +159,7 @@ def test_a_fault_is_reduced_to_a_script_without_ir(target, tmp_path):
     handlers = wrapped(target, "aten::softmax.int", lambda a: a | {"dim": 0})
     found = ir.debug.reduce(captured(), target=target, handlers=handlers, path=tmp_path / "reduced.py")
     assert found.nodes == ("aten::softmax.int",) and found.verdict.kind == "mismatch"
-    assert len(found.script.splitlines()) <= 30 and "import ir" not in found.script
+    assert len(found.script.splitlines()) <= 30 and " ir" not in found.script.splitlines()[2]
     done = run(tmp_path / "reduced.py")
     assert done.returncode == 1 and "Tensor-likes are not close" in done.stderr, done.stderr
     assert run(tmp_path / "reduced_ir.py").returncode == 0  # the fault was planted in this process alone
@@ -194,3 +195,26 @@ def test_a_crash_and_a_hang_are_verdicts():
 def test_what_does_not_fail_is_not_reduced():
     with pytest.raises(ir.ExportError, match="does not fail"):
         ir.debug.reduce(captured(), target="onnx")
+
+
+# -- profiles ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_times_by_node_module_and_line(target):
+    found = ir.debug.profile(captured(), target=target, runs=3)
+    ours = {r.name: r for r in found.rows if r.op}
+    assert {"linear", "layer_norm", "softmax"} <= set(ours) and ours["linear"].module == "first"
+    assert ours["softmax"].source.startswith("test_debug.py:") and ours["linear"].ops
+    share = sum(r.seconds for r in ours.values()) / found.seconds
+    assert share > 0.8 and found.call_seconds > 0 and found.modules["norm"] > 0
+    assert "layer_norm" in str(found) and json.loads(found.json())["target"] == target
+
+
+@pytest.mark.parametrize(("target", "name"), [("onnx", "m.onnx"), ("nnef", "m.nnef.tgz"), ("eager", "m.pt2")])
+def test_a_file_is_profiled_without_its_model(target, name, tmp_path, capsys):
+    ir.export(captured(), target=target, path=tmp_path / name)
+    with pytest.raises(SystemExit) as done:
+        main(["profile", str(tmp_path / name), "--runs", "3", "--json"])
+    assert done.value.code == 0
+    assert json.loads(capsys.readouterr().out)[0]["rows"]

@@ -38,6 +38,15 @@ class Port:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
 
 
+@dataclass(frozen=True)
+class Timed:
+    """The time of one node of an artifact in one run: its name there, the runtime's op, seconds."""
+
+    name: str
+    op: str
+    seconds: float
+
+
 class Opened(Protocol):
     """A file in its runtime: torch tensors in, one for each input; torch tensors out."""
 

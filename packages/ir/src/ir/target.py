@@ -102,8 +102,12 @@ class Target(abc.ABC):
         """
         raise ExportError(f"target {self.name!r} opens no files without the model that they were made of")
 
+    def node_names(self, artifact: Any) -> Mapping[str, str]:
+        """The name of the value that each of the artifact's nodes makes, where its runtime calls nodes otherwise."""
+        return {}
+
     def script(self, artifact: Any, literal: Callable[[Any], str]) -> tuple[Sequence[str], Sequence[str]]:
-        """Lines of Python that import what is needed, and such that define `run(*tensors)`: a list of results.
+        """The modules to import, and lines of Python that define `run(*tensors)`, which gives a list of results.
 
         They call the runtime alone, without `ir`. `literal` gives an expression for an array of numpy.
 

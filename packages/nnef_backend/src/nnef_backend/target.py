@@ -22,6 +22,7 @@ from ir.errors import RefusedError, RuntimeFailure
 from ir.files import stem
 from ir.graph import Graph, Value, Weight
 from ir.helper import numpy_dtype
+from ir.opened import Timed
 from ir.passes.canonicalize_factories import canonicalize_factories
 from ir.passes.equal_sizes import equal_sizes
 from ir.passes.fold_batch_norm import fold_batch_norm
@@ -307,6 +308,10 @@ class NnefProgram:
             raise RuntimeFailure(f"tract failed while it ran the document: {error}") from error
         made = [torch.from_numpy(np.array(r)) for r in results]
         return [t.bfloat16() if narrow else t for t, narrow in zip(made, self.narrow, strict=True)]
+
+    def timed(self, inputs: Sequence[Any], runs: int) -> list[Timed]:
+        """The time of each of tract's nodes in one run; tract chooses the number of runs."""
+        return self.program.profile([_array(t) for t in inputs])
 
     def close(self) -> None:
         """Let the child process forget the document."""

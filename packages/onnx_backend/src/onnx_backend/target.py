@@ -165,6 +165,9 @@ class Onnx(Target):
     def open(self, path: Path, threads: int | None = None) -> OnnxFile:
         return OnnxFile(path, threads)
 
+    def node_names(self, artifact: onnx_ir.Model) -> dict[str, str]:
+        return {n.name: n.outputs[0].name for n in artifact.graph if n.name and n.outputs[0].name}
+
     def script(self, artifact: onnx_ir.Model, literal: Callable[[Any], str]) -> tuple[list[str], list[str]]:
         return script(artifact, literal)
 

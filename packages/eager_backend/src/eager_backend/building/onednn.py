@@ -17,10 +17,16 @@ from eager_backend.building.steps import Slot, Step
 from eager_backend.registry import Kernel
 from ir.importer.torch_api import NN, VF, plain_call
 
+SPELLED: dict[Any, str] = {}  # a kernel's call -> how torch's users write it
+
 
 def _kernel(name: str, packet: str, overload: str = "default") -> Kernel | None:
     found = getattr(torch.ops.mkldnn, packet, None)
-    return None if found is None else Kernel(f"onednn_{name}", plain_call(getattr(found, overload)))
+    if found is None:
+        return None
+    call = plain_call(getattr(found, overload))
+    SPELLED[call] = f"torch.ops.mkldnn.{packet}.{overload}"
+    return Kernel(f"onednn_{name}", call)
 
 
 CONV = _kernel("conv", "_convolution_pointwise")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from eager_backend.building.contracts import CompiledProgram
+from eager_backend.building.onednn import SPELLED
 from ir.errors import ExportError
 from ir.importer.torch_api import OpOverload
 from ir.importer.weights import TorchWeight
@@ -21,7 +23,7 @@ _PLACES = {
 
 
 def script(program: CompiledProgram, literal: Callable[[Any], str]) -> tuple[list[str], list[str]]:
-    """Import lines, and lines that define `run`.
+    """The modules to import (none), and lines that define `run`.
 
     Raises:
         ExportError: it calls something that is not torch's, such as a kernel of a custom op.
@@ -38,6 +40,8 @@ def _computes(line: str) -> bool:
 
 def _expression(value: Any, literal: Callable[[Any], str]) -> str:
     if isinstance(value, Tensor):
+        if value.is_mkldnn:  # packed for oneDNN, whose kernels take it as it was, too
+            value = value.to_dense()
         if value.layout is not torch.strided:
             raise ExportError("a constant that is not strided has no short form")
         return f"torch.from_numpy({literal(TorchWeight('', value).numpy())})"
@@ -52,6 +56,8 @@ def _expression(value: Any, literal: Callable[[Any], str]) -> str:
 
 
 def _named(value: Any) -> Iterator[str]:
+    if isinstance(value, BuiltinFunctionType) and value in SPELLED:
+        yield SPELLED[value]
     if isinstance(value, OpOverload):
         yield f"torch.ops.{value}"
     name = getattr(value, "__name__", "")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from eager_backend.runtime.program import Program
-from ir.opened import Port
+from ir.opened import Port, Timed
 
 
 class EagerFile:
@@ -35,3 +35,7 @@ class EagerFile:
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The results in the graph's order."""
         return self.program(*inputs)
+
+    def timed(self, inputs: Sequence[Any], runs: int) -> list[Timed]:
+        """The time of each step in one call, the median over `runs`."""
+        return self.program.timed(inputs, runs)

@@ -1,4 +1,4 @@
-"""`ir debug` and `ir reduce` as typer reads them; what they need is imported once they run."""
+"""`ir debug`, `ir reduce` and `ir profile` as typer reads them; what they need is imported once they run."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from ir.cli.options import (
     Traceback,
     named_options,
 )
+from ir.cli.run_commands import Sizes, Threads
 
 # ruff: noqa: UP045 - typer reads Optional
 Targets = Annotated[
@@ -80,6 +81,9 @@ def reduce(
         "reduced.py"
     ),
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="when to stop looking for a smaller one")] = 120,
+    max_error: Annotated[
+        Optional[float], typer.Option("--max-error", min=0, help="the error that passes, of the largest magnitude")
+    ] = None,
     input: Inputs = None,
     dtype: DType = None,
     task: Task = None,
@@ -103,5 +107,54 @@ def reduce(
         source, [target], input or (), dtype, task, pretrained, seed, named_options(option), plugin or (),
         discover_plugins,
     )  # fmt: skip
-    found = reduced(request.graph(), target=request.chosen[0], path=output, seconds=seconds)
+    found = reduced(request.graph(), target=request.chosen[0], path=output, seconds=seconds, max_error=max_error)
     print(json.dumps(found.data(), indent=1) if as_json else found)
+
+
+def profile(
+    source: Annotated[
+        str, typer.Argument(metavar="ARTIFACT|SOURCE", help="a file of any target, or a SOURCE as of export")
+    ],
+    target: Annotated[
+        Optional[list[str]],
+        typer.Option("--target", "-t", help="of a source: onnx (the default), nnef, eager; repeatable"),
+    ] = None,
+    compare: Annotated[
+        Optional[Path], typer.Option("--compare", metavar="ARTIFACT", help="another file: which modules gained or lost")
+    ] = None,
+    runs: Annotated[
+        int, typer.Option("--runs", "-n", min=1, help="calls that are measured; tract chooses its own")
+    ] = 20,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="rows that are printed; 0 prints all")] = 30,
+    input: Inputs = None,
+    size: Sizes = None,
+    threads: Threads = None,
+    dtype: DType = None,
+    task: Task = None,
+    pretrained: Pretrained = False,
+    seed: Seed = 0,
+    option: Options = None,
+    plugin: PluginNames = None,
+    discover_plugins: Discover = False,
+    as_json: AsJson = False,
+    traceback: Traceback = False,
+) -> None:
+    """Say where the time goes by node, module and source line, by the runtime's own profiler.
+
+    A file knows the names of its nodes, a source knows their modules and lines as well. Two targets are compared by
+    module.
+    """
+    from ir.cli import debugging
+    from ir.debug.profile import compared
+
+    request = debugging.Request(
+        source, target or ["onnx"], input or (), dtype, task, pretrained, seed, named_options(option), plugin or (),
+        discover_plugins,
+    )  # fmt: skip
+    found = debugging.profiles(request, size or (), threads, runs, compare)
+    if as_json:
+        print(json.dumps([p.data() for p in found], indent=1))
+        return
+    print("\n\n".join(p.text(rows or None) for p in found))
+    for other in found[1:]:
+        print("\n".join(["", *compared(found[0], other)]))

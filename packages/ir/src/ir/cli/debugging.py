@@ -5,15 +5,18 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import ir
 from ir import plugins
-from ir.cli import sources
+from ir.cli import arrays, sources
 from ir.debug.nodes import nodes
+from ir.debug.profile import Profile, of_runner, profile
 from ir.debug.table import Table
+from ir.opening import open_artifact
 
 
 @dataclass(frozen=True)
@@ -70,3 +73,25 @@ def page(title: str, tables: Sequence[Table]) -> str:
     style = "body{font:14px sans-serif}td,th{padding:2px 8px;text-align:left;border-bottom:1px solid #ddd}"
     body = "".join(f"<h2>{t.target}</h2>{t.html()}" for t in tables)
     return f'<!doctype html><meta charset="utf-8"><title>{html.escape(title)}</title><style>{style}</style>{body}'
+
+
+def profiles(
+    request: Request, sizes: Sequence[str], threads: int | None, runs: int, other: Path | None
+) -> list[Profile]:
+    """The profile of a file, and of another; or of a source on each target."""
+    is_file = Path(request.source).exists() and not request.source.endswith(".pt2")
+    files = [Path(request.source)] if is_file else []
+    files += [other] if other is not None else []
+    found = [] if is_file else _of_source(request, runs)
+    return found + [_of_file(f, request, sizes, threads, runs) for f in files]
+
+
+def _of_source(request: Request, runs: int) -> list[Profile]:
+    graph = request.graph()
+    return [profile(graph, target=target, runs=runs) for target in request.chosen]
+
+
+def _of_file(path: Path, request: Request, sizes: Sequence[str], threads: int | None, runs: int) -> Profile:
+    program = open_artifact(path, None, threads)
+    tensors, _ = arrays.fitting(program, arrays.given(request.inputs), arrays.sizes(sizes), request.seed)
+    return of_runner(program, path.name, tensors, runs)

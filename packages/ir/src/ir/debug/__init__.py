@@ -12,6 +12,7 @@ from typing import Any
 
 from ir.debug.errors import Error
 from ir.debug.nodes import nodes
+from ir.debug.profile import Profile, profile
 from ir.debug.reduce import Reduced, reduce
 from ir.debug.table import Row, Table
 
@@ -25,4 +26,4 @@ class _Debug(ModuleType):
 
 sys.modules[__name__].__class__ = _Debug
 
-__all__ = ["Error", "Reduced", "Row", "Table", "nodes", "reduce"]
+__all__ = ["Error", "Profile", "Reduced", "Row", "Table", "nodes", "profile", "reduce"]

@@ -75,6 +75,7 @@ def reduce(
     dynamic_shapes: Any = None,
     path: str | Path | None = None,
     seconds: float = 120.0,
+    max_error: float | None = None,
     **options: Any,
 ) -> Reduced:
     """Make a failing program as small as it gets while it fails in the same way, and write it as scripts.
@@ -92,6 +93,8 @@ def reduce(
         path: where the script goes that needs torch and the runtime alone; the one with `ir.export` is `<name>_ir.py`
             beside it. Nothing is written without it.
         seconds: when to stop looking for a smaller one.
+        max_error: the error that still passes, in units of each result's largest magnitude; verify's tolerances unless
+            it is given.
         **options: the target's options, where it is named.
 
     Raises:
@@ -100,13 +103,22 @@ def reduce(
     >>> print(ir.debug.reduce(program, path="reduced.py"))  # doctest: +SKIP
     """
     graph, chosen, registry, inputs = asked(program, args, kwargs, target, handlers, dynamic_shapes, options)
-    return _Reduction(graph, chosen, registry, inputs, seconds).run(path)
+    return _Reduction(graph, chosen, registry, inputs, seconds, max_error).run(path)
 
 
 class _Reduction:
     """One search."""
 
-    def __init__(self, graph: Graph, target: Target, registry: Registry, inputs: Sequence[Any], seconds: float) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        registry: Registry,
+        inputs: Sequence[Any],
+        seconds: float,
+        limit: float | None,
+    ) -> None:
+        self.limit = limit
         self.graph, self.target, self.registry, self.inputs = graph, target, registry, inputs
         self.start = time.monotonic()
         self.deadline = self.start + seconds
@@ -122,15 +134,13 @@ class _Reduction:
     def run(self, path: str | Path | None) -> Reduced:
         """The whole way down."""
         self.wanted = self._tried(self.graph.nodes)
-        if self.wanted.kind == "ok":
-            raise ExportError("the program does not fail on these arguments: there is nothing to reduce")
         nodes = self._fewest()
         part = connected(self.graph, nodes)
         sample = self._shrunk(self._fixed(part))
         if sample is None:  # it needs its dynamic sizes: the part as it is
             values = [self.expected.of[v] for v in part.feeds]
             sample = Sample(part.graph, tuple(values))
-        script, ir_script, paths = write_scripts(sample, self.target, self.registry, self.wanted, path)
+        script, ir_script, paths = write_scripts(sample, self.target, self.registry, self.wanted, path, self.limit)
         ops = tuple(n.overload for n in sample.graph.nodes)
         return Reduced(self.wanted, script, ir_script, ops, paths, self.trials, time.monotonic() - self.start)
 
@@ -138,26 +148,33 @@ class _Reduction:
 
     def _tried(self, nodes: Sequence[Node]) -> Verdict:
         self.trials += 1
-        found: Verdict = in_child(lambda: tried(self.graph, self.target, self.registry, self.expected, nodes), _TRIAL)
+        found: Verdict = in_child(
+            lambda: tried(self.graph, self.target, self.registry, self.expected, nodes, self.limit), _TRIAL
+        )
         return found
 
     def _fails(self, nodes: Sequence[Node]) -> bool:
         return self._tried(nodes).same(self.wanted)
 
     def _fewest(self) -> list[Node]:
+        passes = self.wanted.kind == "ok"  # a fault may still show in a node that the whole program has no use for
         for node in self._suspects():
-            if self._fails([node]):
+            found = self._tried([node])
+            if found.kind != "ok" and (passes or found.same(self.wanted)):
+                self.wanted = found
                 return [node]
+        if passes:
+            raise ExportError("the program does not fail on these arguments, nor does a node of it alone")
         return smallest(self.graph.nodes, self._fails, self.left / 2)
 
     def _suspects(self) -> list[Node]:
         """The nodes that differ by themselves, the worst first; those of a refusal are found by bisection."""
-        if self.wanted.kind not in ("mismatch", "runtime"):
+        if self.wanted.kind not in ("ok", "mismatch", "runtime"):
             return []
 
         def names() -> list[str]:
             table = table_of(self.graph, self.target, self.registry, self.inputs, whole=False)
-            return [r.name for r in table.wrong[:_FIRST]]
+            return [r.name for r in table.ranked[:_FIRST]]
 
         found = in_child(names, max(1.0, self.left / 2))
         nodes = {n.name: n for n in self.graph.nodes}
@@ -195,11 +212,11 @@ class _Reduction:
 
     def _sample_fails(self, sample: Sample) -> bool:
         self.trials += 1
-        found = in_child(lambda: sample_verdict(sample, self.target, self.registry), _TRIAL)
+        found = in_child(lambda: sample_verdict(sample, self.target, self.registry, self.limit), _TRIAL)
         return isinstance(found, Verdict) and found.same(self.wanted)
 
 
-def sample_verdict(sample: Sample, target: Target, registry: Registry) -> Verdict:
+def sample_verdict(sample: Sample, target: Target, registry: Registry, limit: float | None = None) -> Verdict:
     """How a sample does on a target."""
     expected = Values(sample.graph).run(sample.inputs)
     try:
@@ -208,4 +225,4 @@ def sample_verdict(sample: Sample, target: Target, registry: Registry) -> Verdic
             made = list(runner(*[t.clone() for t in sample.inputs]))
     except Exception as error:
         return failure(error)
-    return compared(sample.graph.outputs, made, expected)
+    return compared(sample.graph.outputs, made, expected, limit)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ir.debug.errors import Error, distance
 from ir.debug.parts import connected
 from ir.debug.running import Runs
 from ir.debug.values import Values
 from ir.errors import ExportError
-from ir.graph import Graph, Node
+from ir.graph import Graph, Node, Value
 from ir.registry import Registry
 from ir.target import Target
 
@@ -38,8 +39,15 @@ class Verdict:
 OK = Verdict("ok")
 
 
-def tried(graph: Graph, target: Target, registry: Registry, expected: Values, nodes: Sequence[Node]) -> Verdict:
-    """How these nodes do together, fed torch's own values of what they read from outside."""
+def tried(
+    graph: Graph,
+    target: Target,
+    registry: Registry,
+    expected: Values,
+    nodes: Sequence[Node],
+    limit: float | None = None,
+) -> Verdict:
+    """How these nodes do together, fed torch's own values of what they read from outside; `limit` as of `compared`."""
     part = connected(graph, nodes)
     if not part.graph.outputs:
         return OK
@@ -48,7 +56,7 @@ def tried(graph: Graph, target: Target, registry: Registry, expected: Values, no
         made = runs.run(part, [expected.of[v] for v in part.feeds])
     except Exception as error:
         return failure(error)
-    return compared(part.graph.outputs, made, expected)
+    return compared(part.graph.outputs, made, expected, limit)
 
 
 def failure(error: Exception) -> Verdict:
@@ -57,12 +65,13 @@ def failure(error: Exception) -> Verdict:
     return Verdict(kind, type(error).__name__, str(error))
 
 
-def compared(values: Sequence[object], made: Sequence[object], expected: Values) -> Verdict:
-    """Whether results are torch's, as verify compares."""
+def compared(values: Sequence[Value], made: Sequence[Any], expected: Values, limit: float | None = None) -> Verdict:
+    """Whether results are torch's, as verify compares, or up to `limit` times the largest magnitude of each."""
     for value, tensor in zip(values, made, strict=True):
-        error = distance(tensor, expected.of[value])  # type: ignore[arg-type, index]
-        if error.reason:
-            return Verdict("mismatch", text=error.reason, error=error)
+        error = distance(tensor, expected.of[value])
+        if error.relative > limit if limit is not None else error.reason:
+            said = error.reason or f"an error of {error.relative:.2g} of the largest magnitude"
+            return Verdict("mismatch", text=said, error=error)
     return OK
 
 

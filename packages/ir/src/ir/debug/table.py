@@ -186,7 +186,7 @@ class Table:
     def text(self, shown: int | None = _SHOWN, *, in_order: bool = False) -> str:
         """The table for people: `shown` rows (None: all), the worst first unless `in_order`."""
         chosen = (self.rows if in_order else self.ranked)[:shown]
-        return "\n".join([*self._head(), "", *_columns([_HEADS, *map(_cells, chosen)]), *self._rest(len(chosen))])
+        return "\n".join([*self._head(), "", *columns([_HEADS, *map(_cells, chosen)]), *self._rest(len(chosen))])
 
     def _head(self) -> Iterator[str]:
         sizes = ", ".join(f"{n}={s}" for n, s in self.sizes.items())
@@ -237,7 +237,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     return row.name, row.op.removeprefix("aten::"), own, whole, rounding, row.module, row.source, ops
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, in columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 

@@ -21,16 +21,15 @@ _DAT = (
 
 
 def script(document: Document, literal: Callable[[Any], str]) -> tuple[list[str], list[str]]:
-    """Import lines, and lines that define `run`.
+    """The modules to import, and lines that define `run`.
 
     Raises:
         ExportError: a tensor is stored in blocks of 4 bits.
     """
-    imports = ["import pathlib, struct, tempfile", "import tract"]
+    imports = ["pathlib", "struct", "tempfile", "tract"]
     lines = ["folder = pathlib.Path(tempfile.mkdtemp())", 'folder.joinpath("graph.nnef").write_text("""']
     lines += [*_text(document), '""")']
     if document.tensors:
-        imports += ["import numpy as np"]
         lines += [*_DAT, *_tensors(document, literal)]
     return imports, [
         *lines,

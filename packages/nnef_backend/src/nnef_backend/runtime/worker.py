@@ -176,6 +176,8 @@ class Models:
                 held = self._states[request["stream"]] if "stream" in request else self._runnables[request["model"]]
                 outputs = held.run(arrays)
                 return {}, [output.to_numpy() for output in outputs]
+            case "profile":
+                return {"profile": self._runnables[request["model"]].profile_json(arrays)}, []
             case "ping":
                 return {"models": sorted(self._runnables)}, []
         raise ValueError(f"unknown request {request['do']!r}")

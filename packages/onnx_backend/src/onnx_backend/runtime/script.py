@@ -13,12 +13,12 @@ _WIDTH = 200  # an issue shows long lines
 
 
 def script(model: onnx_ir.Model, literal: Callable[[Any], str]) -> tuple[list[str], list[str]]:
-    """Import lines, and lines that define `run`; a model with functions or sub-graphs is given by its bytes."""
-    imports = ["import onnx", "import onnxruntime"]
+    """The modules to import, and lines that define `run`; one with functions or sub-graphs is given by its bytes."""
+    imports = ["onnx", "onnxruntime"]
     plain = not model.functions and all(_is_plain(a) for n in model.graph for a in n.attributes.values())
     lines = [*_spelled(model, literal)] if plain else [*_as_bytes(model)]
     if not plain:
-        imports += ["import base64, zlib"]
+        imports += ["base64", "zlib"]
     return imports, [
         *lines,
         "def run(*tensors):",
@@ -49,9 +49,7 @@ def _as_bytes(model: onnx_ir.Model) -> Iterator[str]:
 def _spelled(model: onnx_ir.Model, literal: Callable[[Any], str]) -> Iterator[str]:
     graph = model.graph
     yield "h, T, arr = onnx.helper, onnx.TensorProto, onnx.numpy_helper.from_array"
-    yield "nodes = ["
-    yield from _packed([_node(n, literal) for n in graph])
-    yield "]"
+    yield from _list("nodes", [_node(n, literal) for n in graph])
     constants = [
         f"arr({literal(v.const_value.numpy())}, {n!r})" for n, v in graph.initializers.items() if v.const_value
     ]
@@ -84,8 +82,8 @@ def _info(value: onnx_ir.Value) -> str:
 
 
 def _list(name: str, items: list[str]) -> Iterator[str]:
-    if not items:
-        yield f"{name} = []"
+    if len(line := f"{name} = [{', '.join(items)}]") <= _WIDTH:
+        yield line
         return
     yield f"{name} = ["
     yield from _packed(items)
