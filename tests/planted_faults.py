@@ -244,7 +244,7 @@ def reduced(outcome: Outcome) -> Outcome:
         limit = None if outcome.own > 1e-2 else outcome.own / 4
         found = ir.debug.reduce(graph, target=planted.target, handlers=planted.handlers, path=path, max_error=limit)
         done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, cwd=folder)
-    fails = done.returncode == 1 and "are not" in done.stderr
+    fails = done.returncode == 1 and "AssertionError" in done.stderr
     lines = len(found.script.splitlines())
     return Outcome(
         planted, outcome.rank, outcome.own, outcome.first, outcome.table_seconds, len(found.nodes), lines, fails,

@@ -13,6 +13,7 @@ from typing import Any
 from ir import plugins as _plugins
 from ir.conditions import Conditions
 from ir.debug.explain import explained
+from ir.debug.ranges import narrowed
 from ir.errors import ExportError, MismatchError, RuntimeFailure
 from ir.files import staged, writable
 from ir.graph import Graph
@@ -46,6 +47,8 @@ class Exported:
         self.artifact = artifact
         self.path = path
         self.report = Report((), (*notes_of(graph), "not compared with torch"))
+        self.max_error: float | None = None  # of scale, that verification lets pass in place of its tolerances
+        self.kept_float32: tuple[str, ...] = ()  # the nodes that stayed in float32, of a program in a narrower type
 
     def __reduce__(self) -> Any:
         """For pickle and copy: a file is opened again where it is found, without one the artifact goes along.
@@ -61,8 +64,9 @@ class Exported:
             raise TypeError(f"{what}: define it at the top of a module ({error})") from error
         path = None if self.path is None else self.path.absolute()
         packed = self.target.packed(self.artifact)
+        kept = self.report, self.max_error, self.kept_float32
         # at once: multiprocessing may move tensors to shared memory, and arrays would point to their old place
-        return _reopened, (pickle.dumps((self.target, self.graph, packed, path, self._handlers, self.report)),)
+        return _reopened, (pickle.dumps((self.target, self.graph, packed, path, self._handlers, kept)),)
 
     @property
     def handlers(self) -> Mapping[str, Callable[..., Any]]:
@@ -154,7 +158,8 @@ class Exported:
         atol: float | None = None,
     ) -> Report:
         args, kwargs = arguments(() if args is None else args, kwargs)
-        trial = Trial(self.graph, self.target, runner, rtol, atol)
+        limit = self.max_error if rtol is None and atol is None else None
+        trial = Trial(self.graph, self.target, runner, rtol, atol, limit)
         try:
             self.report = trial.run(args, kwargs, others=others)
         except RuntimeFailure as error:
@@ -164,7 +169,7 @@ class Exported:
                 f"the artifact differs from torch:\n{self.report}\nThe program rounds to steps of its own, where the "
                 "last digit of a sum decides: leave verify=True out and call program.verify(atol=...) with a few steps"
             )
-        if not self.report.ok and rtol is None and atol is None:
+        if not self.report.ok and rtol is None and atol is None and limit is None:
             self.report = replace(self.report, notes=(self._explained(trial), *self.report.notes))
         return self.report.check()
 
@@ -215,6 +220,9 @@ def export(
     strict_plugins: bool = False,
     verify: bool = False,
     report: str | os.PathLike[str] | None = None,
+    dtype: Any = None,
+    keep_float32: Sequence[str] = (),
+    max_error: float | None = None,
     **options: Any,
 ) -> Exported:
     """Export a model to a target.
@@ -235,13 +243,19 @@ def export(
             at other sizes of the dynamic dimensions.
         report: a Markdown file that says how the model was captured, what each op became, what was refused, sizes,
             errors and versions: what one attaches to an issue. It is written where the export is refused, too.
+        dtype: "float16" or "bfloat16": what float32 becomes inside of the program; inputs and results stay as they are.
+            For target "eager" alone, without the next two, it is that target's own option.
+        keep_float32: nodes that stay in float32 then: their names, paths or patterns of modules, or ops.
+        max_error: find which nodes have to stay in float32 for the results to be within this error, in units of their
+            largest magnitude; `program.kept_float32` names them, and verification holds the program to it.
         **options: the target's own options, such as opset=18.
 
     Raises:
         CaptureError, UnsupportedOpsError, RefusedError, MismatchError, PluginError: see ir.errors. No file is left
             behind by any of them, and an older file at `path` stays as it was.
     """
-    chosen = _plugins.find_target(target, options)
+    own = target == "eager" and not keep_float32 and max_error is None
+    chosen = _plugins.find_target(target, options | ({"dtype": dtype} if own and dtype is not None else {}))
     if path is not None:
         chosen.check_path(writable(path))
     noted = Notes(chosen, options, path, report)
@@ -254,8 +268,15 @@ def export(
             model, args, kwargs, dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names
         )
         graph = noted.graph = with_own_state(graph)
-        artifact = lower(graph, chosen, chosen.registry.with_handlers(handlers))
+        registry = chosen.registry.with_handlers(handlers)
+        kept: tuple[str, ...] = ()
+        if dtype is not None and not own:
+            call = (args, kwargs) if args or kwargs else None
+            graph, kept, max_error = narrowed(graph, chosen, registry, call, dtype, keep_float32, max_error)
+            noted.graph = graph
+        artifact = lower(graph, chosen, registry)
         program = noted.program = Exported(chosen, graph, artifact, None, handlers)
+        program.max_error, program.kept_float32 = max_error, kept
         given = (args, kwargs) if args or kwargs else graph.context.example() if verify else ()
         if path is not None:
             _written(program, Path(path), given if verify else None)
@@ -280,8 +301,8 @@ def _written(program: Exported, path: Path, given: Any) -> None:
 
 def _reopened(parts: bytes) -> Exported:
     """What `Exported.__reduce__` took apart."""
-    target, graph, packed, path, handlers, report = pickle.loads(parts)
+    target, graph, packed, path, handlers, kept = pickle.loads(parts)
     found = path if path is not None and path.exists() else None
     program = Exported(target, graph, target.unpacked(packed, graph, handlers), found, handlers)
-    program.report = report
+    program.report, program.max_error, program.kept_float32 = kept
     return program

@@ -24,7 +24,7 @@ HANDLERS = "ir.handlers"  # entry points of plugins: any name -> "module"
 VARIABLE = "IR_PLUGINS"
 OWN = (  # of ir.export
     "args", "kwargs", "target", "path", "dynamic_shapes", "input_names", "output_names", "handlers", "plugins",
-    "discover_plugins", "strict_plugins", "verify", "report",
+    "discover_plugins", "strict_plugins", "verify", "report", "dtype", "keep_float32", "max_error",
 )  # fmt: skip
 KNOWN = {
     "onnx": "onnx_backend",

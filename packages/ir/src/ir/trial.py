@@ -27,6 +27,7 @@ class Trial:
     runner: Runner
     rtol: float | None = None
     atol: float | None = None
+    limit: float | None = None  # of scale, in place of the tolerances
 
     def __post_init__(self) -> None:
         self._weights = self.target.stored_weights(self.graph)
@@ -109,8 +110,9 @@ class Trial:
         actual = context.arrays(getattr(self.runner, "stateless", self.runner)(*inputs))
         names = list(self.graph.results)
         found = rows(
-            names, actual, expected, self.rtol, self.atol, self._drawn, self._unsized, _text(sizes), self._scales
-        )
+            names, actual, expected, self.rtol, self.atol, self._drawn, self._unsized, _text(sizes), self._scales,
+            self.limit,
+        )  # fmt: skip
         self._differs = self._differs or not all(r.ok for r in found)
         self._scales = self._scales or {r.name: r.scale for r in found if not r.skipped}
         return found

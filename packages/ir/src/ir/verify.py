@@ -112,10 +112,12 @@ def rows(
     unsized: Collection[str] = (),
     sizes: str = "",
     scales: Mapping[str, float] | None = None,
+    limit: float | None = None,
 ) -> tuple[Row, ...]:
     """One row for each result; of those in `skipped` dtype and shape are compared, of those in `unsized` the rank.
 
-    `scales` are magnitudes of the results at other sizes: where terms cancel at these, rounding does not.
+    `scales` are magnitudes of the results at other sizes: where terms cancel at these, rounding does not. `limit` is
+    the error of floats that passes, in units of the largest magnitude, in place of the tolerances.
     """
     why = skipped or {}
     found = []
@@ -126,7 +128,7 @@ def rows(
         elif name in why:
             row = Row(name, e.shape, str(e.dtype), float("nan"), float("nan"), "", why[name])
         else:
-            row = _row(name, a, e, rtol, atol, (scales or {}).get(name, 0.0))
+            row = _row(name, a, e, rtol, atol, (scales or {}).get(name, 0.0), limit)
         found.append(replace(row, sizes=sizes))
     return tuple(found)
 
@@ -136,7 +138,13 @@ def _other_type(actual: np.ndarray, expected: np.ndarray) -> str:
 
 
 def _row(
-    name: str, actual: np.ndarray, expected: np.ndarray, rtol: float | None, atol: float | None, known: float
+    name: str,
+    actual: np.ndarray,
+    expected: np.ndarray,
+    rtol: float | None,
+    atol: float | None,
+    known: float,
+    limit: float | None = None,
 ) -> Row:
     dtype = str(expected.dtype)
     if expected.size == 0:
@@ -148,7 +156,7 @@ def _row(
         return Row(name, expected.shape, dtype, float(gap), float(np.abs(expected.astype(np.float64)).max()), reason)
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     a, e = actual.astype(wide), expected.astype(wide)
-    default = TOLERANCES.get(dtype, DEFAULT_TOLERANCE)
+    default = TOLERANCES.get(dtype, DEFAULT_TOLERANCE) if limit is None else (0.0, limit)
     r = default[0] if rtol is None else rtol
     finite = np.isfinite(e)
     scale = float(np.abs(e[finite]).max(initial=0.0))

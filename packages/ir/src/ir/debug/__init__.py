@@ -13,6 +13,7 @@ from typing import Any
 from ir.debug.errors import Error
 from ir.debug.nodes import nodes
 from ir.debug.profile import Profile, profile
+from ir.debug.ranges import Ranges, ranges
 from ir.debug.reduce import Reduced, reduce
 from ir.debug.table import Row, Table
 
@@ -26,4 +27,4 @@ class _Debug(ModuleType):
 
 sys.modules[__name__].__class__ = _Debug
 
-__all__ = ["Error", "Profile", "Reduced", "Row", "Table", "nodes", "profile", "reduce"]
+__all__ = ["Error", "Profile", "Ranges", "Reduced", "Row", "Table", "nodes", "profile", "ranges", "reduce"]

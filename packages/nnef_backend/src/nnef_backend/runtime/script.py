@@ -11,11 +11,11 @@ from ir.errors import ExportError
 from nnef_backend.format.dat import ITEM_TYPES
 from nnef_backend.format.document import Document
 
-_WIDTH = 200  # an issue shows long lines
+_WIDTH = 300  # an issue shows long lines
 _DAT = (
     "def dat(label, a, item):",
-    "    sizes = (a.nbytes, a.ndim, *a.shape, *[0] * (8 - a.ndim), a.itemsize * 8)",
-    '    head = struct.pack("<2s2B11I2H76x", b"\\x4e\\xef", 1, 0, *sizes, item, 0)',
+    '    head = struct.pack("<2s2B11I2H76x", b"\\x4e\\xef", 1, 0, a.nbytes, a.ndim, '
+    "*a.shape, *[0] * (8 - a.ndim), a.itemsize * 8, item, 0)",
     '    (folder / f"{label}.dat").write_bytes(head + np.ascontiguousarray(a).tobytes())',
 )
 
@@ -35,8 +35,7 @@ def script(document: Document, literal: Callable[[Any], str]) -> tuple[list[str]
         *lines,
         "def run(*tensors):",
         "    loader = tract.nnef().with_tract_extra().with_tract_transformers().with_onnx()",
-        "    model = loader.load(folder).into_runnable()",
-        "    return [t.to_numpy() for t in model.run([t.numpy() for t in tensors])]",
+        "    return [t.to_numpy() for t in loader.load(folder).into_runnable().run([t.numpy() for t in tensors])]",
     ]
 
 

@@ -1,0 +1,81 @@
+"""Narrower floating types: what overflows is named, and what has to stay in float32 is found."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import ir
+
+
+class Stream(nn.Module):
+    """A residual stream that grows past what float16 holds, as those of large language models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.norm, self.norm2, self.head = nn.LayerNorm(16), nn.LayerNorm(16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        x = x + 60000 * torch.tanh(self.first(self.norm(x)))
+        x = x + 60000 * torch.tanh(self.second(self.norm2(x)) + 1)
+        return self.head(nn.functional.layer_norm(x, (16,)))
+
+
+@pytest.fixture
+def graph():
+    torch.manual_seed(0)
+    return ir.capture(Stream(), (torch.randn(3, 16),), dynamic_shapes=({0: "batch"},))
+
+
+def test_the_first_overflow_is_named(graph):
+    found = ir.debug.ranges(graph)
+    over = [r.name for r in found.overflows("float16")]
+    assert over[0] == "add_2" and not found.overflows("bfloat16"), found
+    assert "float16: " in str(found) and "%add_2 = aten::add.Tensor" in str(found)
+    assert found.json() and found.rows[0].int8_scale == found.rows[0].largest / 127
+
+
+@pytest.mark.parametrize("target", ["onnx", "eager", "nnef"])
+def test_what_stays_in_float32_is_found(graph, target):
+    program = ir.export(graph, target=target, dtype="float16", max_error=1e-2, verify=True)
+    kept = program.kept_float32
+    assert "add_2" in kept and 2 <= len(kept) < len(graph.nodes) and program.max_error == 1e-2
+    halves = [v for n in program.graph.nodes for v in n.outputs if v.type.dtype is ir.DType.float16]
+    assert len(halves) > len(graph.nodes) // 3
+    assert program(torch.randn(5, 16)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("target", ["onnx", "eager"])
+def test_without_it_the_result_is_none(graph, target):
+    with pytest.raises(ir.MismatchError):
+        ir.export(graph, target=target, dtype="float16", keep_float32=["head"], verify=True)
+
+
+def test_nodes_are_kept_by_name_module_pattern_and_op(graph):
+    def kept(*names):
+        return set(ir.export(graph, target="onnx", dtype="float16", keep_float32=names).kept_float32)
+
+    assert kept("first") == {"linear"} and kept("layer_norm") == {"layer_norm", "layer_norm_1", "layer_norm_2"}
+    assert kept("norm*") == {"layer_norm", "layer_norm_1"} and kept("add_2") == {"add_2"}
+
+
+def test_a_bound_that_float32_itself_does_not_meet(graph):
+    with pytest.raises(ir.ExportError, match="with every node in float32"):
+        ir.export(graph, target="onnx", dtype="float16", max_error=1e-12)
+
+
+def test_a_type_that_float32_does_not_become(graph):
+    with pytest.raises(ValueError, match="float16 or bfloat16"):
+        ir.export(graph, target="onnx", dtype="float8")
+
+
+def test_masks_are_held_in_range():
+    class Masked(nn.Module):
+        def forward(self, x):
+            return x.masked_fill(x > 0.5, torch.finfo(torch.float32).min).softmax(-1)
+
+    graph = ir.capture(Masked(), (torch.randn(3, 16),))
+    for target in ("onnx", "eager"):
+        ir.export(graph, target=target, dtype="float16", max_error=1e-2, verify=True)
