@@ -95,6 +95,13 @@ def integration(session: nox.Session) -> None:
     run_tests(session, "tests/integration")
 
 
+@nox.session
+def debug(session: nox.Session) -> None:
+    """Faults planted in whole models, found by `ir debug` and reduced by `ir reduce`, into docs/planted-faults.md."""
+    install(session, *PACKAGES, extra=MODELS)
+    session.run("python", "-m", "tests.planted_faults", *(session.posargs or ["--write"]))
+
+
 @nox.session(venv_backend="none")
 def versions(session: nox.Session) -> None:
     """The core, custom ops and 21 models on other versions of torch and Python, into docs/versions.md (an hour)."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,6 +129,7 @@ class _Reduction:
         torch.manual_seed(0)
         self.expected = Values(graph).run(inputs)
         self.wanted = OK
+        self.steps: list[Sample] = []  # samples that fail, each smaller than the one before
 
     @property
     def left(self) -> float:
@@ -138,11 +142,33 @@ class _Reduction:
         part = connected(self.graph, nodes)
         sample = self._shrunk(self._fixed(part))
         if sample is None:  # it needs its dynamic sizes: the part as it is
-            values = [self.expected.of[v] for v in part.feeds]
-            sample = Sample(part.graph, tuple(values))
+            sample = Sample(part.graph, tuple(self.expected.of[v] for v in part.feeds))
+            self.steps = [sample]
+        sample = self._confirmed()
         script, ir_script, paths = write_scripts(sample, self.target, self.registry, self.wanted, path, self.limit)
         ops = tuple(n.overload for n in sample.graph.nodes)
         return Reduced(self.wanted, script, ir_script, ops, paths, self.trials, time.monotonic() - self.start)
+
+    def _confirmed(self) -> Sample:
+        """The smallest sample whose script fails in a process of its own: a kernel that torch gives operands that do
+        not go together, without a word, may read what happens to lie in memory here."""
+        back = 1
+        while back < len(self.steps) and not self._script_fails(self.steps[-back]):
+            back *= 2
+        return self.steps[-min(back, len(self.steps))]
+
+    def _script_fails(self, sample: Sample) -> bool:
+        self.trials += 1
+        with tempfile.TemporaryDirectory(prefix="ir-reduce-") as folder:
+            path = Path(folder, "reduced.py")
+            script, *_ = write_scripts(sample, self.target, self.registry, self.wanted, path, self.limit)
+            if not script:
+                return True
+            try:
+                done = subprocess.run([sys.executable, path.name], cwd=folder, capture_output=True, timeout=_TRIAL)
+            except subprocess.TimeoutExpired:
+                return self.wanted.kind == "hang"
+        return done.returncode != 0
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
@@ -213,7 +239,10 @@ class _Reduction:
     def _sample_fails(self, sample: Sample) -> bool:
         self.trials += 1
         found = in_child(lambda: sample_verdict(sample, self.target, self.registry, self.limit), _TRIAL)
-        return isinstance(found, Verdict) and found.same(self.wanted)
+        fails = isinstance(found, Verdict) and found.same(self.wanted)
+        if fails:
+            self.steps.append(sample)
+        return fails
 
 
 def sample_verdict(sample: Sample, target: Target, registry: Registry, limit: float | None = None) -> Verdict:
