@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ir import plugins as _plugins
 from ir.conditions import Conditions
+from ir.debug.certificate import Certificate, cache_folder, certify
 from ir.debug.explain import explained
 from ir.debug.ranges import narrowed
 from ir.errors import ExportError, MismatchError, RuntimeFailure
@@ -47,6 +48,7 @@ class Exported:
         self.artifact = artifact
         self.path = path
         self.report = Report((), (*notes_of(graph), "not compared with torch"))
+        self.certificate: Certificate | None = None  # what `certify` made
         self.max_error: float | None = None  # of scale, that verification lets pass in place of its tolerances
         self.kept_float32: tuple[str, ...] = ()  # the nodes that stayed in float32, of a program in a narrower type
 
@@ -177,6 +179,32 @@ class Exported:
         """Which node it is that differs or fails."""
         return explained(self.graph, self.target, self.target.registry.with_handlers(self._handlers), trial.inputs)
 
+    def certify(self, args: Any = None, kwargs: Any = None, *, cached: bool = True) -> Certificate:
+        """Try every operator signature of the program alone on its target, on random and adversarial inputs.
+
+        Args:
+            args: arguments that the program takes, by default those that it was captured with.
+            kwargs: arguments by name.
+            cached: what was tried before with these versions, in this program or another, is not tried again.
+
+        Returns:
+            The certificate, which is kept as `certificate` and written beside the file where there is one.
+
+        Raises:
+            MismatchError: a signature differs on random numbers, or at a size of 1 or 0.
+        """
+        if args is None and kwargs is None:
+            args, kwargs = self.graph.context.example()
+        inputs = self.graph.structure.flatten(*arguments(() if args is None else args, kwargs))
+        registry = self.target.registry.with_handlers(self._handlers)
+        folder = cache_folder() if cached else None
+        self.certificate = certify(self.graph, self.target, registry, inputs, cache=folder)
+        if self.path is not None:
+            self.certificate.save(self.path.with_name(f"{self.path.name}.certificate.json"))
+        if not self.certificate.ok:
+            raise MismatchError(f"an operator alone differs from torch:\n{self.certificate}")
+        return self.certificate
+
     @property
     def exported_program(self) -> Any:
         """torch's ExportedProgram that it was made of, None where there is none."""
@@ -218,7 +246,7 @@ def export(
     plugins: Sequence[str] = (),
     discover_plugins: bool = False,
     strict_plugins: bool = False,
-    verify: bool = False,
+    verify: bool | Literal["thorough"] = False,
     report: str | os.PathLike[str] | None = None,
     dtype: Any = None,
     keep_float32: Sequence[str] = (),
@@ -240,7 +268,8 @@ def export(
         plugins: modules that register handlers; IR_PLUGINS names more, `discover_plugins` asks for entry points.
         strict_plugins: a plugin that cannot be imported is an error, not a warning.
         verify: run the artifact (from its file, if there is one) and compare with torch on the example arguments, and
-            at other sizes of the dynamic dimensions.
+            at other sizes of the dynamic dimensions. "thorough" then tries every operator signature alone on random
+            and adversarial inputs: `program.certificate`, and as JSON beside the file, `<path>.certificate.json`.
         report: a Markdown file that says how the model was captured, what each op became, what was refused, sizes,
             errors and versions: what one attaches to an issue. It is written where the export is refused, too.
         dtype: "float16" or "bfloat16": what float32 becomes inside of the program; inputs and results stay as they are.
@@ -282,6 +311,8 @@ def export(
             _written(program, Path(path), given if verify else None)
         elif verify:
             program._verify(program.runner, *given, others=True)
+        if verify == "thorough":
+            program.certify(*given, cached=not handlers)
     return program
 
 

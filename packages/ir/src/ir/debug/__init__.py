@@ -10,6 +10,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from ir.debug.certificate import Certificate
 from ir.debug.errors import Error
 from ir.debug.nodes import nodes
 from ir.debug.profile import Profile, profile
@@ -27,4 +28,16 @@ class _Debug(ModuleType):
 
 sys.modules[__name__].__class__ = _Debug
 
-__all__ = ["Error", "Profile", "Ranges", "Reduced", "Row", "Table", "nodes", "profile", "ranges", "reduce"]
+__all__ = [
+    "Certificate",
+    "Error",
+    "Profile",
+    "Ranges",
+    "Reduced",
+    "Row",
+    "Table",
+    "nodes",
+    "profile",
+    "ranges",
+    "reduce",
+]
