@@ -69,7 +69,8 @@ def debug(
         print(json.dumps([json.loads(t.json()) for t in tables], indent=1))
     else:
         print("\n\n".join(t.text(rows or None, in_order=in_order) for t in tables))
-        print("\n".join(debugging.verdict(tables)))
+        for line in debugging.verdict(tables):
+            print(line)
     if not all(t.ok for t in tables):
         raise typer.Exit(1)
 

@@ -27,7 +27,7 @@ def timed(open_session: Callable[[Any], Any], options: Any, run: Callable[[Any],
     taken: dict[tuple[str, str], list[float]] = defaultdict(list)
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
-            key = event["name"].removesuffix("_kernel_time"), event["args"].get("op_name", "")
+            key = event["name"].removesuffix("_kernel_time").removeprefix("fused "), event["args"].get("op_name", "")
             taken[key].append(event["dur"] * 1e-6)
     return [_timed(name, op, times, runs) for (name, op), times in taken.items()]
 
