@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -66,3 +68,37 @@ def test_own_handlers_are_not_taken_from_the_cache(graph):
     handlers = wrapped("onnx", "aten::relu")
     first = ir.export(graph, target="onnx", verify="thorough", handlers=handlers)
     assert not any(s.cached for s in first.certificate.signatures)
+
+
+def sign(h, self):
+    return h.emit("Sign", self)
+
+
+def relu(h, self):
+    return h.emit("max", self, 0.0)
+
+
+def amax(h, self, dim=(), keepdim=False):
+    return h.emit("ReduceMax", self, h.const(list(dim), ir.DType.int64), keepdims=int(keepdim))
+
+
+@pytest.mark.parametrize(
+    ("target", "model", "handlers"),
+    [
+        ("onnx", torch.sign, {"aten::sign": sign}),  # Sign of nan is nan, in torch 0
+        ("onnx", lambda x: torch.amax(x, 0), {"aten::amax": amax}),  # ReduceMax skips nan on some axes
+        ("nnef", torch.relu, {"aten::relu": relu}),  # max drops nan
+    ],
+)
+def test_faults_of_runtimes_that_are_worked_around_are_found_without_that(target, model, handlers, tmp_path):
+    """The faults of docs/quirks: the certificate lists them, and a script without ir shows them."""
+    graph = ir.capture(model, (torch.randn(4, 16),))
+    program = ir.export(graph, target=target, verify=True, handlers=handlers)
+    found = program.certify(cached=False).signatures[0]
+    assert next(t for t in found.tried if t.kind == "nan").differs
+    x = torch.randn(4, 16)
+    x[1, ::3] = float("nan")
+    reduced = ir.debug.reduce(program, (x,), path=tmp_path / "reduced.py")
+    done = subprocess.run([sys.executable, "reduced.py"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1 and "AssertionError" in done.stderr, done.stderr
+    assert len(reduced.script.splitlines()) <= 30 and "nan" in reduced.script
