@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from torch import nn
 import ir
 from ir.cli import main
 from ir.debug.child import in_child
+from ir.debug.flame import chart, page
 from ir.debug.parts import connected
 from ir.debug.script import write_scripts
 from ir.debug.search import Verdict
@@ -209,6 +211,18 @@ def test_times_by_node_module_and_line(target):
     share = sum(r.seconds for r in ours.values()) / found.seconds
     assert share > 0.8 and found.call_seconds > 0 and found.modules["norm"] > 0
     assert "layer_norm" in str(found) and json.loads(found.json())["target"] == target
+
+
+def test_a_flame_chart_has_modules_inside_of_modules():
+    model = nn.Sequential(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Linear(8, 2))
+    found = ir.debug.profile(captured(model), target="eager", runs=3)
+    boxes = re.findall(r'left:([\d.]+)%;width:([\d.]+)%;top:(\d+)px" title="([^:]*):', chart(found))
+    places = {name: (float(left), float(width), int(top)) for left, width, top, name in boxes}
+    assert {"all", "0", "0.0", "1"} <= places.keys()
+    outer, inner = places["0"], places["0.0"]
+    assert places["all"][1] > 99 and inner[2] > outer[2] > places["all"][2] == 0
+    assert outer[0] <= inner[0] and inner[0] + inner[1] <= outer[0] + outer[1] + 0.01
+    assert "<table>" in page("a model", [found])
 
 
 @pytest.mark.parametrize(("target", "name"), [("onnx", "m.onnx"), ("nnef", "m.nnef.tgz"), ("eager", "m.pt2")])

@@ -127,6 +127,7 @@ def profile(
         int, typer.Option("--runs", "-n", min=1, help="calls that are measured; tract chooses its own")
     ] = 20,
     rows: Annotated[int, typer.Option("--rows", min=0, help="rows that are printed; 0 prints all")] = 30,
+    html: Annotated[Optional[Path], typer.Option("--html", metavar="FILE", help="a flame chart by module")] = None,
     input: Inputs = None,
     size: Sizes = None,
     threads: Threads = None,
@@ -146,6 +147,7 @@ def profile(
     module.
     """
     from ir.cli import debugging
+    from ir.debug.flame import page
     from ir.debug.profile import compared
 
     request = debugging.Request(
@@ -153,6 +155,8 @@ def profile(
         discover_plugins,
     )  # fmt: skip
     found = debugging.profiles(request, size or (), threads, runs, compare)
+    if html is not None:
+        html.write_text(page(source, found))
     if as_json:
         print(json.dumps([p.data() for p in found], indent=1))
         return
