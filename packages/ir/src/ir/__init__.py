@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ir.helper import OpHelper
     from ir.importer.autograd_functions import op_from_function
     from ir.importer.capture import capture
+    from ir.importer.checkpoint import load_weights, stored_tensors, without_weights
     from ir.importer.custom_ops import CustomOp, custom_op, op
     from ir.importer.stages import Split, split
     from ir.lower import lower
@@ -81,6 +82,11 @@ _NAMES = {
     "ir.helper": ("OpHelper",),
     "ir.importer.autograd_functions": ("op_from_function",),
     "ir.importer.capture": ("capture",),
+    "ir.importer.checkpoint": (
+        "load_weights",
+        "stored_tensors",
+        "without_weights",
+    ),
     "ir.importer.custom_ops": (
         "CustomOp",
         "custom_op",
@@ -182,10 +188,13 @@ __all__ = [
     "compare",
     "custom_op",
     "export",
+    "load_weights",
     "lower",
     "op",
     "op_from_function",
     "runner",
     "split",
+    "stored_tensors",
     "to_text",
+    "without_weights",
 ]

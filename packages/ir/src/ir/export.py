@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from ir import deploying
 from ir import plugins as _plugins
 from ir.conditions import Conditions
 from ir.debug.certificate import Certificate, cache_folder, certify
@@ -251,6 +252,7 @@ def export(
     dtype: Any = None,
     keep_float32: Sequence[str] = (),
     max_error: float | None = None,
+    deploy: str | None = None,
     **options: Any,
 ) -> Exported:
     """Export a model to a target.
@@ -277,6 +279,7 @@ def export(
         keep_float32: nodes that stay in float32 then: their names, paths or patterns of modules, or ops.
         max_error: find which nodes have to stay in float32 for the results to be within this error, in units of their
             largest magnitude; `program.kept_float32` names them, and verification holds the program to it.
+        deploy: "triton" writes Triton's config.pbtxt as well; `path` is then REPOSITORY/NAME/VERSION/model.onnx.
         **options: the target's own options, such as opset=18.
 
     Raises:
@@ -285,6 +288,7 @@ def export(
     """
     own = target == "eager" and not keep_float32 and max_error is None
     chosen = _plugins.find_target(target, options | ({"dtype": dtype} if own and dtype is not None else {}))
+    deploying.check(deploy, chosen.name, path)
     if path is not None:
         chosen.check_path(writable(path))
     noted = Notes(chosen, options, path, report)
@@ -309,6 +313,7 @@ def export(
         given = (args, kwargs) if args or kwargs else graph.context.example() if verify else ()
         if path is not None:
             _written(program, Path(path), given if verify else None)
+            deploying.write(deploy, graph, Path(path))
         elif verify:
             program._verify(program.runner, *given, others=True)
         if verify == "thorough":

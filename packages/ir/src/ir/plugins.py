@@ -25,6 +25,7 @@ VARIABLE = "IR_PLUGINS"
 OWN = (  # of ir.export
     "args", "kwargs", "target", "path", "dynamic_shapes", "input_names", "output_names", "handlers", "plugins",
     "discover_plugins", "strict_plugins", "verify", "report", "dtype", "keep_float32", "max_error",
+    "deploy",
 )  # fmt: skip
 KNOWN = {
     "onnx": "onnx_backend",

@@ -26,11 +26,12 @@ from ir.passes.promote import promote
 from ir.passes.simplify_arithmetic import simplify_arithmetic
 from ir.registry import Registry
 from ir.target import Pass, Target
+from onnx_backend.building.devices import Devices
 from onnx_backend.building.schema import op_schema
 from onnx_backend.compat.torchlib import table_handlers
-from onnx_backend.format.data_files import new_name, own
+from onnx_backend.format.data_files import new_names, own
 from onnx_backend.format.safetensors import find
-from onnx_backend.format.writer import INSIDE, write_data, write_model
+from onnx_backend.format.writer import INSIDE, shards, write_data, write_model
 from onnx_backend.helper import OnnxHelper
 from onnx_backend.passes.unsigned_activations import unsigned_activations
 from onnx_backend.registry import load
@@ -48,12 +49,15 @@ class Onnx(Target):
         opset: the opset to write, 13 to the newest that the installed onnx knows.
         external_data: weights in a file `<name>.data` beside the model: True, False, or None for "past 2 GB";
             "reference" points to those that lie in .safetensors files in the model's folder and copies none of them.
+        max_shard_size: bytes of such a file; what is more goes into `<name>.1.data` and so on. A tensor that is larger
+            has a file of its own. Each file's SHA-1 stands in the model (`onnx_backend.check_data` compares them).
         functions: keep nn.Modules as model-local functions, one for each class and signature; or the names of the
             classes to keep.
         metadata: note at each node where it comes from (namespace, source line, torch's overload), and the type of
             each value in between.
         allow_narrowing: compute in float32 what onnxruntime has no kernel for in float64; otherwise it is written in
             ops that have one, or refused.
+        devices: the stages and cut weights of a model that runs on several devices, as annotations (IR version 11).
         custom_opsets: the version to import of each domain beside the standard one, {"custom": 2}; 1 by default.
         custom_translation_table: as torch.onnx.export's: operators (torch.ops.ns.op.default) and the onnxscript
             function of each, or a list of them; before everything else, as `handlers` are.
@@ -73,9 +77,11 @@ class Onnx(Target):
         opset: int = 20,
         *,
         external_data: bool | Literal["reference"] | None = None,
+        max_shard_size: int | None = None,
         functions: bool | Collection[str] = False,
         metadata: bool = False,
         allow_narrowing: bool = False,
+        devices: Devices | None = None,
         custom_opsets: Mapping[str, int] | None = None,
         custom_translation_table: Mapping[Any, Any] | None = None,
     ) -> None:
@@ -85,10 +91,13 @@ class Onnx(Target):
         if not LOWEST_OPSET <= opset <= newest:
             raise ValueError(f"opset {opset}: {LOWEST_OPSET} to {newest} can be written")
         self.opset = opset
-        self.external_data = external_data
+        if max_shard_size is not None and max_shard_size < 1:
+            raise ValueError(f"max_shard_size={max_shard_size}: bytes, at least 1")
+        self.external_data, self.max_shard_size = external_data, max_shard_size
         self.functions = functions
         self.metadata = metadata
         self.allow_narrowing = allow_narrowing
+        self.devices = devices
         self.custom_opsets = dict(custom_opsets or {})
         self._table = table_handlers(custom_translation_table or {})
 
@@ -137,9 +146,11 @@ class Onnx(Target):
         folder = path.parent.parent  # where the staged files go
         places = find(tensors, folder) if self.external_data == "reference" else {}
         rest = [t for t in tensors if t.name not in places]
-        if self.external_data is True or (sum(t.nbytes for t in rest) > LIMIT and self.external_data is not False):
+        outside = self.external_data is True or (self.max_shard_size is not None and self.external_data is None)
+        if outside or (sum(t.nbytes for t in rest) > LIMIT and self.external_data is not False):
             large = [t for t in rest if t.nbytes >= INSIDE]
-            places |= write_data(large, path.parent / new_name(folder, path.name)) if large else {}
+            for name, group in zip(new_names(folder, path.name), shards(large, self.max_shard_size)):
+                places |= write_data(group, path.parent / name)
         write_model(artifact, path, places)
 
     def side_files(self, path: Path) -> set[str]:

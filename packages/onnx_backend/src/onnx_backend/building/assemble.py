@@ -8,6 +8,8 @@ from typing import Any
 import onnx.helper
 import onnx_ir
 
+from onnx_backend.building import devices
+
 _IR_VERSIONS = {row[2]: row[1] for row in onnx.helper.VERSION_TABLE}
 _FUNCTIONS, _METADATA = 8, 10  # the first IR versions with model-local functions, and with metadata of nodes
 
@@ -28,7 +30,11 @@ def make_model(h: Any, outputs: Sequence[Any]) -> onnx_ir.Model:
         name=h.graph.name,
     )
     version = max(_METADATA if h.target.metadata else _FUNCTIONS, _IR_VERSIONS[h.opset])
-    return onnx_ir.Model(graph, ir_version=version, producer_name="ir", functions=functions)
+    model = onnx_ir.Model(graph, ir_version=version, producer_name="ir", functions=functions)
+    if h.target.devices is not None:
+        model.ir_version = max(version, devices.IR_VERSION)
+        devices.annotate(model, h.target.devices)
+    return model
 
 
 def live(nodes: Sequence[onnx_ir.Node], outputs: Iterable[onnx_ir.Value]) -> list[onnx_ir.Node]:

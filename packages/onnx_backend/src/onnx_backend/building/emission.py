@@ -15,6 +15,7 @@ from ir.dims import Dim, Expr
 from ir.graph import Graph, Node
 from ir.helper import OpHelper
 from ir.types import DType, TensorType
+from onnx_backend.building.devices import ORIGIN
 from onnx_backend.building.double import FORMS, apart
 from onnx_backend.building.dtypes import TO_ONNX
 from onnx_backend.building.kernels import gaps, runs, work_type
@@ -65,11 +66,14 @@ class Emitter(OpHelper[OnnxValue]):
     ) -> onnx_ir.Node:  # fmt: skip
         """A node named after its place in the model."""
         place, path = self.driver.root_node, self.driver.path
-        return onnx_ir.Node(
+        made = onnx_ir.Node(
             domain, op, [v.value if v is not None else None for v in inputs], attributes, outputs=outputs,
             name=self.node_names.unique(node_name(place, path)),
             metadata_props=metadata(place, path) if self.target.metadata else None,
         )  # fmt: skip
+        if self.target.devices is not None:
+            made.meta[ORIGIN] = place.origin
+        return made
 
     @property
     def scope(self) -> Scope:

@@ -6,13 +6,16 @@ protocol buffers' wire format (https://protobuf.dev/programming-guides/encoding)
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import onnx
+
+from ir.errors import ExportError
 
 _SIZES = {1: 8, 5: 4}  # bytes of the wire types of fixed length
 
@@ -45,6 +48,37 @@ def locations(model: Path) -> set[str]:
             if texts[0] == "location":
                 found.add(texts[1])
     return found
+
+
+def check_data(path: str | Path) -> int:
+    """Compare the data files of a model with the checksums that stand in it, and say how many had one.
+
+    Raises:
+        ExportError: a file is missing, or holds other bytes than were written.
+
+    Example:
+        >>> check_data("model.onnx")  # doctest: +SKIP
+    """
+    model = Path(path)
+    held = onnx.load(model, load_external_data=False)
+    pairs = ({e.key: e.value for e in t.external_data} for t in held.graph.initializer)
+    sums = {p["location"]: p["checksum"] for p in pairs if "checksum" in p}
+    for name, wanted in sums.items():
+        try:
+            with (model.parent / name).open("rb") as file:
+                found = hashlib.file_digest(file, "sha1") if hasattr(hashlib, "file_digest") else _digest(file)
+        except OSError as error:
+            raise ExportError(f"{model}: its data file {name} cannot be read ({error.strerror or error})") from error
+        if found.hexdigest() != wanted:
+            raise ExportError(f"{model}: its data file {name} holds other bytes than were written; export it again")
+    return len(sums)
+
+
+def _digest(file: BinaryIO) -> Any:
+    made = hashlib.sha1(usedforsecurity=False)  # until Python 3.11
+    while piece := file.read(1 << 24):
+        made.update(piece)
+    return made
 
 
 def _fields(file: BinaryIO, start: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
@@ -84,10 +118,10 @@ def _varint(file: BinaryIO, start: int) -> tuple[int, int]:
     raise ValueError("a number that does not end")
 
 
-def new_name(folder: Path, model: str) -> str:
-    """A name for the data file of a model that no file has: the older model's stays whole until it is replaced."""
+def new_names(folder: Path, model: str) -> Iterator[str]:
+    """Names for the data files of a model that no file has: the older model's stay whole until they are replaced."""
     names = itertools.chain([f"{model}.data"], (f"{model}.{i}.data" for i in itertools.count(1)))
-    return next(name for name in names if not _exists(folder / name))
+    return (name for name in names if not _exists(folder / name))
 
 
 def _exists(path: Path) -> bool:

@@ -1,17 +1,12 @@
 """Weights that lie in .safetensors files already: finding them there, so that a model can refer to them.
 
-A file is 8 bytes of header length (little endian), a header in JSON, then the tensors' bytes, row-major and little
-endian (https://huggingface.co/docs/safetensors, "Format"). The file is not trusted: a header that does not fit its file
-is refused, and nothing is referred to whose bytes were not compared with the model's own.
+Nothing is referred to whose bytes were not compared with the model's own.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import mmap
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +15,9 @@ import numpy as np
 import onnx_ir
 
 from ir.errors import ExportError
-from ir.files import opened
+from ir.stored import tensors_of
 from onnx_backend.format.writer import INSIDE, Place
 
-HEADER_LIMIT = 10_000_000  # bytes, of which JSON in Python makes forty times as many; the format allows 100 MB
-MAX_RANK = 64
 _SAMPLE = 64
 _CHUNK = 1 << 24
 _DTYPES = {
@@ -47,61 +40,14 @@ class Entry:
 
 
 def entries(file: Path) -> list[Entry]:
-    """The tensors of a file whose element types ONNX has.
+    """The tensors of a file.
 
     Raises:
         ExportError: the header does not fit the file.
     """
-
-    def wrong(reason: str) -> ExportError:
-        shown = str(file) if str(file).isprintable() else ascii(str(file))
-        how = "take it away, or use external_data=True"
-        return ExportError(f"{shown} is no sound .safetensors file: {reason}; {how}")
-
-    if not os.fsencode(file.name).decode(errors="ignore") == file.name:
-        raise wrong("its name is no UTF-8")
-    try:
-        with opened(file) as stream:
-            total = os.fstat(stream.fileno()).st_size
-            size = int.from_bytes(stream.read(8), "little")
-            if total < 8 or size > min(HEADER_LIMIT, total - 8):
-                raise wrong(f"its header claims {size} bytes, the file has {total}")
-            raw = stream.read(size)
-    except OSError as error:
-        raise wrong(error.strerror or str(error)) from error
-    try:
-        header = json.loads(raw, object_pairs_hook=_distinct)
-        found = [_entry(file, name, value, 8 + size) for name, value in header.items() if name != "__metadata__"]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise wrong(f"its header cannot be read ({type(error).__name__}: {error})") from error
-    end = 8 + size
-    for entry in sorted(found, key=lambda e: (e.offset, e.length)):
-        items = math.prod(entry.shape)
-        if entry.offset < end or entry.offset + entry.length > total:
-            raise wrong(f"{entry.name!r} lies outside of the file or over another tensor")
-        if entry.length * 8 != items * entry.dtype.bitwidth or min(entry.shape, default=0) < 0:
-            raise wrong(f"{entry.name!r} of shape {entry.shape} has {entry.length} bytes")
-        end = entry.offset + entry.length
-    return found
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({k for k, _ in pairs}) != len(pairs):
-        raise ValueError("a name stands twice")
-    return dict(pairs)
-
-
-def _entry(file: Path, name: str, value: Mapping[str, Any], base: int) -> Entry:
-    begin, end = value["data_offsets"]
-    shape = tuple(value["shape"])
-    if len(shape) > MAX_RANK:
-        raise ValueError(f"{name!r} has {len(shape)} dimensions")
-    if not all(type(n) is int for n in (begin, end, *shape)):
-        raise ValueError(f"{name!r} has a size that is no integer")
-    dtype = onnx_ir.DataType[_DTYPES[value["dtype"]]] if value["dtype"] in _DTYPES else onnx_ir.DataType.UNDEFINED
-    if dtype is onnx_ir.DataType.UNDEFINED:  # of no use here, but its place counts
-        return Entry(file, name, onnx_ir.DataType.UINT8, (end - begin,), base + begin, end - begin)
-    return Entry(file, name, dtype, shape, base + begin, end - begin)
+    found = tensors_of(file, "take it away, or use external_data=True")
+    dtypes = [onnx_ir.DataType[_DTYPES[e.dtype]] if e.dtype else onnx_ir.DataType.UINT8 for e in found]
+    return [Entry(e.file, e.name, d, e.shape, e.offset, e.length) for e, d in zip(found, dtypes, strict=True)]
 
 
 def find(tensors: Iterable[Any], folder: Path) -> dict[str, Place]:

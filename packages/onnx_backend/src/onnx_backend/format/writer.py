@@ -7,11 +7,14 @@ with a place outside of the file is a name, an offset and a length.
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import onnx
 import onnx_ir
 
@@ -20,6 +23,7 @@ _GRAPH = (onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number << 3) | _LEN
 _INITIALIZER = (onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number << 3) | _LENGTH_DELIMITED
 _RAW_DATA = (onnx.TensorProto.DESCRIPTOR.fields_by_name["raw_data"].number << 3) | _LENGTH_DELIMITED
 PAGE = 4096  # where a tensor of a data file begins, so that a runtime can map it
+_STEP = 1 << 24
 INSIDE = 1024  # smaller ones stay in the model: runtimes read shapes and axes while they load
 
 
@@ -30,6 +34,7 @@ class Place:
     location: str
     offset: int
     length: int
+    checksum: str = ""  # SHA-1 of the whole file in hexadecimal, as onnx.proto has it; "" where it was not written here
 
 
 def write_model(model: onnx_ir.Model, path: Path, places: Mapping[str, Place]) -> None:
@@ -67,12 +72,51 @@ def write_data(tensors: Iterable[Any], path: Path) -> dict[str, Place]:
         OSError: the disk refused.
     """
     places = {}
-    with path.open("wb") as file:
+    with path.open("wb") as raw:
+        file = _Summed(raw)
         for tensor in tensors:
             file.write(bytes(-file.tell() % PAGE))
             places[tensor.name] = Place(path.name, file.tell(), tensor.nbytes)
             _write_data(tensor, file)
-    return places
+    return {name: replace(place, checksum=file.sum.hexdigest()) for name, place in places.items()}
+
+
+class _Summed:
+    """A file that is written from its beginning to its end, and the checksum of what went in."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.sum, self.length = file, hashlib.sha1(usedforsecurity=False), 0
+
+    def write(self, data: Any) -> int:
+        """All of the bytes."""
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), _STEP):
+            self.sum.update(view[start : start + _STEP])
+            self.file.write(view[start : start + _STEP])
+        self.length += len(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Hand what went in to the system."""
+        self.file.flush()
+
+    def tell(self) -> int:
+        """How many bytes went in."""
+        return self.length
+
+
+def shards(tensors: Iterable[Any], limit: int | None) -> list[list[Any]]:
+    """The tensors in groups of at most so many bytes, in their order; one that is larger has a group of its own."""
+    groups: list[list[Any]] = []
+    room = 0
+    for tensor in tensors:
+        size = -(-tensor.nbytes // PAGE) * PAGE
+        if not groups or (limit is not None and size > room):
+            groups.append([])
+            room = limit or 0
+        groups[-1].append(tensor)
+        room -= size
+    return groups
 
 
 def _header(tensor: Any, place: Place | None) -> bytes:
@@ -82,19 +126,28 @@ def _header(tensor: Any, place: Place | None) -> bytes:
     if place is None:
         return proto.SerializeToString() + bytes([_RAW_DATA]) + _varint(tensor.nbytes)
     proto.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", place.location), ("offset", place.offset), ("length", place.length)):
-        proto.external_data.add(key=key, value=str(value))
+    for key in ("location", "offset", "length", "checksum"):
+        if (value := getattr(place, key)) != "":
+            proto.external_data.add(key=key, value=str(value))
     return proto.SerializeToString()
 
 
-def _write_data(tensor: Any, file: BinaryIO) -> None:
+def _write_data(tensor: Any, file: BinaryIO | _Summed) -> None:
     start = file.tell()
-    if hasattr(tensor, "tofile"):
+    if hasattr(tensor, "tofile") and not isinstance(file, _Summed):
         tensor.tofile(file)
     else:
-        file.write(tensor.tobytes())
+        file.write(_content(tensor))
     if file.tell() - start != tensor.nbytes:
         raise OSError(f"{tensor.name}: {file.tell() - start} bytes written for {tensor.nbytes}")
+
+
+def _content(tensor: Any) -> Any:
+    """The tensor's bytes; of numbers that are stored one by one, in the memory that they lie in."""
+    array = tensor.numpy()
+    if tensor.nbytes != array.nbytes or sys.byteorder != "little" or not array.flags.c_contiguous:  # 4 bits a number
+        return tensor.tobytes()
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _varint(n: int) -> bytes:

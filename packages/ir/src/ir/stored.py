@@ -1,0 +1,130 @@
+"""Weights on disk: what lies where in a .safetensors file, and in the shards that an index names.
+
+A file is 8 bytes of header length (little endian), a header in JSON, then the tensors' bytes, row-major and little
+endian (https://huggingface.co/docs/safetensors, "Format"). The file is not trusted: a header that does not fit its file
+is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ir.errors import ExportError
+from ir.files import opened
+
+INDEX = "model.safetensors.index.json"
+HEADER_LIMIT = 10_000_000  # bytes, of which JSON in Python makes forty times as many; the format allows 100 MB
+MAX_RANK = 64
+BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32, "F32": 32,
+    "U64": 64, "I64": 64, "F64": 64, "F8_E4M3": 8, "F8_E5M2": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor of a file: its bytes lie from `offset` of the file on; `dtype` in the file's words, "" of others."""
+
+    file: Path
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    length: int
+
+
+def tensors_of(file: Path, way: str = "download it again") -> list[Stored]:
+    """The tensors of a file; those of element types that torch has not as bytes, with no `dtype`.
+
+    Raises:
+        ExportError: the header does not fit the file; `way` is what the message says to do.
+    """
+
+    def wrong(reason: str) -> ExportError:
+        shown = str(file) if str(file).isprintable() else ascii(str(file))
+        return ExportError(f"{shown} is no sound .safetensors file: {reason}; {way}")
+
+    if not os.fsencode(file.name).decode(errors="ignore") == file.name:
+        raise wrong("its name is no UTF-8")
+    try:
+        with opened(file) as stream:
+            total = os.fstat(stream.fileno()).st_size
+            size = int.from_bytes(stream.read(8), "little")
+            if total < 8 or size > min(HEADER_LIMIT, total - 8):
+                raise wrong(f"its header claims {size} bytes, the file has {total}")
+            raw = stream.read(size)
+    except OSError as error:
+        raise wrong(error.strerror or str(error)) from error
+    try:
+        header = json.loads(raw, object_pairs_hook=_distinct)
+        found = [_stored(file, name, value, 8 + size) for name, value in header.items() if name != "__metadata__"]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise wrong(f"its header cannot be read ({type(error).__name__}: {error})") from error
+    end = 8 + size
+    for entry in sorted(found, key=lambda e: (e.offset, e.length)):
+        if entry.offset < end or entry.offset + entry.length > total:
+            raise wrong(f"{entry.name!r} lies outside of the file or over another tensor")
+        if entry.length * 8 != math.prod(entry.shape) * BITS.get(entry.dtype, 8) or min(entry.shape, default=0) < 0:
+            raise wrong(f"{entry.name!r} of shape {entry.shape} has {entry.length} bytes")
+        end = entry.offset + entry.length
+    return found
+
+
+def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    pairs = list(pairs)
+    if len({k for k, _ in pairs}) != len(pairs):
+        raise ValueError("a name stands twice")
+    return dict(pairs)
+
+
+def _stored(file: Path, name: str, value: Mapping[str, Any], base: int) -> Stored:
+    begin, end = value["data_offsets"]
+    shape = tuple(value["shape"])
+    if len(shape) > MAX_RANK:
+        raise ValueError(f"{name!r} has {len(shape)} dimensions")
+    if not all(type(n) is int for n in (begin, end, *shape)):
+        raise ValueError(f"{name!r} has a size that is no integer")
+    if value["dtype"] not in BITS:  # of no use here, but its place counts
+        return Stored(file, name, "", (end - begin,), base + begin, end - begin)
+    return Stored(file, name, value["dtype"], shape, base + begin, end - begin)
+
+
+def checkpoint(source: Path) -> dict[str, Stored]:
+    """The tensors of a checkpoint by name: a .safetensors file, an index, or a folder with either.
+
+    Raises:
+        ExportError: there is none, a shard of the index is missing or lies outside of the folder, or one is not sound.
+    """
+    if source.is_dir():
+        own = source / INDEX
+        files = [own] if own.is_file() else sorted(source.glob("*.safetensors"))
+        if not files:
+            raise ExportError(f"{source}: there is no {INDEX} and no .safetensors file")
+    else:
+        files = [source]
+    if files[0].name.endswith(".json"):
+        return _indexed(files[0])
+    return {entry.name: entry for file in files for entry in tensors_of(file)}
+
+
+def _indexed(index: Path) -> dict[str, Stored]:
+    try:
+        names = json.loads(index.read_text(), object_pairs_hook=_distinct)["weight_map"]
+        shards = sorted({str(name) for name in names.values()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ExportError(f"{index} is no index of shards: {type(error).__name__}: {error}") from error
+    held: dict[str, dict[str, Stored]] = {}
+    for shard in shards:
+        place = index.parent / shard
+        if place.parent != index.parent or not place.is_file():
+            raise ExportError(f"{index} names the shard {shard!r:.100}, and there is no such file beside it")
+        held[shard] = {entry.name: entry for entry in tensors_of(place)}
+    if lost := [n for n, shard in names.items() if n not in held[shard]]:
+        raise ExportError(f"{index} says that {lost[0]} lies in {names[lost[0]]}, which does not hold it")
+    return {n: held[shard][n] for n, shard in names.items()}

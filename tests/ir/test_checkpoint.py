@@ -1,0 +1,146 @@
+"""Weights out of checkpoints: mapped, converted in a file, tied, and files that are not sound."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import pytest
+import torch
+
+import ir
+from ir.stored import INDEX
+
+WORDS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
+
+
+def write(path, tensors, pad=0):
+    """A .safetensors file; `pad` blanks make the header longer."""
+    header, data = {}, b""
+    for name, tensor in tensors.items():
+        raw = bytes(tensor.contiguous().reshape(-1).view(torch.uint8).tolist())
+        header[name] = {
+            "dtype": WORDS[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [len(data), len(data) + len(raw)],
+        }
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8 + pad)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+class Tied(torch.nn.Module):
+    """An embedding that is the last layer's weight, and a table that no checkpoint holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(6, 4)
+        self.layer = torch.nn.Linear(4, 4)
+        self.head = torch.nn.Linear(4, 6, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("table", torch.arange(4.0), persistent=False)
+
+    def forward(self, ids):
+        return self.head(self.layer(self.embed(ids)) + self.table)
+
+
+def sharded(folder, dtype=torch.float32):
+    torch.manual_seed(0)
+    model = Tied()
+    state = {n: t.to(dtype) for n, t in model.state_dict().items() if n != "head.weight"}
+    write(folder / "a.safetensors", {"embed.weight": state["embed.weight"]})
+    write(folder / "b.safetensors", {n: t for n, t in state.items() if n != "embed.weight"})
+    names = {n: "a.safetensors" if n.startswith("embed") else "b.safetensors" for n in state}
+    (folder / INDEX).write_text(json.dumps({"weight_map": names}))
+    return model.to(dtype)
+
+
+@pytest.mark.parametrize("source", ["folder", "index", "files"])
+def test_weights_of_shards(tmp_path, source):
+    model = sharded(tmp_path)
+    if source == "files":
+        (tmp_path / INDEX).unlink()
+    with ir.without_weights():
+        built = Tied()
+    assert all(p.is_meta for p in built.parameters()) and not built.table.is_meta
+    ir.load_weights(built, tmp_path / INDEX if source == "index" else tmp_path)
+    assert built.head.weight is built.embed.weight
+    ids = torch.tensor([[1, 5, 2]])
+    assert torch.equal(built(ids), model(ids))
+
+
+def test_a_graph_of_mapped_weights_is_exported(tmp_path):
+    sharded(tmp_path)
+    with ir.without_weights():
+        built = Tied()
+    graph = ir.capture(ir.load_weights(built, tmp_path), (torch.tensor([[1, 5, 2]]),))
+    assert {w.name for w in graph.weights.values()} == {"head.weight", "layer.weight", "layer.bias", "table"}
+
+
+@pytest.mark.parametrize(("stored", "wanted"), [(torch.bfloat16, torch.float32), (torch.float32, torch.float16)])
+def test_other_element_types_lie_in_a_file_of_their_own(tmp_path, stored, wanted):
+    model = sharded(tmp_path, stored)
+    with ir.without_weights():
+        built = Tied()
+    ir.load_weights(built, tmp_path, dtype=wanted, scratch=tmp_path)
+    assert {p.dtype for p in built.parameters()} == {wanted}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.safetensors", "b.safetensors", INDEX]
+    for name, tensor in model.named_parameters():
+        assert torch.equal(built.get_parameter(name), tensor.to(wanted))
+
+
+def test_writing_leaves_the_file_as_it_is(tmp_path):
+    sharded(tmp_path)
+    before = (tmp_path / "a.safetensors").read_bytes()
+    ir.stored_tensors(tmp_path)["embed.weight"].zero_()
+    assert (tmp_path / "a.safetensors").read_bytes() == before
+
+
+def test_a_header_of_odd_length(tmp_path):
+    tensor = torch.arange(6.0).view(2, 3)
+    write(tmp_path / "a.safetensors", {"x": tensor, "none": torch.zeros(0, 3)}, pad=3)
+    found = ir.stored_tensors(tmp_path / "a.safetensors")
+    assert torch.equal(found["x"], tensor) and found["none"].shape == (0, 3)
+
+
+def _broken(folder, how):
+    if how == "shard":
+        (folder / "b.safetensors").unlink()
+    elif how == "outside":
+        (folder / INDEX).write_text(json.dumps({"weight_map": {"x": "../a.safetensors"}}))
+    elif how == "name":
+        (folder / INDEX).write_text(json.dumps({"weight_map": {"x": "a.safetensors"}}))
+    elif how == "index":
+        (folder / INDEX).write_text("[]")
+    elif how == "short":
+        file = folder / "a.safetensors"
+        file.write_bytes(file.read_bytes()[:-4])
+    elif how == "none":
+        for file in folder.iterdir():
+            file.unlink()
+    elif how == "shape":
+        write(folder / "a.safetensors", {"embed.weight": torch.zeros(5, 4)})
+    elif how == "missing":
+        (folder / INDEX).unlink()
+        (folder / "a.safetensors").unlink()
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("shard", "names the shard 'b.safetensors', and there is no such file"),
+        ("outside", "there is no such file beside it"),
+        ("name", "says that x lies in a.safetensors, which does not hold it"),
+        ("index", "is no index of shards"),
+        ("short", "lies outside of the file"),
+        ("none", "there is no model.safetensors.index.json and no .safetensors file"),
+        ("shape", r"embed.weight has the shape \[5, 4\] in the checkpoint and \[6, 4\] in the model"),
+        ("missing", "has no weights for embed.weight"),
+    ],
+)
+def test_refusals(tmp_path, how, message):
+    sharded(tmp_path)
+    _broken(tmp_path, how)
+    with pytest.raises(ir.ExportError, match=message):
+        ir.load_weights(Tied(), tmp_path)
