@@ -70,7 +70,7 @@ def export(model: torch.nn.Module, rows: np.ndarray, name: str, folder: Path) ->
 
 
 def runner(path: Path) -> Any:
-    """One thread, BATCH rows at a time; a .pt2 file calls its output output_0."""
+    """One thread, BATCH rows at a time."""
     return ir.runner(
         path, threads=1, batch_size=BATCH, outputs={"output_0": "output"} if path.suffix == ".pt2" else None
     )
