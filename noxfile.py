@@ -65,7 +65,7 @@ def language_models(session: nox.Session) -> None:
 @nox.session
 def batch_inference(session: nox.Session) -> None:
     """Ray, Spark and Dask on this machine, two workers each (Spark: apt-get install openjdk-17-jre-headless)."""
-    engines = ("ray[data]", "pyspark", "dask[dataframe,distributed]", "pyarrow", "pandas", "cloudpickle")
+    engines = ("ray[data,serve]", "pyspark", "dask[dataframe,distributed]", "pyarrow", "pandas", "cloudpickle")
     install(session, *PACKAGES, "batch_inference", extra=(*TESTS, *engines))
     session.run("python", "-m", "pytest", "tests/batch_inference", *session.posargs)
 

@@ -6,9 +6,10 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-for engine in ("ray", "pyspark", "distributed"):
+for engine in ("ray.serve", "pyspark", "distributed"):
     pytest.importorskip(engine)
 
 PAGE = Path(__file__).parents[2] / "docs" / "batch-inference.md"
@@ -17,15 +18,20 @@ PAGE = Path(__file__).parents[2] / "docs" / "batch-inference.md"
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark runs in a JVM")
 def test_blocks_run(tmp_path, monkeypatch):
     import ray
+    from ray import serve
 
     monkeypatch.chdir(tmp_path)
     ray.init(num_cpus=4, include_dashboard=False, object_store_memory=200 << 20, logging_level="ERROR")
-    names: dict[str, object] = {"__name__": "batch_page"}
     blocks = re.findall(r"```py(?:thon)?\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(blocks) == 7
+    names: dict[str, object] = {"__name__": "batch_page"}
     try:
         for block in blocks:
-            if "from ray import serve" not in block:  # its package asks for more than ray[data]
-                exec(compile(block, "batch-inference.md", "exec"), names)
+            exec(compile(block, "batch-inference.md", "exec"), names)
+        handle = serve.run(names["Scorer"].bind())
+        rows = np.random.rand(5, 4).astype(np.float32)
+        found = [r.result() for r in [handle.remote(row) for row in rows]]
+        np.testing.assert_allclose(found, names["runner"]({"features": rows})["scores"], rtol=1e-5, atol=1e-6)
+        serve.shutdown()
     finally:
         ray.shutdown()
-    assert len(blocks) == 7

@@ -216,6 +216,10 @@ def test_external_data_goes_along(tmp_path):
     runner.close()
 
 
+def test_the_package_itself_is_pickled():
+    assert pickle.loads(pickle.dumps(ir)) is ir
+
+
 def test_share_of_the_cpus(monkeypatch):
     monkeypatch.setattr(cpus, "available", lambda: 8)
     assert [cpus.share(n) for n in (1, 2, 3, 8, 9)] == [8, 4, 2, 1, 1]

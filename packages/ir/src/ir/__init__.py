@@ -146,6 +146,9 @@ class _Package(ModuleType):
     def __dir__(self) -> list[str]:
         return sorted({*self.__dict__, *_HOMES})
 
+    def __reduce__(self) -> Any:  # functions that name the package travel by cloudpickle, which knows plain modules
+        return importlib.import_module, (self.__name__,)
+
 
 sys.modules[__name__].__class__ = _Package
 
