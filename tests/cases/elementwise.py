@@ -111,6 +111,7 @@ CASES = family(
     row("exp_f16", lambda x: torch.exp(x), f16("B", 3)),
     row("tanh_bf16", lambda x: torch.tanh(x), bf16("B", 3)),
     row("sin_f64", lambda x: torch.sin(x), f64("B", 3)),
+    row("relu_clamp_f64", lambda x: torch.relu(x).clamp(-1, 1), f64("B", 3)),
     # arithmetic
     row("add", lambda x, y: x + y, f32("B", 3), f32("B", 3)),
     row("add_alpha", lambda x, y: torch.add(x, y, alpha=2), f32("B", 3), f32(3)),

@@ -183,3 +183,15 @@ def test_given_arguments_are_run_as_they_are():
     program = program_of(lambda x: x + 1, torch.ones(3), shapes=({0: "n"},))
     assert [r.sizes for r in program.verify((torch.ones(7),)).rows] == ["n=7"]
     assert [r.sizes for r in program.verify().rows] == ["n=3", "n=4", "n=1", "n=0"]
+
+
+def test_arguments_that_torch_refuses_are_refused_by_its_reason():
+    graph = ir.capture(lambda x: x.reshape(4, -1).sum(1), (torch.ones(8, 3),), dynamic_shapes=({0: "n"},))
+    with pytest.raises(ir.RefusedError, match=r"torch's own program does not run .*: shape '\[4, -1\]' is invalid"):
+        Trial(graph, TARGET, Runner(graph)).run((torch.ones(7, 3),), {}, others=False)
+
+
+def test_sizes_out_of_range_are_refused_in_the_graphs_words():
+    graph = ir.capture(lambda x: x.reshape(1, -1), (torch.ones(8),), dynamic_shapes=({0: Dim("n", min=4, max=9)},))
+    with pytest.raises(ir.RefusedError, match="n"):
+        Trial(graph, TARGET, Runner(graph)).run((torch.ones(12),), {}, others=False)

@@ -43,7 +43,7 @@ class Trial:
         if refused := refused_layout(self.graph.inputs, inputs):
             raise refused
         known = sizes_of(self.graph, inputs)
-        found = self._compared(args, kwargs, self._expected(args, kwargs, guarded=False), known)
+        found = self._compared(args, kwargs, self._reference(args, kwargs, inputs), known)
         notes = notes_of(self.graph)
         if others and all(r.ok for r in found):
             for sizes, result in self._elsewhere(args, kwargs, known):
@@ -52,6 +52,20 @@ class Trial:
                 else:
                     found = (*found, *result)
         return Report(found, notes)
+
+    def _reference(self, args: Any, kwargs: Any, inputs: list[Any]) -> list[Any]:
+        """What torch gives.
+
+        Raises:
+            RefusedError: it takes no such arguments, or no such sizes.
+        """
+        try:
+            return self._expected(args, kwargs, guarded=False)
+        except ExportError:
+            raise
+        except Exception as error:
+            self._conditions.check(inputs)  # in the words of the graph, where it knows the reason
+            raise RefusedError(f"torch's own program does not run on these arguments: {_line(error)}") from error
 
     def _elsewhere(
         self, args: Any, kwargs: Any, known: Sizes

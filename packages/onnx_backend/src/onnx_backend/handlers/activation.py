@@ -17,7 +17,8 @@ rows({"hardswish": "HardSwish"}, since_version=14)
 
 @op("aten::relu")
 def relu(h, self):
-    return h.emit("Relu", self) if self.type.dtype.is_float else h.emit("Max", self, 0)
+    fused = self.type.dtype is not DType.float64  # onnxruntime fails to load a Relu before a Clip of that type
+    return h.emit("Relu", self) if self.type.dtype.is_float and fused else h.emit("Max", self, 0)
 
 
 @op("aten::relu6")
