@@ -50,7 +50,12 @@ _ROWS = (
     row(
         "ssdlite320", partial(Raw, "ssdlite320_mobilenet_v3_large", num_classes=5), {"x": picture("batch", 3, 320, 320)}
     ),
-    row("fcos", partial(Raw, "fcos_resnet50_fpn", num_classes=5), _ANY),
+    row(  # its coarsest map has one place for 128 pixels: of images below that torch fixes it to one place
+        "fcos",
+        partial(Raw, "fcos_resnet50_fpn", num_classes=5),
+        _ANY,
+        {"height": (192, 160, 256), "width": (160, 256, 192)},
+    ),
     row("fasterrcnn_proposals", partial(Proposals, "fasterrcnn_mobilenet_v3_large_fpn"), _ANY),
 )
 ENTRIES: dict[str, Entry] = dict(_ROWS)
