@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ir.graph import Graph, Node
-from ir.lower import Driver, prepared
+from ir.lower import Driver
+from ir.preparation import prepared
 from ir.target import Target
 
 

@@ -7,53 +7,17 @@ FUNCTIONS. Two expressions that are the same polynomial are equal, so `==` means
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, TypeGuard, TypeVar, Union
 
+from ir.dim_functions import BOOL, FLOAT, FUNCTIONS
+
 T = TypeVar("T")
 Number = Union[int, float]
 Dim = Union[int, "Expr"]
-
-_UNARY = ("sqrt", "exp", "log", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh")
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "mul": operator.mul,
-    "sub": operator.sub,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "max": max,
-    "min": min,
-    "truediv": operator.truediv,
-    "pow": operator.pow,
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "trunc": math.trunc,
-    "round": round,
-    "float": float,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "not": operator.not_,
-    "and": lambda a, b: a and b,
-    "or": lambda a, b: a or b,
-    "where": lambda c, a, b: a if c else b,
-    "bitwise_and": operator.and_,
-    "bitwise_or": operator.or_,
-    "bitwise_xor": operator.xor,
-    "lshift": operator.lshift,
-    "rshift": operator.rshift,
-    "round_decimal": round,
-    **{name: getattr(math, name) for name in _UNARY},
-}
-_FLOAT = {"truediv", "sqrt", "float", *_UNARY}
-_BOOL = {"eq", "ne", "lt", "le", "gt", "ge", "not", "and", "or"}
 
 
 @dataclass(frozen=True)
@@ -76,10 +40,10 @@ class Call:
 
     @property
     def kind(self) -> str:
-        if self.fn in _BOOL:
+        if self.fn in BOOL:
             return "bool"
-        if self.fn in _FLOAT or self.fn in ("floor", "ceil", "trunc", "round"):
-            return "float" if self.fn in _FLOAT else "int"
+        if self.fn in FLOAT or self.fn in ("floor", "ceil", "trunc", "round"):
+            return "float" if self.fn in FLOAT else "int"
         kinds = {a.kind if isinstance(a, Expr) else type(a).__name__ for a in self.args[self.fn == "where" :]}
         return "float" if "float" in kinds else "bool" if kinds == {"bool"} else "int"
 

@@ -12,13 +12,11 @@ from ir.collector import held_back
 from ir.dims import Dim
 from ir.errors import ExportError, HandlerError, MissingOp, RefusedError, UnsupportedOpsError
 from ir.geometry import broadcast, differ, stretches
-from ir.graph import Body, Context, Graph, Node, SymbolSource, Value
+from ir.graph import Body, Graph, Node, SymbolSource, Value
 from ir.helper import OpHelper, Refusal, refusal_text
 from ir.locks import one_at_a_time
-from ir.passes.checks import drop_checks
-from ir.passes.collectives import refuse_collectives
 from ir.passes.promote import mixes, promote
-from ir.passes.split_complex import split_complex
+from ir.preparation import prepared, takes_packed
 from ir.registry import Handler, Registry, place_of
 from ir.target import Target
 
@@ -375,51 +373,3 @@ def lower(
     if watch is not None:
         driver.watch(watch)
     return driver.run()
-
-
-def prepared(graph: Graph, target: Target, registry: Registry, context: Context | None) -> Graph:
-    """The graph without complex tensors and checks where the target has none, and through the target's passes.
-
-    Raises:
-        RefusedError: it has sparse tensors or collectives, and the target has none.
-    """
-    if not target.has_sparse:
-        refuse_sparse(graph, target.name)
-    if not target.has_collectives:
-        refuse_collectives(graph, target.name, lambda n: registry.lookup(n.op, n.overload, target.version) is not None)
-    if not target.has_checks:
-        graph = drop_checks(graph)
-    if not target.has_complex:
-        graph = split_complex(graph, context, lambda node: takes_packed(node, target, registry))
-    for rewrite in target.passes:
-        graph = rewrite(graph)
-    return graph
-
-
-def refuse_sparse(graph: Graph, target: str) -> None:
-    """Raise for the first node that reads or makes a sparse tensor, and for results that are sparse inputs.
-
-    Raises:
-        RefusedError: of a target that has none; its handlers would take them for dense ones.
-    """
-    for node in graph.nodes:
-        for value in (*node.inputs, *node.outputs):
-            if value.type.is_sparse:
-                raise RefusedError(refusal_text(target, node, _sparse(value)))
-        for inner in node.graphs:
-            refuse_sparse(inner, target)
-    for value in graph.results.values():
-        if value.type.is_sparse:
-            raise RefusedError(f"target {target!r} refuses this model: {_sparse(value)}")
-
-
-def _sparse(value: Value) -> str:
-    what = f"%{value.name} is a tensor of layout {value.type.layout}"
-    return f"{what}; make it dense in the model with .to_dense(), or export to the eager target, which takes it"
-
-
-def takes_packed(node: Node, target: Target, registry: Registry) -> bool:
-    """True if the handler gets complex operands with a trailing dimension of 2: of a custom op, or if it says so."""
-    found = registry.lookup(node.op, node.overload, target.version)
-    own = node.op.startswith(("aten::", "prims::", "ir::", "higher_order::"))
-    return found is not None and (not own or getattr(found.fn, "takes_packed", False))

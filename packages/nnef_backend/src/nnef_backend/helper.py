@@ -32,7 +32,7 @@ from nnef_backend.building.operators import (
 from nnef_backend.building.reshaping import settled
 from nnef_backend.building.shapes import infer
 from nnef_backend.building.sizes import computed, is_textual, size_text
-from nnef_backend.building.steps import NnefValue, Step, leaves, live, map_values
+from nnef_backend.building.steps import NnefValue, Step, leaves, live, map_values, number_text
 from nnef_backend.format import document as doc
 from nnef_backend.format.dat import MAX_BYTES
 from nnef_backend.format.document import Document
@@ -238,31 +238,13 @@ class NnefHelper(DataDependentSizes):
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self.constants:
             type = TensorType(DType[array.dtype.name], array.shape)
-            text = self._number_text(array, type.dtype) if array.ndim == 0 else None
+            if array.ndim == 0 and type.dtype not in STORED:
+                self.refuse(f"tract has no {type.dtype} tensors")
+            text = number_text(array, type.dtype, self.target.tract) if array.ndim == 0 else None
             made = NnefValue(doc.Expr(text), type, fixed=True) if text else self.variable(name or "const", type, array)
             made.array = array
             self.constants[key] = made
         return self.constants[key]
-
-    def _number_text(self, array: np.ndarray, dtype: DType) -> str | None:
-        """A number as NNEF text of exactly this element type: tract reads literals as f32, as bool or as dimensions."""
-        if dtype not in STORED:
-            self.refuse(f"tract has no {dtype} tensors")
-        if dtype is DType.bool:
-            return "true" if array else "false"
-        if not self.target.tract and (dtype.is_integer or not np.isfinite(array)):
-            return str(int(array)) if dtype.is_integer else None  # the standard has no literal for infinity
-        if dtype.is_integer:
-            return f"tract_core_cast({int(array)}, to='{dtype.short}')"
-        number = float(array)
-        with np.errstate(over="ignore"):
-            exact = float(np.float32(number)) == number  # never for NaN
-        if not exact:
-            return None
-        text = doc.float_text(float(str(array)))
-        return (
-            text if dtype is DType.float32 or not self.target.tract else f"tract_core_cast({text}, to='{dtype.short}')"
-        )
 
     def weight(self, value: Value, weight: Weight) -> NnefValue:
         """A weight: a variable whose file is written from the model's own tensor."""

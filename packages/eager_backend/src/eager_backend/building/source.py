@@ -18,6 +18,7 @@ import torch
 from eager_backend.building.steps import Block, Entry, Formula, Function, Names, Number, Slot, Step, leaves
 from eager_backend.registry import Kernel
 from ir import dims
+from ir.dim_functions import FUNCTIONS
 from ir.dims import Dim
 
 _INFIX = {
@@ -103,7 +104,7 @@ class Source:
                 return f"(not {args[0]})"
             if fn == "where":
                 return f"({args[1]} if {args[0]} else {args[2]})"
-            return f"{self.bind(dims.FUNCTIONS[fn], fn)}({', '.join(args)})"
+            return f"{self.bind(FUNCTIONS[fn], fn)}({', '.join(args)})"
 
         return dims.visit(formula.expr, self.literal, lambda s: formula.numbers[s.name].name, apply)
 

@@ -38,7 +38,7 @@ from ir.importer.scalar_inputs import reading, scalar
 from ir.importer.schema import DTYPES, LAYOUTS, OpSchema, op_schema, plain
 from ir.importer.strided import layout
 from ir.importer.symbols import Symbols
-from ir.importer.tensor_meta import Tensors
+from ir.importer.tensor_meta import Tensors, holds_tensor
 from ir.importer.torch_api import HigherOrderOperator, OpOverload
 from ir.importer.training import training_norm
 from ir.importer.weights import TorchWeight
@@ -166,7 +166,7 @@ class Importer:
 
     def _node(self, node: FxNode, schema: OpSchema) -> Any:
         fake = node.meta.get("val")
-        if not _holds_tensor(fake):
+        if not holds_tensor(fake):
             return self._scalar(node, schema, fake)
         bound = schema.bind(node.args, node.kwargs)
         given = {name: self._arg(a) for name, a in bound.items()}
@@ -393,9 +393,3 @@ class Importer:
         if isinstance(arg, slice):
             raise CaptureError("a slice object as an argument has no form in the IR")
         return plain(self.symbols.convert(arg))
-
-
-def _holds_tensor(fake: Any) -> bool:
-    if isinstance(fake, (list, tuple)):
-        return any(map(_holds_tensor, fake))
-    return isinstance(fake, Tensors)

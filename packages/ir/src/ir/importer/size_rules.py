@@ -10,6 +10,7 @@ from typing import Any
 
 from ir import dims
 from ir.bounds import bounds
+from ir.dim_functions import FUNCTIONS
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Range
@@ -55,7 +56,7 @@ def symbol_kind(name: str) -> str:
 
 def known(name: str) -> bool:
     """True for a function that `build` knows."""
-    return name in _FORMS or _called(name) in dims.FUNCTIONS
+    return name in _FORMS or _called(name) in FUNCTIONS
 
 
 def _called(name: str) -> str:
@@ -109,7 +110,7 @@ def build(name: str, args: Sequence[Any], ranges: Callable[[], Mapping[str, Rang
     if name == "TruncToFloat":
         return dims.call("float", dims.call("trunc", *args))
     called = _called(name)
-    if called in dims.FUNCTIONS:
+    if called in FUNCTIONS:
         return dims.call(called, *args)
     raise CaptureError(
         f"the size expression {name}({', '.join(map(str, args))}) uses {name}, which has no form in the IR"

@@ -31,3 +31,10 @@ def graphs_of(module: torch.nn.Module) -> list[torch.fx.Graph]:
     """The graph of a program's module, and those of its sub-graphs."""
     found = (getattr(m, "graph", None) for m in module.modules())
     return [g for g in found if isinstance(g, torch.fx.Graph)]
+
+
+def holds_tensor(fake: Any) -> bool:
+    """True of a tensor, and of lists with one at any depth."""
+    if isinstance(fake, (list, tuple)):
+        return any(map(holds_tensor, fake))
+    return isinstance(fake, Tensors)

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from ir.dims import FUNCTIONS, Expr, evaluate
+from ir.dim_functions import FUNCTIONS
+from ir.dims import Expr, evaluate
 from ir.graph import Range
 from ir.importer.schema import TORCH_DTYPES
 from ir.importer.symbols import Symbols

@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Any, NoReturn, Protocol
 
 from ir import dims as d
+from ir.dim_functions import FUNCTIONS
 from ir.dims import Dim, Expr
 from ir.types import DType
 from nnef_backend.building.steps import NnefValue
@@ -139,7 +140,7 @@ def _truncating(x: Any) -> Any:
             if isinstance(a, Expr) and all(c < 0 for m, c in a.terms if m):
                 return -d.floordiv(-a + (b - 1), b)
             return d.floordiv(a, b)
-        functions = {**d.FUNCTIONS, "max": d.maximum, "min": d.minimum}
+        functions = {**FUNCTIONS, "max": d.maximum, "min": d.minimum}
         return functions[fn](*args)
 
     return d.visit(x, lambda n: n, lambda s: d.symbol(s.name, s.kind), apply)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ir.types import TensorType
+from ir.types import DType, TensorType
 from nnef_backend.format import document as doc
 from nnef_backend.format.document import Operation
 
@@ -166,3 +166,23 @@ def _key(x: Any) -> Any:
     if isinstance(x, NnefValue):
         return x.name if x.is_literal else id(x)
     return tuple(map(_key, x)) if isinstance(x, (list, tuple)) else (type(x), x)
+
+
+def number_text(array: np.ndarray, dtype: DType, tract: bool) -> str | None:
+    """A number as NNEF text of exactly this element type, if it has one.
+
+    tract reads literals as f32, as bool or as dimensions; the standard has no widths, and none for infinity.
+    """
+    if dtype is DType.bool:
+        return "true" if array else "false"
+    if not tract and (dtype.is_integer or not np.isfinite(array)):
+        return str(int(array)) if dtype.is_integer else None
+    if dtype.is_integer:
+        return f"tract_core_cast({int(array)}, to='{dtype.short}')"
+    number = float(array)
+    with np.errstate(over="ignore"):
+        exact = float(np.float32(number)) == number  # never for NaN
+    if not exact:
+        return None
+    text = doc.float_text(float(str(array)))
+    return text if dtype is DType.float32 or not tract else f"tract_core_cast({text}, to='{dtype.short}')"

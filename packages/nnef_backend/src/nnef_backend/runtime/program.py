@@ -1,0 +1,133 @@
+"""Documents in their runtimes, with torch tensors in and out."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ir.conditions import SINCE, Slices, sizes_of, small
+from ir.errors import RefusedError, RuntimeFailure
+from ir.graph import Graph
+from ir.helper import numpy_dtype
+from ir.opened import Timed
+from ir.types import DType
+from nnef_backend.errors import TractTimeout
+from nnef_backend.format import archive
+from nnef_backend.format.document import Document
+from nnef_backend.format.grammar import Definition
+from nnef_backend.runtime import tract as runtime
+from nnef_backend.runtime.child import LIMIT
+from nnef_backend.runtime.tract import Limits
+
+
+class NnefProgram:
+    """A document in tract: torch tensors in and out; `limits` are those of `Tract`."""
+
+    def __init__(self, artifact: Document, graph: Graph, path: Path | None, limits: Limits) -> None:
+        self.narrow = [v.type.dtype is DType.bfloat16 for v in graph.results.values()]
+        self.graph, self.slices = graph, Slices(graph)
+        self._open = functools.partial(self._opened, artifact, path, limits)
+        self._open()
+
+    def _opened(self, artifact: Document, path: Path | None, limits: Limits) -> None:
+        self._folder, path = _on_disk(artifact, path)
+        timeout, called, memory = limits
+        if not any(isinstance(f, Definition) for f in artifact.fragments):  # nothing but what we wrote
+            timeout, memory = (given if given != "auto" else none for given, none in ((timeout, LIMIT), (memory, None)))
+        try:
+            self.program = runtime.load(path, timeout=timeout, memory=memory)
+            self.program.timeout = called
+        except RuntimeError as error:
+            raise RuntimeFailure(f"tract does not load the document: {error}") from error
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        """The results in the order of the graph's outputs and updates."""
+        import torch
+
+        if shorter := self.slices.shorter(inputs):
+            raise RefusedError(f"target 'nnef' refuses to run: {shorter}")
+        if self._folder is not None and self._folder.is_inherited:  # by a fork; it goes when its own process ends
+            self._open()
+        try:
+            results = self.program.run([_array(t) for t in inputs])
+        except RuntimeError as error:
+            if not isinstance(error, TractTimeout) and (at := small(sizes_of(self.graph, inputs))):
+                raise RefusedError(f"target 'nnef': a step may not hold at {at}, {SINCE}\n{error}") from error
+            raise RuntimeFailure(f"tract failed while it ran the document: {error}") from error
+        made = [torch.from_numpy(np.array(r)) for r in results]
+        return [t.bfloat16() if narrow else t for t, narrow in zip(made, self.narrow, strict=True)]
+
+    def timed(self, inputs: Sequence[Any], runs: int) -> list[Timed]:
+        """The time of each of tract's nodes in one run; tract chooses the number of runs."""
+        return self.program.profile([_array(t) for t in inputs])
+
+    def close(self) -> None:
+        """Let the child process forget the document."""
+        self.program.close()
+
+
+class KhronosProgram:
+    """A document in nnef-tools' interpreter: torch tensors in and out."""
+
+    def __init__(self, artifact: Document, graph: Graph, path: Path | None) -> None:
+        self._folder, self.path = _on_disk(artifact, path)
+        self.inputs, self.outputs = artifact.inputs, artifact.outputs
+        types = [v.type.dtype for v in graph.results.values()]
+        self.dtypes = [numpy_dtype(t.real if t.is_complex else t) for t in types]  # complex: as two real numbers
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        """The results in the order of the graph's outputs and updates."""
+        import torch
+
+        from nnef_backend.runtime import khronos  # the interpreter brings torch
+
+        arrays = dict(zip(self.inputs, (_array(t) for t in inputs), strict=True))
+        try:
+            results = khronos.run(self.path, arrays)
+        except RuntimeError as error:
+            raise RuntimeFailure(f"nnef-tools' interpreter failed on the document: {error}") from error
+        return [
+            torch.from_numpy(np.array(results[name], dtype=dtype))
+            for name, dtype in zip(self.outputs, self.dtypes, strict=True)
+        ]
+
+
+def _array(tensor: Any) -> np.ndarray:
+    """A torch tensor as tract takes it; bfloat16 in float32."""
+    tensor = tensor.detach().cpu().resolve_neg()
+    return np.asarray((tensor if str(tensor.dtype) != "torch.bfloat16" else tensor.float()).numpy(), order="C")
+
+
+class _Folder:
+    """A temporary folder that goes with this object, in the process that made it."""
+
+    def __init__(self) -> None:
+        self.path, self._owner = Path(tempfile.mkdtemp(prefix="nnef-")), os.getpid()
+        weakref.finalize(self, _remove, self.path, self._owner)
+
+    @property
+    def is_inherited(self) -> bool:
+        """True in a process that was forked since."""
+        return os.getpid() != self._owner
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _on_disk(artifact: Document, path: Path | None) -> tuple[_Folder | None, Path]:
+    """The document's own path, or a temporary folder and the path in it."""
+    if path is not None:
+        return None, path
+    folder = _Folder()
+    archive.write_new(artifact, folder.path / "model")
+    return folder, folder.path / "model"
