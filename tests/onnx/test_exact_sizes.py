@@ -72,3 +72,15 @@ def test_a_convolution_of_no_channels_is_refused() -> None:
     torch.testing.assert_close(program(x[:, :1]), model(x[:, :1]))
     with pytest.raises(ir.RefusedError, match="the program needs C > 0"):
         program(x[:, :0])
+
+
+@pytest.mark.parametrize("dim", [None, 0, (0, 1)], ids=str)
+def test_a_slice_that_loses_its_axis_to_squeeze_at_size_1_is_refused_there(dim) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return (x[-2:].squeeze() if dim is None else x[-2:].squeeze(dim)) * 2
+
+    program = ir.export(model, (torch.randn(5, 3, 2),), target="onnx", dynamic_shapes=({0: "B"},))
+    x = torch.randn(4, 3, 2)
+    assert torch.equal(program(x), model(x))
+    with pytest.raises(ir.RefusedError, match=r"the program needs \(min\(2, B\)\) == 2"):
+        program(x[:1])

@@ -16,7 +16,7 @@ from ir.errors import CaptureError
 from ir.graph import Graph, Node, Origin, Value, Weight, leaves, symbols_in
 from ir.importer import conditions
 from ir.importer.aliases import Outcome, Uses, copies_by_size, memories_in, observe, written_in
-from ir.importer.conditions import SCATTERS, are_open
+from ir.importer.conditions import SCATTERS, SQUEEZES, are_open
 from ir.importer.functionalize import Memories
 from ir.importer.ops import (
     CAPTURED,
@@ -294,10 +294,13 @@ class Importer:
         """The first argument where the op does nothing, else None.
 
         A copy whose memory the graph hands out does something: a caller may write to what it is a copy of. So does a
-        view by a size that its base does not have: of two rows, `x[:n]` is both of them only from n = 2 on.
+        view by a size that its base does not have: of two rows, `x[:n]` is both of them only from n = 2 on; and
+        `squeeze` where a size may be that of a slice, which is shorter at sizes that torch does not trace for.
         """
         first = next(iter(args.values()))
         if (schema.op in COPIES or args.get("copy") is True) and self.is_handed_out(node):
+            return None
+        if schema.op in SQUEEZES and self.symbols.names:
             return None
         if (flag := DROPOUTS.get(schema.op)) is not None:
             return first if args[flag] is False and isinstance(fake, Tensors) else None
