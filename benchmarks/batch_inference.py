@@ -71,9 +71,7 @@ def export(model: torch.nn.Module, rows: np.ndarray, name: str, folder: Path) ->
 
 def runner(path: Path) -> Any:
     """One thread, BATCH rows at a time."""
-    return ir.runner(
-        path, threads=1, batch_size=BATCH, outputs={"output_0": "output"} if path.suffix == ".pt2" else None
-    )
+    return ir.runner(path, threads=1, batch_size=BATCH)
 
 
 @contextmanager

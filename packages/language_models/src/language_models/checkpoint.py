@@ -10,7 +10,9 @@ from typing import Any
 import torch
 import transformers
 
-from ir.errors import CaptureError
+from ir.errors import CaptureError, ExportError
+from ir.importer.checkpoint import load_weights, without_weights
+from ir.stored import checkpoint
 
 # what tokenizers of transformers are saved as, whichever of them a checkpoint has
 _TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*", "vocab*", "merges.txt")
@@ -63,14 +65,40 @@ def open_checkpoint(source: Any, dtype: torch.dtype, tokenizer: bool = True) -> 
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         raise CaptureError(f"{folder}: {config.model_type} is no causal language model to AutoModelForCausalLM")
+    model = _mapped(folder, config, dtype) or _read(folder, dtype)
+    files = sorted({f for pattern in _TOKENIZER for f in folder.glob(pattern) if f.is_file()})
+    return Checkpoint(folder.resolve().name, model.eval(), tuple(files))
+
+
+def _mapped(folder: Path, config: Any, dtype: torch.dtype) -> Any:
+    """The model over weights that stay in the checkpoint's files; None where their names are not the model's own.
+
+    transformers renames and joins weights of some architectures while it loads them.
+    """
+    try:
+        names = {n for n, t in checkpoint(folder).items() if t.dtype}
+    except ExportError:  # of other formats than safetensors
+        return None
+    with without_weights():
+        model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+    own = {*dict(model.named_parameters(remove_duplicate=False)), *dict(model.named_buffers())}
+    tied = {n for n, _ in model.named_parameters(remove_duplicate=False)} - {n for n, _ in model.named_parameters()}
+    if names - own or {n for n, _ in model.named_parameters()} - names - tied:
+        return None
+    load_weights(model, folder, dtype=dtype)
+    if (folder / "generation_config.json").is_file():
+        model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
+    return model
+
+
+def _read(folder: Path, dtype: torch.dtype) -> Any:
     loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, local_files_only=True, output_loading_info=True
     )
     model, found = loaded
     if missing := sorted(found["missing_keys"]):
         raise CaptureError(f"{folder} has no weights for {', '.join(missing[:4])}: its text would be random")
-    files = sorted({f for pattern in _TOKENIZER for f in folder.glob(pattern) if f.is_file()})
-    return Checkpoint(folder.resolve().name, model.eval(), tuple(files))
+    return model
 
 
 def _check(folder: Path, tokenizer: bool) -> None:
