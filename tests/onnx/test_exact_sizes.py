@@ -84,3 +84,18 @@ def test_a_slice_that_loses_its_axis_to_squeeze_at_size_1_is_refused_there(dim) 
     assert torch.equal(program(x), model(x))
     with pytest.raises(ir.RefusedError, match=r"the program needs \(min\(2, B\)\) == 2"):
         program(x[:1])
+
+
+def test_images_of_no_pixels_are_not_normalised() -> None:
+    """onnxruntime's InstanceNormalization ends the process there."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.instance_norm(x)
+
+    x = torch.randn(1, 5, 3, 1)
+    program = ir.export(model, (x,), target="onnx", dynamic_shapes=({2: "H"},))
+    torch.testing.assert_close(program(x), model(x))
+    with pytest.raises(ir.RefusedError, match="the program needs H > 0"):
+        program(x[:, :, :0])
+    empty = ir.export(model, (x[:, :, :0],), target="onnx")
+    assert empty(x[:, :, :0]).shape == (1, 5, 0, 1)

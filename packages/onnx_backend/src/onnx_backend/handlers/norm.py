@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from ir.dims import Expr, maximum, product
+from ir.dims import Expr, call, maximum, product
 from ir.helper import numpy_dtype
 from ir.types import DType
 from onnx_backend.handlers.create import uniform_like
@@ -111,6 +111,11 @@ def instance_norm(h, input, weight, bias, running_mean, running_var, use_input_s
 
 
 def _instance_norm(h, x, weight, bias, eps):
+    size = product(x.type.shape[2:])
+    if size == 0:
+        return x
+    if h.may_be_empty(size):  # onnxruntime reads what is not there
+        weight = h.require(weight, call("gt", size, 0))
     return h.emit("InstanceNormalization", x, weight, bias, epsilon=eps)
 
 
