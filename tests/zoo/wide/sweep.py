@@ -34,6 +34,7 @@ FILE = ROOT / "build" / "zoo" / "wide.jsonl"
 COLUMNS = (peer.NAME, *TARGETS)
 SECONDS = 150  # for one model on all targets
 KINDS = ("right", "refused", "wrong", "foreign", "slow")
+_FOLDER = re.compile(r"/[^\s\"]*/(site-packages/|tmp[^/\s\"]*/)")  # of the machine that measured
 _REFUSALS = {kind.__name__ for kind in vars(ir.errors).values() if isinstance(kind, type)}
 
 
@@ -87,7 +88,7 @@ def _ours(model: Model, module: torch.nn.Module, targets: list[str], keep: Calla
 
 
 def _line(error: Exception) -> str:
-    text = re.sub(r"/\S*/(site-packages/)?(?=[^/\s])", "", " ".join(str(error).split()))  # folders of this machine
+    text = " ".join(str(error).split())
     known = next((c.__name__ for c in type(error).__mro__ if c.__name__ in _REFUSALS), type(error).__name__)
     return f"{known}: {text[:900]}"
 
@@ -115,7 +116,7 @@ def known() -> dict[str, dict[str, Any]]:
     """The newest of what was found for each model and target."""
     found: dict[str, dict[str, Any]] = {}
     for line in FILE.read_text().splitlines() if FILE.exists() else ():
-        row = json.loads(line)
+        row = json.loads(_FOLDER.sub("", line))
         found.setdefault(row["name"], {}).update(row)
     return found
 
