@@ -135,7 +135,7 @@ BUGS = (
         NNEF + "floats_to_u8"),
     Bug("nnef_backend/building/verbs.py", 'self.emit("lt", r, 0), self.emit("lt", b, 0)',
         'self.emit("lt", r, 0), self.emit("lt", a, 0)', NNEF + "'floor or remainder'"),
-    Bug(HELPER, "exact = float(np.float32(number)) == number", "exact = True", "tests/nnef/test_numbers.py"),
+    Bug("nnef_backend/building/steps.py", "exact = float(np.float32(number)) == number", "exact = True", "tests/nnef/test_numbers.py"),
     Bug(HELPER, "not in (DType.int32, DType.int64):\n            x =", "not in (dtype,):\n            x =",
         "tests/nnef/test_numbers.py -k low_bits"),
     Bug(HELPER, "or any(result is o for o in outputs)", "", "tests/nnef/test_numbers.py"),
