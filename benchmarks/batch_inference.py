@@ -1,17 +1,22 @@
-"""Rows a second of Ray Data, Spark and Dask with one and two workers, beside the plain loop: -- --write.
+"""Rows a second of Ray Data, Spark and Dask with one and two workers, beside the plain loop: --rows 200000 --write.
 
-Each worker computes with one thread, the plain loop as well. The engines' times are those of the second of two runs in
-the same session, so that workers are up and sessions open.
+Every worker computes with one thread, the plain loop as well. All rows go through Ray and Spark once more with two
+workers, of which two processes are killed, and are compared with the plain loop's. What was measured goes to
+build/batch_inference.jsonl as it comes, and to the page; --resume goes on from there.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+import math
 import os
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +24,19 @@ import numpy as np
 import torch
 
 import ir
+from benchmarks import batch_engines, pages
 from ir.runtime import cpus
+from tests.batch_inference.workers import Noted
 from tests.zoo import torchvision_shim  # noqa: F401  (torchvision imports only after it)
 
 PAGE = Path(__file__).with_name("batch_inference.md")
+FILE = Path(__file__).parents[1] / "build" / "batch_inference.jsonl"
 SUFFIXES = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}
-BATCH = 64
-ENGINES = ("ray", "spark", "dask")
+BATCH = 64  # rows for one run of a session
+PART = 2048  # rows of a file
+KILLS = 2
+LONG = ("ray", "spark")  # that all rows go through, with workers that are killed
+Found = dict[str, Any]
 
 
 class Text(torch.nn.Module):
@@ -33,10 +44,10 @@ class Text(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed = torch.nn.Embedding(1000, 64)
-        layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+        self.embed = torch.nn.Embedding(1000, 128)
+        layer = torch.nn.TransformerEncoderLayer(128, 4, 256, batch_first=True)
         self.encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.head = torch.nn.Linear(64, 2)
+        self.head = torch.nn.Linear(128, 2)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.head(self.encoder(self.embed(tokens)).mean(1))
@@ -51,7 +62,7 @@ def models() -> dict[str, tuple[torch.nn.Module, Callable[[int], np.ndarray], st
     return {
         "resnet18, 3x16x16": (
             torchvision.models.resnet18(num_classes=10).eval(),
-            lambda n: draw.integers(0, 256, (n, 3 * 16 * 16)).astype(np.float32) / 255,
+            lambda n: draw.integers(0, 256, (n, 3 * 16 * 16), np.uint8).astype(np.float32) / 255,
             "x",
         ),
         "text, 2 layers, 16 tokens": (Text().eval(), lambda n: draw.integers(0, 1000, (n, 16)), "tokens"),
@@ -69,151 +80,215 @@ def export(model: torch.nn.Module, rows: np.ndarray, name: str, folder: Path) ->
     return paths
 
 
-def runner(path: Path) -> Any:
-    """One thread, BATCH rows at a time."""
-    return ir.runner(path, threads=1, batch_size=BATCH)
+def write(rows: np.ndarray, name: str, folder: Path) -> list[str]:
+    """Parquet files of PART rows, with a number for each row."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    found = []
+    for start in range(0, len(rows), PART):
+        part = rows[start : start + PART]
+        offsets = np.arange(0, part.size + 1, part.shape[1], dtype=np.int32)
+        lists = pa.ListArray.from_arrays(offsets, pa.array(part.ravel()))
+        ids = np.arange(start, start + len(part))
+        found.append(str(folder / f"{start:09}.parquet"))
+        parquet.write_table(pa.table({"id": ids, name: lists}), found[-1], compression="none", use_dictionary=False)
+    return found
 
 
-@contextmanager
-def ray_engine(workers: int, rows: np.ndarray, name: str) -> Iterator[Callable[[Any], np.ndarray]]:
-    import ray
-
-    from batch_inference import ray_data
-
-    ray.init(num_cpus=workers + 2, include_dashboard=False, logging_level="ERROR", object_store_memory=1 << 30)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    data = ray.data.from_numpy(np.array_split(rows, 8 * workers)).rename_columns({"data": name}).materialize()
-
-    def run(found: Any) -> np.ndarray:
-        made = ray_data.map_batches(data, found, workers=workers, batch_size=1024)
-        return np.concatenate([b["output"] for b in made.select_columns(["output"]).iter_batches(batch_size=None)])
-
-    try:
-        yield run
-    finally:
-        ray.shutdown()
+# -- what workers note -------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def spark_engine(workers: int, rows: np.ndarray, name: str) -> Iterator[Callable[[Any], np.ndarray]]:
-    import sys
+@dataclass(frozen=True)
+class Timed(Noted):
+    """Notes when each batch was done, too."""
 
-    import pandas as pd
-    from pyspark.sql import SparkSession
-
-    from batch_inference import spark as adapter
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    built = SparkSession.builder.master(f"local[{workers}]").config("spark.ui.enabled", "false")
-    built = built.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.memory", "3g")
-    built = built.config("spark.sql.execution.arrow.pyspark.enabled", "true")
-    session = built.config("spark.driver.host", "127.0.0.1").getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    frame = session.createDataFrame(pd.DataFrame({"id": np.arange(len(rows)), name: list(rows)}))
-    frame = frame.repartition(8 * workers).cache()
-    frame.count()
-
-    def run(found: Any) -> np.ndarray:
-        predict = adapter.predict_udf(found, batch_size=1024)
-        table = frame.select("id", predict(name).alias("r")).select("id", "r.*").toPandas().sort_values("id")
-        return np.stack(list(table["output"]))
-
-    try:
-        yield run
-    finally:
-        session.stop()
+    def tensors(self, table: Any) -> dict[str, Any]:
+        """As every runner's."""
+        found = super().tensors(table)
+        with Path(self.folder, f"batches-{os.getpid()}").open("a") as notes:
+            notes.write(f"{time.time()} {next(iter(found.values())).shape[0]}\n")
+        return found
 
 
-@contextmanager
-def dask_engine(workers: int, rows: np.ndarray, name: str) -> Iterator[Callable[[Any], np.ndarray]]:
-    import dask
-    import dask.dataframe
-    import pandas as pd
-    from distributed import Client, LocalCluster
-
-    from batch_inference import dask_frames
-
-    with (
-        dask.config.set({"dataframe.convert-string": False}),
-        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        frame = dask.dataframe.from_pandas(pd.DataFrame({name: list(rows)}), npartitions=8 * workers).persist()
-        client.gather(client.compute(frame.map_partitions(len)))
-
-        def run(found: Any) -> np.ndarray:
-            return np.stack(list(dask_frames.map_partitions(frame, found)["output"].compute()))
-
-        yield run
+def timed(path: Path, folder: Path, deaths: int = 0) -> Timed:
+    """A runner with one thread that notes into a new folder."""
+    folder.mkdir()
+    (folder / "parent").write_text(str(os.getpid()))
+    return Timed(**vars(ir.runner(path, threads=1, batch_size=BATCH)), folder=str(folder), deaths=deaths)
 
 
-def plain_loop(rows: np.ndarray, name: str) -> Callable[[Any], np.ndarray]:
-    """The runner over all rows in this process."""
-
-    def run(found: Any) -> np.ndarray:
-        return np.asarray(found({name: rows})["output"])
-
-    return run
-
-
-OPEN = {"ray": ray_engine, "spark": spark_engine, "dask": dask_engine}
-
-
-def timed(
-    run: Callable[[Any], np.ndarray], found: Any, count: int, wanted: np.ndarray | None
-) -> tuple[float, np.ndarray]:
-    """Rows a second of the second run, once its results were compared."""
-    run(found)
-    start = time.perf_counter()
-    made = run(found)
-    seconds = time.perf_counter() - start
-    if wanted is not None:
-        np.testing.assert_allclose(made, wanted, rtol=1e-3, atol=1e-4)
-    return count / seconds, made
+def steady(folder: Path) -> float:
+    """Rows a second while all workers were at work: from when the last of them had done its first batch until the
+    first had done its last. NaN where there was no such time."""
+    each = [
+        [(float(end), int(rows)) for end, rows in map(str.split, p.read_text().splitlines())]
+        for p in folder.glob("batches-*")
+    ]
+    start, stop = max(b[0][0] for b in each), min(b[-1][0] for b in each)
+    rows = 0.0
+    for (before, _), (end, count) in itertools.chain.from_iterable(map(itertools.pairwise, each)):
+        rows += count * max(0.0, min(end, stop) - max(before, start)) / (end - before)
+    return rows / (stop - start) if stop > start else math.nan
 
 
-def main() -> None:
-    """Measure and print a table, or write it."""
-    parser = argparse.ArgumentParser()
+def noted(folder: Path) -> Found:
+    """How many processes there were, how many sessions they opened, and how many were killed."""
+    opened = [p.name.split("-")[1] for p in folder.glob("opened-*")]
+    killed = len(list(folder.glob("died-*")))
+    return {"processes": len(set(opened)), "sessions": len(opened), "killed": killed}
+
+
+def compared(ids: np.ndarray, results: np.ndarray, wanted: np.ndarray) -> Found:
+    """How many rows of the plain loop's are missing, there twice, or different."""
+    counts = np.bincount(ids, minlength=len(wanted))
+    equal = np.isclose(results, wanted[ids], rtol=1e-4, atol=1e-5).all(1)
+    return {"lost": int((counts == 0).sum()), "doubled": int((counts > 1).sum()), "different": int((~equal).sum())}
+
+
+# -- the runs ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Work:
+    """A model's files and rows, and what the plain loop made of them."""
+
+    title: str
+    column: str
+    rows: np.ndarray
+    files: list[str]
+    paths: Mapping[str, Path]
+    folder: Path
+    seconds: float  # that a measurement takes one worker
+    wanted: dict[str, np.ndarray]
+    speeds: dict[str, float]
+
+    def plain(self, target: str) -> Found:
+        """All rows in this process."""
+        with ir.runner(self.paths[target], threads=1, batch_size=BATCH) as runner:
+            runner({self.column: self.rows[: 4 * BATCH]})
+            start = time.perf_counter()
+            self.wanted[target] = runner({self.column: self.rows})["output"]
+            self.speeds[target] = len(self.rows) / (time.perf_counter() - start)
+        return {"rate": self.speeds[target]}
+
+    def run(self, run: batch_engines.Run, target: str, files: Sequence[str], deaths: int = 0) -> Found:
+        """Some files through an engine: how fast, by how many processes, and what is wrong with the results."""
+        notes = Path(tempfile.mkdtemp(dir=self.folder)) / "notes"
+        start = time.perf_counter()
+        ids, results = run(files, self.column, timed(self.paths[target], notes, deaths))
+        seconds = time.perf_counter() - start
+        wanted = self.wanted[target][: len(files) * PART]
+        return {"rate": steady(notes), "seconds": seconds, "rows": len(wanted)} | noted(notes) | compared(
+            ids, results, wanted
+        )  # fmt: skip
+
+    def some(self, target: str, workers: int) -> list[str]:
+        """As many files as keep the workers busy for long enough."""
+        rows = workers * self.seconds * self.speeds[target]
+        return self.files[: max(2 * workers, round(rows / PART))]
+
+
+def measurements(work: Work, engines: Sequence[str], done: Callable[..., bool]) -> Iterator[Found]:
+    """Everything about a model, one by one; `done` says what is known already."""
+    for target in work.paths:
+        yield {"engine": "plain", "target": target, "workers": 1} | work.plain(target)
+    for engine, workers in itertools.product(engines, (1, 2)):
+        kinds = [False, True] if workers == 2 and engine in LONG else [False]
+        wanted = [(t, k) for t in work.paths for k in kinds if not done(engine, t, workers, k)]
+        if not wanted:
+            continue
+        with batch_engines.OPEN[engine](workers) as run:
+            work.run(run, wanted[0][0], work.files[: 2 * workers])  # so that the engine is warm
+            for target, long in wanted:
+                files = work.files if long else work.some(target, workers)
+                head = {"engine": engine, "target": target, "workers": workers, "long": long}
+                try:
+                    yield head | work.run(run, target, files, KILLS if long else 0)
+                except Exception as error:  # the others are measured all the same
+                    yield head | {"error": f"{type(error).__name__}: {error}"[:300]}
+
+
+def main() -> int:
+    """Measure and print a table, or write it; 1 if a row was lost, doubled or different."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--engines", nargs="*", default=ENGINES)
+    parser.add_argument("--seconds", type=float, default=8, help="of work for each worker where a rate is measured")
+    parser.add_argument("--engines", nargs="*", default=[*batch_engines.OPEN])
+    parser.add_argument("--models", default="", help="those whose names contain this")
+    parser.add_argument("--resume", action="store_true", help="keep what the last call measured")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    columns = [f"{e}, {what}" for e in options.engines for what in ("1 worker", "2 workers", "times")]
-    lines = [f"| model | target | plain loop | {' | '.join(columns)} |", "|---|---|" + "---:|" * (1 + len(columns))]
-    load = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory() as folder:
-        for title, (model, make, name) in models().items():
-            rows = make(options.rows)
-            paths = export(model, rows, name, Path(folder))
-            loop = plain_loop(rows, name)
-            plain = {t: timed(loop, runner(p), len(rows), None) for t, p in paths.items()}
-            found: dict[tuple[str, str, int], float] = {}
-            for engine in options.engines:
-                for workers in (1, 2):
-                    with OPEN[engine](workers, rows, name) as run:
-                        for target, path in paths.items():
-                            speed, _ = timed(run, runner(path), len(rows), plain[target][1])
-                            found[engine, target, workers] = speed
-                            print(title, engine, target, workers, f"{speed:.0f}", flush=True)
-            for target in paths:
-                cells = [f"{plain[target][0]:,.0f}"]
-                for engine in options.engines:
-                    one, two = found[engine, target, 1], found[engine, target, 2]
-                    cells += [f"{one:,.0f}", f"{two:,.0f}", f"{two / one:.2f}"]
-                lines.append(f"| {title} | {target} | " + " | ".join(cells) + " |")
-    table = "\n".join(lines)
-    print(table)
-    if options.write:
-        text = PAGE.read_text()
-        head, _, rest = text.partition("<!-- table -->\n")
-        _, _, tail = rest.partition("<!-- end of table -->")
-        note = (
-            f"{options.rows:,} rows, {cpus.available()} CPUs, load of the machine before the first run {load:.1f}.\n\n"
-        )
-        PAGE.write_text(f"{head}<!-- table -->\n{note}{table}\n<!-- end of table -->{tail}")
+    FILE.parent.mkdir(exist_ok=True)
+    if not options.resume:
+        FILE.unlink(missing_ok=True)
+    kept = [json.loads(line) for line in FILE.read_text().splitlines()] if FILE.exists() else []
+    kept = [f for f in kept if "error" not in f]
+    note = f"{options.rows:,} rows, {cpus.available()} CPUs, load before the first run {os.getloadavg()[0]:.1f}."
+    with FILE.open("a") as lines:
+        for title, (model, make, column) in models().items():
+            if options.models not in title:
+                continue
+
+            def done(*key: Any, title: str = title) -> bool:
+                return any(_key(f) == (title, *key) for f in kept)
+
+            with tempfile.TemporaryDirectory() as name:
+                folder, rows = Path(name), make(options.rows)
+                paths, files = export(model, rows, column, folder), write(rows, column, folder)
+                work = Work(title, column, rows, files, paths, folder, options.seconds, {}, {})
+                for found in measurements(work, options.engines, done):
+                    kept.append({"model": title} | found)
+                    lines.write(json.dumps(kept[-1]) + "\n")
+                    lines.flush()
+                    print(json.dumps(kept[-1]), flush=True)
+                    if options.write:
+                        pages.put(PAGE, f"{note}\n\n{table(kept)}")
+    print(table(kept))
+    return int(any(f.get(k) for f in kept for k in ("lost", "doubled", "different", "error")))
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+COLUMNS = (
+    "model", "target", "engine", "plain loop", "1 worker", "2 workers", "times", "sessions of 1, 2",
+    "all rows, 2 killed: seconds", "sessions", "lost, doubled, different",
+)  # fmt: skip
+
+
+def _key(found: Found) -> tuple[Any, ...]:
+    return found["model"], found["engine"], found["target"], found["workers"], found.get("long", False)
+
+
+def table(kept: Sequence[Found]) -> str:
+    """A line for each model, target and engine; what is not measured, or failed, is a dash."""
+    held = {_key(f): f for f in kept if "error" not in f}
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|---|---|---|" + "---:|" * (len(COLUMNS) - 3)]
+    for model, target, engine in dict.fromkeys((f["model"], f["target"], f["engine"]) for f in kept):
+        if engine == "plain":
+            continue
+        one, two = (_whole(held.get((model, engine, target, n, False), {})) for n in (1, 2))
+        long = held.get((model, engine, target, 2, True), {})
+        speeds = [held[model, "plain", target, 1, False]["rate"], one.get("rate", math.nan), two.get("rate", math.nan)]
+        sessions = ", ".join(str(f.get("sessions", "-")) for f in (one, two))
+        wrong = ", ".join(str(long[k]) for k in ("lost", "doubled", "different")) if long else "-"
+        cells = [
+            *(_number(s, ",.0f") for s in speeds), _number(speeds[2] / speeds[1], ".2f"), sessions,
+            _number(long.get("seconds", math.nan), ".0f"), str(long.get("sessions", "-")), wrong,
+        ]  # fmt: skip
+        lines.append(f"| {model} | {target} | {engine} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _whole(found: Found) -> Found:
+    """Without a rate where fewer workers came to work than were asked for, as with few rows."""
+    return found if found.get("processes") == found.get("workers") else found | {"rate": math.nan}
+
+
+def _number(value: float, form: str) -> str:
+    return "-" if math.isnan(value) else format(value, form)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

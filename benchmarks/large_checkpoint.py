@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import pages
 from tests.zoo import torchvision_shim  # noqa: F401  (transformers imports only after it)
 
 PAGE = Path(__file__).with_name("large_checkpoint.md")
@@ -153,10 +154,7 @@ def main() -> None:
     table = "\n".join(lines)
     print(table)
     if options.write:
-        text = PAGE.read_text()
-        head, _, rest = text.partition("<!-- table -->\n")
-        _, _, tail = rest.partition("<!-- end of table -->")
-        PAGE.write_text(f"{head}<!-- table -->\n{table}\n<!-- end of table -->{tail}")
+        pages.put(PAGE, table)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 
 from tests.batch_inference import workers
@@ -10,14 +12,20 @@ pytest.importorskip("distributed")
 dask_frames = pytest.importorskip("batch_inference.dask_frames")
 
 
-@pytest.fixture(scope="module")
-def client():
+@contextmanager
+def cluster():
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
-        Client(cluster) as found,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as made,
+        Client(made) as found,
     ):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client():
+    with cluster() as found:
         yield found
 
 
@@ -49,7 +57,8 @@ def test_equal_to_the_plain_loop(client, files, target, ship, tmp_path):
 
 
 @pytest.mark.parametrize("target", workers.TARGETS)
-def test_workers_that_die_twice_lose_and_double_nothing(client, files, target, tmp_path):
+def test_workers_that_die_twice_lose_and_double_nothing(files, target, tmp_path):
     runner = workers.noted(workers.runner(files[target], workers=2), tmp_path / "notes", deaths=2)
-    workers.check(*collected(runner), files[target])
+    with cluster():
+        workers.check(*collected(runner), files[target])
     workers.check_sessions(tmp_path / "notes", 2, deaths=2)

@@ -35,3 +35,5 @@ def test_blocks_run(tmp_path, monkeypatch):
         serve.shutdown()
     finally:
         ray.shutdown()
+        if "session" in names:
+            names["session"].stop()  # or later tests would get this one, without their options

@@ -60,3 +60,14 @@ def test_workers_that_die_twice_lose_and_double_nothing(files, frame, target, tm
     runner = workers.noted(workers.runner(files[target]), tmp_path / "notes", deaths=2)
     workers.check(*collected(frame, runner), files[target])
     workers.check_sessions(tmp_path / "notes", 2, deaths=2)
+
+
+def test_every_type_of_spark_holds_the_values_of_ours():
+    import numpy as np
+    from pyspark.sql import types
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    for name, sql in spark_adapter._SQL.items():
+        arrow = to_arrow_type(getattr(types, sql)()).to_pandas_dtype()
+        ours = "float32" if name == "bfloat16" else name
+        assert np.can_cast(ours, arrow, "safe"), (name, sql)

@@ -9,6 +9,7 @@ import ir
 from ir.plan import Plan
 
 TARGETS = ("onnx", "nnef", "eager")
+X = torch.randn(6, 4)
 
 
 class Blocks(torch.nn.Module):
@@ -183,10 +184,50 @@ def test_state_over_a_border_is_refused():
         ir.split(graph, at=["layers.1"])
 
 
-def test_a_file_is_not_split(tmp_path):
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("cut", [{"at": ["blocks.2"]}, {"stages": 3}], ids=str)
+def test_a_file_is_split(tmp_path, cut, target, monkeypatch):
+    live, path = blocks(), tmp_path / "model.pt2"
+    torch.export.save(live.context.program, path)
+    monkeypatch.setattr(torch.export, "load", None)  # nothing of the file is unpickled
+    graph = ir.capture(path, dynamic_shapes=({0: "batch"}, None))
+    pipeline, wanted = ir.split(graph, **cut), ir.split(live, **cut)
+    assert pipeline.plan == wanted.plan
+    for stage, other in zip(pipeline, wanted, strict=True):
+        assert [str(v.type) for v in stage.inputs] == [str(v.type) for v in other.inputs]
+        assert [(n.op, n.origin.line) for n in stage.nodes] == [(n.op, n.origin.line) for n in other.nodes]
+        assert {w.name for w in stage.weights.values()} == {w.name for w in other.weights.values()}
+    runners = [ir.export(s, target=target).runner for s in pipeline]
+    whole = ir.export(live, target=target)
+    for rows in (5, 2):
+        x, scale = torch.randn(rows, 4), torch.randn(3)
+        found = pipeline.plan.run(runners, {"x": x, "scale": scale})
+        torch.testing.assert_close(found["logits"], whole(x, scale)["logits"])
+    with pytest.raises(ir.CaptureError, match="no example inputs; give args= to verify"):
+        ir.export(pipeline[1], target=target, verify=True)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_state_of_a_file_stays_with_its_stage(tmp_path, target):
+    live, path = captured(Counting().train(), torch.randn(6, 4)), tmp_path / "model.pt2"
+    torch.export.save(live.context.program, path)
+    pipeline = ir.split(ir.capture(path), at=["layers.1"])
+    assert [sorted(s.updates) for s in pipeline] == [sorted(s.updates) for s in ir.split(live, at=["layers.1"])]
+    runners, whole, x = [ir.export(s, target=target).runner for s in pipeline], ir.export(live, target=target), X
+    output, updates = whole.run(x)
+    found = pipeline.plan.run(runners, {"x": x})
+    torch.testing.assert_close(found.pop("output"), output)
+    for name, tensor in updates.items():
+        torch.testing.assert_close(found[f"{name}_updated"], tensor)
+
+
+def test_a_file_whose_names_are_no_names_is_not_split(tmp_path):
     path = tmp_path / "model.pt2"
-    ir.export(torch.nn.Linear(4, 3), (torch.randn(2, 4),), target="eager", path=path)
-    with pytest.raises(ir.CaptureError, match=r"torch\.export\.load"):
+    model = torch.nn.Sequential()
+    model.add_module("a-b", torch.nn.Linear(4, 4))
+    model.add_module("class", torch.nn.Linear(4, 4))
+    torch.export.save(torch.export.export(model, (X,)), path)
+    with pytest.raises(ir.CaptureError, match=r"or is split, and '.*' is no plain one"):
         ir.split(ir.capture(path), stages=2)
 
 

@@ -49,3 +49,18 @@ def test_a_process_that_dies_ends_all_in_time(tmp_path, size):
     codes = [p.exitcode for p in found]
     assert codes[-1] == 3 and not {0, None} & {*codes}  # gloo ends some in their exit handlers
     assert time.monotonic() - start < processes.LIMIT + 15
+
+
+def test_every_operator_of_torch_that_takes_a_group_is_a_collective():
+    import torch.distributed._functional_collectives
+    import torch.distributed.tensor
+
+    from ir.passes.collectives import _NAMESPACES
+
+    taking = [
+        s.name
+        for s in torch._C._jit_get_all_schemas()
+        if any(a.name == "group_name" or "ProcessGroup" in str(a.type) for a in s.arguments)
+    ]
+    assert len(taking) > 30
+    assert [n for n in taking if not n.startswith(_NAMESPACES)] == []

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import collections
+import json
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from tests.opinfo import page
 from tests.opinfo.samples import database, name_of
 from tests.opinfo.sweep import Sweep, outcome, run
 
+KEPT = Path(__file__).parents[2] / "build" / "opinfo"
 ALL = (  # what --all runs
     Sweep(),
     Sweep(samples="largest"),
@@ -31,6 +34,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="these entries, by comma")
     parser.add_argument("--here", action="store_true", help="in this process, for a debugger")
     parser.add_argument("--write", action="store_true", help="into docs/")
+    parser.add_argument("--resume", action="store_true", help="keep what build/opinfo/ has")
+    parser.add_argument("--ray", metavar="ADDRESS", help="over the CPUs of a Ray cluster; local: of this machine")
     options = parser.parse_args()
     one = Sweep(options.target, options.dtype, options.samples, options.dynamic)
     wrong = [sweep_over(replace(s, target=options.target), options) for s in (ALL if options.all else (one,))]
@@ -42,17 +47,39 @@ def sweep_over(sweep: Sweep, options: argparse.Namespace) -> int:
     found = {name_of(op): op for op in database()}
     only = [n for n in options.only.split(",") if n]
     names = only or [n for n in found if options.match in n]
-    start, results = time.time(), {}
-    here = ((n, *outcome(n, found[n], sweep)) for n in names)
-    for name, status, detail in here if options.here else run(sweep, names):
-        results[name] = status, detail
+    start = time.time()
+    kept = Kept(sweep, options.resume)
+    missing = [n for n in names if n not in kept.results]
+    here = ((n, *outcome(n, found[n], sweep)) for n in missing)
+    for name, status, detail in here if options.here else run(sweep, missing, options.ray):
+        kept.add(name, status, detail)
         if status not in ("pass", "excluded", "fixed", "one size"):
             print(name, status, detail, flush=True)
+    results = {n: kept.results[n] for n in names}
     counts = collections.Counter(status for status, _ in results.values())
     print(sweep.title, dict(counts), f"{time.time() - start:.0f} s", flush=True)
     if options.write:
         page.write(sweep, results, time.time() - start)
     return counts["wrong"] + counts["failed"]
+
+
+class Kept:
+    """What a sweep has found, in a file of a line for each entry."""
+
+    def __init__(self, sweep: Sweep, resume: bool) -> None:
+        parts = (sweep.target, sweep.dtype or "first", sweep.samples, *["dynamic"] * sweep.dynamic)
+        self.file = KEPT / f"{'-'.join(parts)}.jsonl"
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        if not resume:
+            self.file.unlink(missing_ok=True)
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        self.results = {name: (status, detail) for name, status, detail in map(json.loads, lines)}
+
+    def add(self, name: str, status: str, detail: str) -> None:
+        """Note the outcome of an entry."""
+        self.results[name] = status, detail
+        with self.file.open("a") as lines:
+            lines.write(json.dumps((name, status, detail)) + "\n")
 
 
 if __name__ == "__main__":

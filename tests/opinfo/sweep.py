@@ -5,8 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from ir.dims import Expr
 from ir.importer import calling_convention as st
 from tests.opinfo import samples as s
 from tests.opinfo.compare import difference, in_wider_type, results_of
+from tests.pool import pool
 
 SECONDS = 60
 WORST = ("wrong", "failed", "refused", "one size", "fixed", "pass", "excluded")  # of several samples, the entry's
@@ -131,31 +133,23 @@ def _reason(error: ir.ExportError) -> str:
 # -- child processes ---------------------------------------------------------------------------------------------------
 
 
-def run(sweep: Sweep, names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def run(sweep: Sweep, names: Iterable[str], ray: str | None = None) -> Iterator[tuple[str, str, str]]:
     """(name, status, detail) of each entry; what hangs or kills its process is recorded, and the rest goes on."""
-    child: Worker | None = None
-    for name in names:
-        child = child or Worker(sweep)
-        status, detail = child.ask(name)
-        if not child.process.is_alive():
-            child = None
+    for name, (status, detail) in pool(partial(Worker, sweep), names, ray=ray):
         yield name, status, detail
-    if child is not None:
-        child.stop()
 
 
 class Worker:
-    """A process that runs cases one by one."""
+    """A process that runs cases one by one, and another one after it has ended."""
 
     def __init__(self, sweep: Sweep) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, other = context.Pipe()
-        self.process = context.Process(target=_serve, args=(other, sweep), daemon=True)
-        self.process.start()
-        other.close()
-        self.pipe.recv()  # the database is loaded
+        self.sweep = sweep
+        self.process: Any = None
 
     def ask(self, name: str) -> tuple[str, str]:
+        """(status, detail)."""
+        if self.process is None or not self.process.is_alive():
+            self._start()
         self.pipe.send(name)
         try:
             if self.pipe.poll(SECONDS):
@@ -163,12 +157,22 @@ class Worker:
         except EOFError:
             self.process.join()
             return "failed", f"the process ended with {self.process.exitcode}"
-        self.stop()
+        self.close()
         return "failed", f"more than {SECONDS} s"
 
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.join()
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=_serve, args=(other, self.sweep), daemon=True)
+        self.process.start()
+        other.close()
+        self.pipe.recv()  # the database is loaded
+
+    def close(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
 
 
 def _serve(pipe: Any, sweep: Sweep) -> None:

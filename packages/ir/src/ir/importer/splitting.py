@@ -27,7 +27,7 @@ from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
 from ir.errors import CaptureError
-from ir.importer.ops import is_writer
+from ir.importer.fx_ops import is_writer
 from ir.importer.origins import origin_of
 from ir.importer.retrace import functionalised
 from ir.importer.tensor_meta import Tensors

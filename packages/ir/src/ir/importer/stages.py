@@ -14,6 +14,7 @@ from ir.errors import CaptureError
 from ir.graph import Graph
 from ir.importer import splitting
 from ir.importer.capture import of_program
+from ir.importer.pt2.program import SavedProgram, told
 from ir.importer.torch_api import pytree
 from ir.plan import Part, Plan
 
@@ -56,7 +57,7 @@ def split(graph: Any, at: Sequence[str] | None = None, *, stages: int | None = N
 
     Raises:
         CaptureError: no module of this path runs, the modules do not run in this order, there are fewer borders than
-            stages, state is written in one stage and read in another, or the graph came out of a file.
+            stages, or state is written in one stage and read in another.
         ValueError: neither or both of `at` and `stages`.
 
     Example:
@@ -67,18 +68,25 @@ def split(graph: Any, at: Sequence[str] | None = None, *, stages: int | None = N
     if (at is None) == (stages is None):
         raise ValueError("say where to cut: at=[module paths], or stages= how many")
     graph = getattr(graph, "graph", graph)
-    program = getattr(graph.context, "program", None)
-    if not isinstance(program, ExportedProgram):
-        raise CaptureError(
-            "a graph out of a file has no program of torch's to split: capture the model, or give "
-            "ir.capture(torch.export.load(path)), which trusts the file"
-        )
-    example = program.example_inputs
-    program = splitting.functional(program)
-    program.example_inputs = example
+    program = _functional(graph.context.program)
     cuts = _at(program, at) if at is not None else _balanced(program, stages or 0, balance)
     parts = splitting.split(program, cuts)
     return _named(graph, program, parts)
+
+
+def _functional(program: ExportedProgram | SavedProgram) -> ExportedProgram:
+    """Without writes in place; one out of a file without example inputs, which torch would unpickle."""
+    if isinstance(program, ExportedProgram):
+        example = program.example_inputs
+        program = splitting.functional(program)
+        program.example_inputs = example
+        return program
+    with told(program.path):
+        rebuilt, lines = program.rebuilt()
+    made = splitting.functional(rebuilt)
+    for node in made.graph.nodes:
+        node.meta["stack_trace"] = lines.get(node.meta.get("stack_trace"), "")
+    return made
 
 
 def _at(program: ExportedProgram, at: Sequence[str]) -> list[int]:
@@ -173,7 +181,8 @@ def _named(graph: Graph, program: ExportedProgram, parts: Sequence[splitting.Sta
 
 def _examples(graph: Graph, data: Sequence[str], parts: Sequence[splitting.Stage]) -> None:
     """Example inputs for every stage, by torch's own modules of those before it; none where the whole has none."""
-    if graph.context.program.example_inputs is None:
+    whole = graph.context.program
+    if isinstance(whole, SavedProgram) or whole.example_inputs is None:
         return
     args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, graph.context.example())
     held: dict[str, Any] = dict(zip(data, graph.structure.flatten(args, kwargs), strict=True))

@@ -8,7 +8,9 @@ from ir.errors import RefusedError
 from ir.graph import Graph, Node
 from ir.helper import refusal_text
 
-_NAMESPACES = ("_c10d_functional::", "_c10d_functional_autograd::", "c10d::", "_dtensor::")
+_NAMESPACES = (
+    "_c10d_functional::", "_c10d_functional_autograd::", "c10d::", "c10d_functional::", "_dtensor::", "symm_mem::",
+)  # fmt: skip
 
 
 def refuse_collectives(graph: Graph, target: str, has_handler: Callable[[Node], bool]) -> None:
