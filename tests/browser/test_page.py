@@ -122,6 +122,27 @@ def test_colours_by_target(page):
     assert "a handler of its own" in legend and "its decomposition" in legend
 
 
+def test_colours_by_errors(browser, tmp_path):
+    """The page of `ir debug --html`: a folded module has the colour of what it holds."""
+    place = tmp_path / "nodes.html"
+    with pytest.raises(SystemExit) as end:
+        main(["debug", "tests.browser.models:small", "-t", "onnx", "-t", "eager", "--html", str(place)])
+    assert end.value.code == 0
+    page = browser.new_page()
+    page.goto(place.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    assert page.locator("#colour").input_value() == "own:onnx"
+    assert "torch's rounding or less" in page.locator("#legend").inner_text()
+    page.select_option("#colour", "whole:eager")
+    page.click("#fold-all")
+    green = page.evaluate("getComputedStyle(document.body).getPropertyValue('--native')")
+    assert green and "var(--native)" in cards(page, "stages.0").first.get_attribute("style")
+    page.click("#open-all")
+    cards(page, "silu").first.click()
+    assert "beside torch on eager" in page.locator("#details").inner_text()
+    page.close()
+
+
 def test_the_screenshot_is_kept():
     assert SCREENSHOT.stat().st_size < 300_000
 

@@ -40,6 +40,6 @@ def test_the_page_runs(tmp_path):
         else:
             said = {plain(line) for line in output.splitlines()}
             assert not [line for line in text.splitlines() if plain(line) not in said], output
-    assert len(script) == 3
+    assert len(script) == 4
     done = run([sys.executable, "-c", "\n".join(script)])
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -50,6 +51,68 @@ def test_a_fault_of_the_runtime_on_odd_numbers_is_listed(graph):
     found = ir.export(graph, target="onnx", verify="thorough").certificate
     pool = next(s for s in found.signatures if "max_pool2d" in s.text)
     assert next(t for t in pool.tried if t.kind == "nan").differs and "max_pool2d" in str(found)
+    assert found.ok and "nan" in pool.differs_at
+
+
+def test_the_report_says_what_differs_beyond_ordinary_numbers(graph):
+    program = ir.export(graph, target="onnx", verify="thorough")
+    assert "alone, aten::max_pool2d (%max_pool2d) differs at: nan" in str(program.report)
+
+
+def test_which_of_equal_numbers_is_no_fault():
+    """torch leaves the order of ties open; the numbers themselves are compared."""
+    graph = ir.capture(lambda x: torch.topk(x, 2), (torch.randn(4, 16),))
+    (found,) = ir.export(graph, target="onnx", verify="thorough").certificate.signatures
+    assert "ties" in found.differs_at and found.ok
+    wrong = {"aten::sign": lambda h, self: h.emit("Sign", h.emit("Add", self, h.const(1e-20, ir.DType.float32)))}
+    signs = ir.capture(torch.sign, (torch.randn(4, 16),))
+    with pytest.raises(ir.MismatchError, match="differs at ties"):
+        ir.export(signs, target="onnx", verify="thorough", handlers=wrong)
+
+
+def test_integers_at_the_ends_of_their_type():
+    args = (torch.randn(5), torch.tensor([0, 2]))
+    graph = ir.capture(lambda x, i: x[i].sum() + i.float().mean() + (i * 2).sum(), args)
+    signatures = ir.export(graph, target="eager", verify="thorough").certificate.signatures
+    found = {s.node: {t.kind: t for t in s.tried} for s in signatures}
+    assert found["mul"]["integers"].error == 0 and "integers" not in found["add"]
+    assert found["index"]["integers"].not_tried  # they are no indices
+
+
+def test_what_was_not_tried_is_said():
+    def model(x):
+        y = torch.nn.functional.dropout(x, 0.5, True)
+        return torch.cond(x.sum() > 0, lambda a: a * 2, lambda a: a.sin(), (y,))
+
+    found = ir.export(model, (torch.randn(3),), target="eager").certify(cached=False)
+    assert any("dropout: it draws random numbers" in x for x in found.not_tried)
+    assert any("cond: it holds graphs of its own" in x for x in found.not_tried) and "not tried: %" in str(found)
+    kinds = {t.kind: t.not_tried for t in found.signatures[0].tried}
+    assert kinds["size 1"] == kinds["empty"] == "its sizes are fixed"
+
+
+def test_it_lies_in_the_file_on_request(graph, tmp_path):
+    place = tmp_path / "m.onnx"
+    program = ir.export(graph, target="onnx", verify="thorough", certificate="metadata", path=place)
+    held = {p.key: p.value for p in onnx.load(place).metadata_props}
+    assert json.loads(held["ir.certificate"]) == program.certificate.data()
+    assert "differs at: nan" in str(program.report) and (tmp_path / "m.onnx.certificate.json").exists()
+    with pytest.raises(ir.ExportError, match=r"no place for ir\.certificate"):
+        ir.export(graph, target="nnef", verify="thorough", certificate="metadata", path=tmp_path / "m.nnef.tgz")
+    with pytest.raises(ValueError, match="thorough"):
+        ir.export(graph, target="onnx", certificate="metadata")
+    assert {p.name for p in tmp_path.iterdir()} == {"m.onnx", "m.onnx.certificate.json", "cache"}
+
+
+def test_a_file_that_fails_is_not_written(tmp_path):
+    graph = ir.capture(nn.ReLU(), (torch.rand(3, 4),))
+    for more in ({}, {"certificate": "metadata"}):
+        with pytest.raises(ir.MismatchError):
+            ir.export(
+                graph, target="onnx", verify="thorough", handlers={"aten::relu": lambda h, self: self},
+                path=tmp_path / "m.onnx", **more,
+            )  # fmt: skip
+    assert not list(tmp_path.glob("m.*"))
 
 
 def test_it_lies_beside_the_file(graph, tmp_path):

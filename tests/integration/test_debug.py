@@ -13,6 +13,7 @@ import time
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 import ir
 from ir.cli import main
@@ -23,7 +24,11 @@ from ir.debug.script import write_scripts
 from ir.debug.search import Verdict
 from ir.debug.shrink import fixed
 from ir.debug.values import Values
+from ir.view.facts import facts
+from ir.view.page import page as page_of_graph
+from tests.cases import ALL, TRACED
 from tests.faults import wrapped
+from tests.harness import captured as captured_case
 
 TARGETS = ("onnx", "nnef", "eager")
 
@@ -63,6 +68,53 @@ def test_the_wrong_node_is_first(target):
     rows = json.loads(table.json())["rows"]
     assert [r["wrong"] for r in rows] == [False] * 4 + [True]
     assert "<table>" in table._repr_html_()
+
+
+def test_the_page_of_the_graph_has_the_errors():
+    graph = captured()
+    tables = [
+        ir.debug(graph, target=t, handlers=wrapped(t, "aten::layer_norm", lambda a: a | {"eps": 0.1})) for t in TARGETS
+    ]
+    text = page_of_graph(graph, facts(graph), "a model", tables)
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
+    assert list(data["errors"]) == list(TARGETS)
+    for found in data["errors"].values():
+        (worst,) = found["worst"]
+        said = found["nodes"][str(worst)]
+        assert data["nodes"][worst]["n"] == "layer_norm" and 0 < said["own"] <= 1 and said["whole"] > 0
+        before = found["nodes"]["0"]
+        assert data["nodes"][0]["n"] == "linear" and (before["own"], before["whole"]) == (0, 0)
+        assert "own error" in said["lines"][0] and "1 differ by themselves" in found["head"][0]
+
+
+def test_model_explorer_takes_the_columns_by_the_names_in_the_files(tmp_path):
+    """Its pages colour the nodes whose ids are keys: those of torch's program and of the ONNX file."""
+    (tmp_path / "deep.py").write_text(
+        "import torch\n\n"
+        "class Model(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        values, places = torch.topk(torch.exp(x * 0.5), 2)\n"
+        "        return values + places\n\n"
+        "def model():\n    return Model(), (torch.arange(8.0).reshape(2, 4),)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "ir", "debug", "deep:model", "-t", "onnx", "--node-data", "data"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    sys.path.insert(0, str(tmp_path))
+    try:
+        import deep
+    finally:
+        sys.path.remove(str(tmp_path))
+    exported = torch.export.export(*deep.model())
+    artifact = ir.export(*deep.model(), target="onnx").artifact
+    for column in ("own", "inherited"):
+        data = json.loads((tmp_path / "data" / f"onnx-{column}.json").read_text())
+        assert {n.name for n in artifact.graph if n.op_type not in ("Constant", "Cast")} <= data["results"].keys()
+        assert {"mul", "exp", "topk", "add"} <= data["results"].keys() & {n.name for n in exported.graph.nodes}
+        for result in data["results"].values():
+            assert set(result) == {"value", "bgColor"} and re.fullmatch("#[0-9a-f]{6}", result["bgColor"])
 
 
 def test_what_is_inherited_is_no_fault_of_the_node():
@@ -147,6 +199,24 @@ def test_torch_in_float64_tells_rounding():
     graph = captured(dynamic=False)
     values = Values(graph, wide=True).run([torch.randn(3, 8)])
     assert all(t.dtype == torch.float64 for t in values.of.values())
+
+
+FOLDED = [c for c in ALL if c.name.startswith(("attention/", "recurrent/"))]  # torch folds batches into their products
+
+
+@pytest.mark.parametrize("case", FOLDED, ids=lambda c: c.name)
+def test_the_values_are_those_of_the_module_bit_by_bit(case):
+    graph = captured_case(case)
+    module = graph.context.program.module(check_guards=False)
+    results = []
+    inputs = graph.structure.flatten(case.args(TRACED), {})
+    for run in (lambda: module(*case.args(TRACED)), lambda: Values(graph).run(inputs)):
+        torch.manual_seed(0)
+        with torch.no_grad():
+            results.append(run())
+    expected, values = [t for t in pytree.tree_leaves(results[0]) if isinstance(t, torch.Tensor)], results[1]
+    for name, wanted in zip(graph.output_names, expected, strict=True):
+        torch.testing.assert_close(values.of[graph.results[name]], wanted, rtol=0, atol=0, equal_nan=True)
 
 
 # -- reducing ----------------------------------------------------------------------------------------------------------

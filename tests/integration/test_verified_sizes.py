@@ -44,3 +44,27 @@ def test_an_empty_batch_changes_no_statistics(target, name):
     report = ir.export(model.train(), (x,), target=target, dynamic_shapes=({0: "n"},), verify=True).report
     assert {r.name for r in report.rows if r.sizes == "n=0"} >= {"running_mean_updated", "running_var_updated"}
     assert "captured in training mode" in str(report)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_ends_of_the_ranges_are_run(target):
+    shapes = ({0: torch.export.Dim("n", min=3, max=12), 1: torch.export.Dim("m", min=4, max=4096)},)
+    report = ir.export(nn.ReLU(), (torch.randn(7, 5),), target=target, dynamic_shapes=shapes, verify=True).report
+    assert {r.sizes for r in report.rows} == {"m=5, n=7", "m=6, n=9", "m=4, n=3", "m=5, n=12"}
+
+
+def test_numbers_that_equal_a_size_are_listed(tmp_path):
+    def model(x):
+        return x.reshape(-1, 5).sum(0) / 7, x[:7].exp(), x + torch.tensor([7, 1]).sum(), x.softmax(1)
+
+    report = tmp_path / "report.md"
+    graph = ir.capture(model, (torch.randn(7, 5),), dynamic_shapes=({0: "n"},))
+    table = ir.debug(graph, target="eager")
+    assert [x.where for x in table.literals] == ["div", "slice_1", "lifted_tensor_0"]
+    assert "%div other=7 equals n=7 (test_verified_sizes.py:" in str(table)
+    ir.export(graph, target="eager", report=report)
+    text = report.read_text()
+    assert "## Numbers that equal a size of the example" in text and "| `slice_1` | `end=7` | n |" in text
+    fixed = ir.capture(model, (torch.randn(7, 5),))
+    ir.export(fixed, target="eager", report=report)
+    assert "Numbers that equal" not in report.read_text()

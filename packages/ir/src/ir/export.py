@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ir import deploying
 from ir import plugins as _plugins
 from ir.conditions import Conditions
-from ir.debug.certificate import Certificate, cache_folder, certify
+from ir.debug.certificate import Certificate, cache_folder, certificate_path, certify
 from ir.debug.explain import explained
 from ir.debug.ranges import narrowed
 from ir.errors import ExportError, MismatchError, RuntimeFailure
@@ -192,7 +192,8 @@ class Exported:
             The certificate, which is kept as `certificate` and written beside the file where there is one.
 
         Raises:
-            MismatchError: a signature differs on random numbers, or at a size of 1 or 0.
+            MismatchError: a signature differs on random numbers, ties or zeros. What differs beyond them, `report` and
+                the certificate say.
         """
         if args is None and kwargs is None:
             args, kwargs = self.graph.context.example()
@@ -200,8 +201,9 @@ class Exported:
         registry = self.target.registry.with_handlers(self._handlers)
         folder = cache_folder() if cached else None
         self.certificate = certify(self.graph, self.target, registry, inputs, cache=folder)
+        self.report = replace(self.report, notes=(*self.report.notes, *self.certificate.notes))
         if self.path is not None:
-            self.certificate.save(self.path.with_name(f"{self.path.name}.certificate.json"))
+            self.certificate.save(certificate_path(self.path))
         if not self.certificate.ok:
             raise MismatchError(f"an operator alone differs from torch:\n{self.certificate}")
         return self.certificate
@@ -248,6 +250,7 @@ def export(
     discover_plugins: bool = False,
     strict_plugins: bool = False,
     verify: bool | Literal["thorough"] = False,
+    certificate: Literal["metadata"] | None = None,
     report: str | os.PathLike[str] | None = None,
     dtype: Any = None,
     keep_float32: Sequence[str] = (),
@@ -272,6 +275,8 @@ def export(
         verify: run the artifact (from its file, if there is one) and compare with torch on the example arguments, and
             at other sizes of the dynamic dimensions. "thorough" then tries every operator signature alone on random
             and adversarial inputs: `program.certificate`, and as JSON beside the file, `<path>.certificate.json`.
+        certificate: "metadata" keeps that certificate in the file as well, where the target has a place for it: an ONNX
+            model's metadata, under "ir.certificate".
         report: a Markdown file that says how the model was captured, what each op became, what was refused, sizes,
             errors and versions: what one attaches to an issue. It is written where the export is refused, too.
         dtype: "float16" or "bfloat16": what float32 becomes inside of the program; inputs and results stay as they are.
@@ -289,6 +294,8 @@ def export(
     own = target == "eager" and not keep_float32 and max_error is None
     chosen = _plugins.find_target(target, options | ({"dtype": dtype} if own and dtype is not None else {}))
     deploying.check(deploy, chosen.name, path)
+    if certificate not in (None, "metadata") or (certificate and verify != "thorough"):
+        raise ValueError(f'certificate={certificate!r:.40}: "metadata", beside verify="thorough", or nothing')
     if path is not None:
         chosen.check_path(writable(path))
     noted = Notes(chosen, options, path, report)
@@ -311,28 +318,40 @@ def export(
         program = noted.program = Exported(chosen, graph, artifact, None, handlers)
         program.max_error, program.kept_float32 = max_error, kept
         given = (args, kwargs) if args or kwargs else graph.context.example() if verify else ()
+        if certificate is not None:  # which is to be in the file that is compared
+            chosen.annotate(artifact, "ir.certificate", program.certify(*given, cached=not handlers).json())
         if path is not None:
-            _written(program, Path(path), given if verify else None)
+            _written(program, Path(path), given, verify)
             deploying.write(deploy, graph, Path(path))
         elif verify:
             program._verify(program.runner, *given, others=True)
-        if verify == "thorough":
-            program.certify(*given, cached=not handlers)
+            _certified(program, given, verify)
     return program
 
 
-def _written(program: Exported, path: Path, given: Any) -> None:
+def _written(program: Exported, path: Path, given: Any, verify: bool | str) -> None:
     """The artifact in its place, compared with torch on what is given before it comes there."""
     target = program.target
     with staged(path, target.check_path, target.side_files) as temporary:
         target.write(program.artifact, temporary)
-        if given is not None:
+        if verify:
             runner = loaded(target, program.artifact, program.graph, temporary)
             program._verify(runner, *given, others=True)
             close = getattr(runner, "close", None)
             if close is not None:
                 close()
+            _certified(program, given, verify)
     program.path = path
+    if program.certificate is not None:
+        program.certificate.save(certificate_path(path))
+
+
+def _certified(program: Exported, given: Any, verify: bool | str) -> None:
+    """Every operator alone, where that was asked for; one that was tried before the file was written has its notes."""
+    if program.certificate is not None:
+        program.report = replace(program.report, notes=(*program.report.notes, *program.certificate.notes))
+    elif verify == "thorough":
+        program.certify(*given, cached=not program.handlers)
 
 
 def _reopened(parts: bytes) -> Exported:

@@ -71,15 +71,25 @@ class Trial:
         self, args: Any, kwargs: Any, known: Sizes
     ) -> Iterator[tuple[Mapping[str, int], tuple[Row, ...] | str]]:
         """The rows at other sizes, or why they were not run."""
-        for rounds in plans(self.graph, known):
-            together, *alone = rounds
-            done = self._first(args, kwargs, known, together)
-            if isinstance(done[1], str) and alone:
-                tried = [self._first(args, kwargs, known, sizes) for sizes in alone]
-                passed = [t for t in tried if not isinstance(t[1], str)]
-                yield from passed or [done]
-            else:
-                yield done
+        ran: list[Sizes] = []  # an end of a range may have been another size's turn
+        for planned in plans(self.graph, known):
+            rounds = [fresh for choices in planned if (fresh := [s for s in choices if s not in ran])]
+            if not rounds:
+                continue
+            found = self._round(args, kwargs, known, rounds)
+            ran += [sizes for sizes, _ in found]
+            yield from found
+
+    def _round(
+        self, args: Any, kwargs: Any, known: Sizes, rounds: list[list[Sizes]]
+    ) -> list[tuple[Sizes, tuple[Row, ...] | str]]:
+        """All dimensions together, or each alone where torch refuses that."""
+        together, *alone = rounds
+        done = self._first(args, kwargs, known, together)
+        if not isinstance(done[1], str) or not alone:
+            return [done]
+        tried = [self._first(args, kwargs, known, sizes) for sizes in alone]
+        return [t for t in tried if not isinstance(t[1], str)] or [done]
 
     def _first(self, args: Any, kwargs: Any, known: Sizes, choices: list[Sizes]) -> tuple[Sizes, tuple[Row, ...] | str]:
         """The rows at the first of these sizes that torch's own program takes."""

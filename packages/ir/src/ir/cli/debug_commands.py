@@ -8,46 +8,27 @@ from typing import Annotated, Optional
 
 import typer
 
-from ir.cli.options import (
-    AsJson,
-    Discover,
-    DType,
-    Inputs,
-    Options,
-    PluginNames,
-    Pretrained,
-    Seed,
-    SourceName,
-    TargetName,
-    Task,
-    Traceback,
-    named_options,
-)
+from ir.cli.options import AsJson, Asked, TargetName, Targets, Traceback, with_asked
 from ir.cli.run_commands import Sizes, Threads
 
 # ruff: noqa: UP045 - typer reads Optional
-Targets = Annotated[
-    Optional[list[str]], typer.Option("--target", "-t", help="onnx (the default), nnef, khronos, eager; repeatable")
-]
 
 
+@with_asked
 def debug(
-    source: SourceName,
+    asked: Asked,
     target: Targets = None,
-    input: Inputs = None,
-    dtype: DType = None,
-    task: Task = None,
-    pretrained: Pretrained = False,
-    seed: Seed = 0,
     rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="rows that are printed; 0 prints all")] = 20,
     in_order: Annotated[bool, typer.Option("--in-order", help="rows in the order of the program")] = False,
     memory: Annotated[
         int, typer.Option("--memory", min=1, help="MB of values that one program of the target holds")
     ] = 1024,
-    html: Annotated[Optional[Path], typer.Option("--html", metavar="FILE", help="the table as a page")] = None,
-    option: Options = None,
-    plugin: PluginNames = None,
-    discover_plugins: Discover = False,
+    html: Annotated[
+        Optional[Path], typer.Option("--html", metavar="FILE", help="the page of ir show, coloured by errors")
+    ] = None,
+    node_data: Annotated[
+        Optional[Path], typer.Option("--node-data", metavar="FOLDER", help="the table for Model Explorer")
+    ] = None,
     as_json: AsJson = False,
     traceback: Traceback = False,
 ) -> None:
@@ -57,14 +38,17 @@ def debug(
     node differs by itself beyond tolerance. With several targets the verdict says whose fault it looks like.
     """
     from ir.cli import debugging
+    from ir.view.page import check_path
 
-    request = debugging.Request(
-        source, target or ["onnx"], input or (), dtype, task, pretrained, seed, named_options(option), plugin or (),
-        discover_plugins,
-    )  # fmt: skip
-    tables = debugging.tables(request, memory << 20)
+    request = debugging.Request(asked, target or ["onnx"])
     if html is not None:
-        html.write_text(debugging.page(source, tables))
+        check_path(html)
+    graph = request.graph()
+    tables = debugging.tables(request, graph, memory << 20)
+    if html is not None:
+        debugging.write_page(request, graph, tables, html)
+    if node_data is not None:
+        debugging.write_node_data(request, graph, tables, node_data)
     if as_json:
         print(json.dumps([json.loads(t.json()) for t in tables], indent=1))
     else:
@@ -75,8 +59,9 @@ def debug(
         raise typer.Exit(1)
 
 
+@with_asked
 def reduce(
-    source: SourceName,
+    asked: Asked,
     target: TargetName = "onnx",
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.py", help="where the script goes")] = Path(
         "reduced.py"
@@ -85,14 +70,6 @@ def reduce(
     max_error: Annotated[
         Optional[float], typer.Option("--max-error", min=0, help="the error that passes, of the largest magnitude")
     ] = None,
-    input: Inputs = None,
-    dtype: DType = None,
-    task: Task = None,
-    pretrained: Pretrained = False,
-    seed: Seed = 0,
-    option: Options = None,
-    plugin: PluginNames = None,
-    discover_plugins: Discover = False,
     as_json: AsJson = False,
     traceback: Traceback = False,
 ) -> None:
@@ -104,15 +81,14 @@ def reduce(
     from ir.cli import debugging
     from ir.debug.reduce import reduce as reduced
 
-    request = debugging.Request(
-        source, [target], input or (), dtype, task, pretrained, seed, named_options(option), plugin or (),
-        discover_plugins,
-    )  # fmt: skip
+    request = debugging.Request(asked, [target])
     found = reduced(request.graph(), target=request.chosen[0], path=output, seconds=seconds, max_error=max_error)
     print(json.dumps(found.data(), indent=1) if as_json else found)
 
 
+@with_asked
 def profile(
+    asked: Asked,
     source: Annotated[
         str, typer.Argument(metavar="ARTIFACT|SOURCE", help="a file of any target, or a SOURCE as of export")
     ],
@@ -128,16 +104,8 @@ def profile(
     ] = 20,
     rows: Annotated[int, typer.Option("--rows", min=0, help="rows that are printed; 0 prints all")] = 30,
     html: Annotated[Optional[Path], typer.Option("--html", metavar="FILE", help="a flame chart by module")] = None,
-    input: Inputs = None,
     size: Sizes = None,
     threads: Threads = None,
-    dtype: DType = None,
-    task: Task = None,
-    pretrained: Pretrained = False,
-    seed: Seed = 0,
-    option: Options = None,
-    plugin: PluginNames = None,
-    discover_plugins: Discover = False,
     as_json: AsJson = False,
     traceback: Traceback = False,
 ) -> None:
@@ -150,10 +118,7 @@ def profile(
     from ir.debug.flame import page
     from ir.debug.profile import compared
 
-    request = debugging.Request(
-        source, target or ["onnx"], input or (), dtype, task, pretrained, seed, named_options(option), plugin or (),
-        discover_plugins,
-    )  # fmt: skip
+    request = debugging.Request(asked, target or ["onnx"])
     found = debugging.profiles(request, size or (), threads, runs, compare)
     if html is not None:
         html.write_text(page(source, found))

@@ -2,54 +2,48 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 import ir
 from ir import plugins
 from ir.cli import arrays, sources
+from ir.cli.options import Asked, named_options
+from ir.debug import explorer
 from ir.debug.nodes import nodes
 from ir.debug.profile import Profile, of_runner, profile
 from ir.debug.table import Table
 from ir.opening import open_artifact
+from ir.view import page
+from ir.view.facts import facts
 
 
 @dataclass(frozen=True)
 class Request:
     """What the command line says."""
 
-    source: str
+    asked: Asked
     targets: Sequence[str]
-    inputs: Sequence[str]
-    dtype: str | None
-    task: str | None
-    pretrained: bool
-    seed: int
-    options: dict[str, Any]
-    plugins: Sequence[str]
-    discover: bool
 
     @property
     def chosen(self) -> list[ir.Target]:
         """The targets with their options."""
-        return [plugins.find_target(name, self.options) for name in self.targets]
+        return [plugins.find_target(name, named_options(self.asked.option)) for name in self.targets]
 
     def graph(self) -> ir.Graph:
         """The captured model, its plugins loaded."""
-        plugins.load(self.plugins, discover=self.discover)
-        torch.manual_seed(self.seed)
-        given = sources.load(self.source, sources.request(self.inputs, self.dtype, self.task, self.pretrained))
+        a = self.asked
+        plugins.load(a.plugin or (), discover=a.discover_plugins)
+        torch.manual_seed(a.seed)
+        given = sources.load(a.source, sources.request(a.input, a.dtype, a.task, a.pretrained))
         return ir.capture(given.model, given.args, given.kwargs, dynamic_shapes=given.dynamic_shapes)
 
 
-def tables(request: Request, memory: int) -> list[Table]:
+def tables(request: Request, graph: ir.Graph, memory: int) -> list[Table]:
     """The table of each target."""
-    graph = request.graph()
     return [nodes(graph, target=target, memory=memory) for target in request.chosen]
 
 
@@ -68,19 +62,23 @@ def verdict(tables: Sequence[Table]) -> Iterator[str]:
             yield f"%{name} = {row.op} differs on {', '.join(on)} alone: a handler there, or the runtime"
 
 
-def page(title: str, tables: Sequence[Table]) -> str:
-    """The tables as a page for a browser, without a network."""
-    style = "body{font:14px sans-serif}td,th{padding:2px 8px;text-align:left;border-bottom:1px solid #ddd}"
-    body = "".join(f"<h2>{t.target}</h2>{t.html()}" for t in tables)
-    return f'<!doctype html><meta charset="utf-8"><title>{html.escape(title)}</title><style>{style}</style>{body}'
+def write_page(request: Request, graph: ir.Graph, tables: Sequence[Table], path: Path) -> None:
+    """The page of `ir show --html`, in the colours of the tables."""
+    page.write(graph, facts(graph, request.chosen), path, request.asked.source, tables)
+
+
+def write_node_data(request: Request, graph: ir.Graph, tables: Sequence[Table], folder: Path) -> list[Path]:
+    """The tables for Model Explorer."""
+    pairs = zip(tables, request.chosen, strict=True)
+    return [path for table, target in pairs for path in explorer.write_node_data(table, graph, target, folder)]
 
 
 def profiles(
     request: Request, sizes: Sequence[str], threads: int | None, runs: int, other: Path | None
 ) -> list[Profile]:
     """The profile of a file, and of another; or of a source on each target."""
-    is_file = Path(request.source).exists() and not request.source.endswith(".pt2")
-    files = [Path(request.source)] if is_file else []
+    is_file = Path(request.asked.source).exists() and not request.asked.source.endswith(".pt2")
+    files = [Path(request.asked.source)] if is_file else []
     files += [other] if other is not None else []
     found = [] if is_file else _of_source(request, runs)
     return found + [_of_file(f, request, sizes, threads, runs) for f in files]
@@ -93,5 +91,7 @@ def _of_source(request: Request, runs: int) -> list[Profile]:
 
 def _of_file(path: Path, request: Request, sizes: Sequence[str], threads: int | None, runs: int) -> Profile:
     program = open_artifact(path, None, threads)
-    tensors, _ = arrays.fitting(program, arrays.given(request.inputs), arrays.sizes(sizes), request.seed)
+    tensors, _ = arrays.fitting(
+        program, arrays.given(request.asked.input or ()), arrays.sizes(sizes), request.asked.seed
+    )
     return of_runner(program, path.name, tensors, runs)

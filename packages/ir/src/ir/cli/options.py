@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Optional
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any, Optional, get_type_hints
 
 import typer
 
@@ -44,6 +48,51 @@ Traceback = Annotated[bool, typer.Option("--traceback", hidden=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
 
+Targets = Annotated[
+    Optional[list[str]], typer.Option("--target", "-t", help="onnx (the default), nnef, khronos, eager; repeatable")
+]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What several commands are told of a model: where it is, its inputs, and the handlers of its targets."""
+
+    source: SourceName
+    input: Inputs = None
+    dtype: DType = None
+    task: Task = None
+    pretrained: Pretrained = False
+    seed: Seed = 0
+    option: Options = None
+    plugin: PluginNames = None
+    discover_plugins: Discover = False
+
+
+def with_asked(command: Callable[..., None]) -> Callable[..., None]:
+    """A command of typer whose first parameter is an `Asked`: the options of that one stand behind its own.
+
+    A parameter of the command's own takes the place of the one of that name, and is given to both.
+    """
+    hints, shared = get_type_hints(command, include_extras=True), get_type_hints(Asked, include_extras=True)
+    _, *own = inspect.signature(command).parameters.values()
+    taken = {p.name: p.replace(annotation=hints[p.name]) for p in own}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    given = {
+        f.name: inspect.Parameter(f.name, kind, default=_default(f), annotation=shared[f.name]) for f in fields(Asked)
+    }
+    first = {"source": given["source"]} | taken
+    merged = [p.replace(kind=kind) for p in (first | {n: p for n, p in given.items() if n not in first}).values()]
+
+    @functools.wraps(command)
+    def call(**arguments: Any) -> None:
+        asked = Asked(**{n: arguments[n] for n in given})
+        command(asked, **{n: arguments[n] for n in taken})
+
+    call.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in merged}
+    return call
+
+
 def named_options(given: list[str] | None) -> dict[str, Any]:
     """What `--option NAME=VALUE` says, repeated.
 
@@ -57,6 +106,10 @@ def named_options(given: list[str] | None) -> dict[str, Any]:
             raise typer.BadParameter(f"--option {item!r}: write NAME=VALUE")
         options[name.replace("-", "_")] = _value(value)
     return options
+
+
+def _default(field: Any) -> Any:
+    return inspect.Parameter.empty if field.default is MISSING else field.default
 
 
 def _value(text: str) -> Any:

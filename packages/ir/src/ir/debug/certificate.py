@@ -8,37 +8,26 @@ import importlib.metadata
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ir.debug.errors import distance
-from ir.debug.running import Runs, watched_values
+from ir.debug.odd_inputs import Tried, tried_on_all
+from ir.debug.running import watched_values
 from ir.debug.values import Values
-from ir.dims import Expr, evaluate
+from ir.dims import Expr
 from ir.files import staged
 from ir.graph import Graph, Node, Value, map_arg
-from ir.importer.evaluate import tensor_of
 from ir.registry import Registry
 from ir.target import Target
 from ir.text import arg_text
 
-ORDINARY = ("random", "size 1", "empty")  # inputs on which a difference fails the verification
 _FILE = "certificates.json"
-
-
-@dataclass(frozen=True)
-class Tried:
-    """One kind of inputs: the worst error of scale, and what differs; or why it was not tried."""
-
-    kind: str
-    error: float = 0.0
-    differs: str = ""
-    not_tried: str = ""
+_FORM = 2  # of a row in that file
 
 
 @dataclass(frozen=True)
@@ -53,8 +42,13 @@ class Signature:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differs on ordinary inputs; nan, infinities, ties and extremes are listed, not judged."""
-        return not any(t.differs and t.kind in ORDINARY for t in self.tried)
+        """Whether nothing differs on random numbers, ties and zeros; what differs beyond them is listed."""
+        return not any(t.fails for t in self.tried)
+
+    @property
+    def differs_at(self) -> tuple[str, ...]:
+        """The kinds of inputs on which something differs."""
+        return tuple(t.kind for t in self.tried if t.differs)
 
 
 @dataclass(frozen=True)
@@ -65,16 +59,24 @@ class Certificate:
         target: the target's name.
         versions: of torch, the runtimes and this package.
         signatures: every operator signature, in the order of the program.
+        not_tried: the nodes that are not among them, and why.
     """
 
     target: str
     versions: Mapping[str, str]
     signatures: tuple[Signature, ...]
+    not_tried: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differs on ordinary inputs."""
+        """Whether nothing differs on random numbers, ties and zeros."""
         return all(s.ok for s in self.signatures)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the report of a verification says of it."""
+        found = [(s, ", ".join(s.differs_at)) for s in self.signatures if s.differs_at]
+        return tuple(f"alone, {s.text.partition('(')[0]} (%{s.node}) differs at: {kinds}" for s, kinds in found)
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
@@ -83,27 +85,33 @@ class Certificate:
              "tried": [_row(t) for t in s.tried]}
             for s in self.signatures
         ]  # fmt: skip
-        return {"target": self.target, "ok": self.ok, "versions": dict(self.versions), "signatures": rows}
+        about = {"target": self.target, "ok": self.ok, "versions": dict(self.versions)}
+        return about | {"signatures": rows, "not_tried": list(self.not_tried)}
+
+    def json(self) -> str:
+        """`data` as JSON."""
+        return json.dumps(self.data(), indent=1)
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
         with staged(path) as temporary:
-            temporary.write_text(json.dumps(self.data(), indent=1))
+            temporary.write_text(self.json())
 
     def __str__(self) -> str:
         known = sum(s.cached for s in self.signatures)
         lines = [f"{len(self.signatures)} operator signatures on {self.target}, {known} of them tried before"]
         for s in self.signatures:
-            said = [
-                f"{t.kind}: {t.differs or f'not tried, {t.not_tried}'}" for t in s.tried if t.differs or t.not_tried
-            ]
+            said = [f"differs at {t.kind}: {t.differs}" for t in s.tried if t.differs]
+            said += [f"not tried at {t.kind}: {t.not_tried}" for t in s.tried if t.not_tried]
             lines += [f"{s.text}  {'; '.join(said)}"] if said else []
+        lines += [f"not tried: {x}" for x in self.not_tried]
         return "\n".join(lines)
 
 
 def _row(tried: Tried) -> dict[str, Any]:
     error = tried.error if math.isfinite(tried.error) else str(tried.error)
-    return {"kind": tried.kind, "error": error, "differs": tried.differs, "not_tried": tried.not_tried}
+    said = {"differs": tried.differs, "fails": tried.fails, "not_tried": tried.not_tried}
+    return {"kind": tried.kind, "error": error, **said}
 
 
 def certify(
@@ -114,20 +122,26 @@ def certify(
     torch.manual_seed(0)
     example = Values(graph).run(inputs)
     nodes: dict[str, Node] = {}
+    left: list[str] = []
     for node in graph.nodes:
-        if watched_values(graph, [node]) and not node.graphs and not graph.context.draws(node):
+        why = "it holds graphs of its own" if node.graphs else "it draws random numbers"
+        if not watched_values(graph, [node]):
+            continue
+        if node.graphs or graph.context.draws(node):
+            left.append(f"%{node.name} = {node.overload}: {why}")
+        else:
             nodes.setdefault(signature_of(node), node)
     known = _read(cache)
     keys = {text: _key(text, target, versions) for text in nodes}
     fresh = {t: n for t, n in nodes.items() if keys[t] not in known}
-    made = dict(_tried(graph, target, registry, example, fresh))
+    made = tried_on_all(graph, target, registry, example, fresh)
     known |= {keys[t]: [_row(x) for x in tried] for t, tried in made.items()}
     _write(cache, known)
     rows = []
     for text, node in nodes.items():
         tried = made[text] if text in made else tuple(_restored(r) for r in known[keys[text]])
         rows.append(Signature(text, node.name, node.origin.module, tried, cached=text not in made))
-    return Certificate(target.name, versions, tuple(rows))
+    return Certificate(target.name, versions, tuple(rows), tuple(left))
 
 
 def signature_of(node: Node) -> str:
@@ -145,122 +159,12 @@ def _plain(arg: Any) -> bool:
     return arg is None or isinstance(arg, (bool, int, float, str, Expr))
 
 
-# -- inputs ------------------------------------------------------------------------------------------------------------
-
-
-def _floats(make: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    return lambda t: make(t).to(t.dtype) if t.dtype.is_floating_point else t
-
-
-def _with(*numbers: float) -> Callable[[Tensor], Tensor]:
-    """Random numbers, every third of which is one of these."""
-
-    def make(t: Tensor) -> Tensor:
-        made = torch.randn(t.shape).flatten()
-        for i, number in enumerate(numbers):
-            made[3 * i :: 3 * len(numbers)] = number
-        return made.reshape(t.shape)
-
-    return _floats(make)
-
-
-def _extremes(t: Tensor) -> Tensor:
-    info = torch.finfo(t.dtype)
-    numbers = torch.tensor([info.max, info.min, info.tiny, 1.0, -1.0, 0.0], dtype=torch.float64)
-    return numbers[torch.arange(t.numel()) % len(numbers)].reshape(t.shape)
-
-
-KINDS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "random": _floats(lambda t: torch.randn(t.shape)),
-    "ties": _floats(lambda t: torch.randint(-1, 2, t.shape)),
-    "zeros": _with(0.0, -0.0),
-    "nan": _with(math.nan),
-    "infinities": _with(math.inf, -math.inf),
-    "extremes": _floats(_extremes),
-}
-
-
-def _tried(
-    graph: Graph, target: Target, registry: Registry, example: Values, nodes: Mapping[str, Node]
-) -> Iterator[tuple[str, tuple[Tried, ...]]]:
-    found: dict[str, list[Tried]] = {t: [] for t in nodes}
-    for kind, make in KINDS.items():
-        torch.manual_seed(0)
-        given = {v: make(t) for v, t in example.of.items() if v not in graph.weights}
-        for text, tried in _compared(graph, target, registry, nodes, given, example.sizes, kind):
-            found[text].append(tried)
-    symbols = {n for n, s in graph.sources.items() if s.value in graph.inputs}
-    for kind, size in (("size 1", 1), ("empty", 0)):
-        ranges = graph.symbols
-        sizes = {n: size if n in symbols and (ranges[n].min or 0) <= size else v for n, v in example.sizes.items()}
-        if sizes == example.sizes:
-            continue
-        given = dict(_resized(graph, example, sizes))
-        dynamic = {t: n for t, n in nodes.items() if all(v in given or v in graph.weights for v in n.inputs)}
-        dynamic = {t: n for t, n in dynamic.items() if any(not v.type.is_static for v in n.inputs)}
-        for text, tried in _compared(graph, target, registry, dynamic, given, sizes, kind):
-            found[text].append(tried)
-    yield from ((t, tuple(tried)) for t, tried in found.items())
-
-
-def _resized(graph: Graph, example: Values, sizes: Mapping[str, Any]) -> Iterator[tuple[Value, Tensor]]:
-    """Random values of other sizes; indices are 0."""
-    for value, tensor in example.of.items():
-        if value in graph.weights:
-            continue
-        with contextlib.suppress(KeyError, ZeroDivisionError, ValueError):
-            shape = [evaluate(d, sizes) for d in value.type.shape]
-            if min(shape, default=0) >= 0:
-                made = torch.randn(shape).to(tensor.dtype) if tensor.dtype.is_floating_point else None
-                yield value, torch.zeros(shape, dtype=tensor.dtype) if made is None else made
-
-
-def _compared(
-    graph: Graph,
-    target: Target,
-    registry: Registry,
-    nodes: Mapping[str, Node],
-    given: Mapping[Value, Tensor],
-    sizes: Mapping[str, Any],
-    kind: str,
-) -> Iterator[tuple[str, Tried]]:
-    """How these nodes do on operands of one kind."""
-    runs = Runs(graph, target, registry)
-    expected: dict[Node, list[Tensor]] = {}
-    for text, node in nodes.items():
-        wanted = _by_torch(graph, node, given, sizes)
-        if isinstance(wanted, str):
-            yield text, Tried(kind, not_tried=f"torch refuses it: {wanted}")
-        else:
-            expected[node] = wanted
-    made = runs.alone(list(expected), given)
-    for text, node in nodes.items():
-        if node not in expected:
-            continue
-        if node in runs.failed:
-            said = runs.failed[node].partition("\n")[0]
-            refused = kind == "empty"  # said aloud by a runtime without empty tensors
-            yield text, Tried(kind, not_tried=said) if refused else Tried(kind, math.inf, said)
-            continue
-        of = dict(zip(node.outputs, expected[node], strict=True))
-        errors = [distance(made[v], of[v]) for v in watched_values(graph, [node]) if v in made]
-        worst = max(errors, key=lambda e: (bool(e.reason), e.largest), default=None)
-        if worst is not None:
-            yield text, Tried(kind, worst.relative, worst.reason)
-
-
-def _by_torch(graph: Graph, node: Node, given: Mapping[Value, Tensor], sizes: Mapping[str, Any]) -> list[Tensor] | str:
-    run = Values(graph, sizes=dict(sizes))
-    try:
-        for value in node.inputs:
-            run.of[value] = given[value] if value in given else tensor_of(graph.weights[value])
-        with torch.no_grad():
-            return run.results(node)
-    except Exception as error:  # torch's own, of any kind
-        return str(error).partition("\n")[0] or type(error).__name__
-
-
 # -- what was tried before ---------------------------------------------------------------------------------------------
+
+
+def certificate_path(path: Path) -> Path:
+    """Where the certificate of an artifact lies: beside it."""
+    return path.with_name(f"{path.name}.certificate.json")
 
 
 def cache_folder() -> Path:
@@ -271,7 +175,7 @@ def cache_folder() -> Path:
 
 def _key(text: str, target: Target, versions: Mapping[str, str]) -> str:
     options = sorted((k, repr(v)) for k, v in vars(target).items() if _plain(v))
-    return hashlib.sha256(repr((text, target.name, options, sorted(versions.items()))).encode()).hexdigest()
+    return hashlib.sha256(repr((_FORM, text, target.name, options, sorted(versions.items()))).encode()).hexdigest()
 
 
 def _read(cache: Path | None) -> dict[str, Any]:
@@ -293,7 +197,7 @@ def _write(cache: Path | None, known: Mapping[str, Any]) -> None:
 
 
 def _restored(row: Mapping[str, Any]) -> Tried:
-    return replace(Tried(row["kind"]), error=float(row["error"]), differs=row["differs"], not_tried=row["not_tried"])
+    return Tried(**{**row, "error": float(row["error"])})
 
 
 def _version(package: str) -> str:

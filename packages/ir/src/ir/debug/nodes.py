@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ir import plugins
 from ir.debug.errors import Error, distance
+from ir.debug.literals import literals
 from ir.debug.running import MEMORY, Runs, watched_values
 from ir.debug.table import Row, Table
 from ir.debug.values import Values
@@ -115,7 +116,8 @@ def table_of(
     made = _Maker(graph, expected, double, alone, together, runs, skipped)
     rows = tuple(made.row(n) for n in computed)
     notes = (f"the whole program does not give every value: {runs.whole_failed}",) if runs.whole_failed else ()
-    return Table(target.name, rows, expected.sizes, notes, time.perf_counter() - start)
+    fixed = literals(graph, expected.sizes)
+    return Table(target.name, rows, expected.sizes, notes, time.perf_counter() - start, fixed)
 
 
 def _random(graph: Graph, values: Sequence[Value]) -> Mapping[str, str]:

@@ -80,7 +80,7 @@ def tapped(graph: Graph, values: Sequence[Value]) -> Graph:
     """The whole graph with these values as its results."""
     names = _names([v.name for v in values], {v.name for v in graph.inputs})
     return graph.replace(
-        outputs=tuple(values), output_names=names, updates={}, structure=_flat(graph.inputs, values),
+        outputs=tuple(values), output_names=names, updates={}, structure=flat_structure(graph.inputs, values),
         context=PartContext(graph.context),
     )  # fmt: skip
 
@@ -114,12 +114,12 @@ def _part(graph: Graph, nodes: Sequence[Node], results: Sequence[Value], apart: 
         inputs=tuple(given.values()), nodes=tuple(copies), outputs=tuple(results),
         output_names=_names([v.name for v in results], {v.name for v in given.values()}),
         weights={v: w for v, w in graph.weights.items() if v in used},
-        updates={}, structure=_flat(list(given.values()), results), context=PartContext(graph.context),
+        updates={}, structure=flat_structure(list(given.values()), results), context=PartContext(graph.context),
     )  # fmt: skip
     return Part(part, tuple(given), tuple(nodes))
 
 
-def _flat(inputs: Sequence[Value], results: Sequence[Value]) -> Structure:
+def flat_structure(inputs: Sequence[Value], results: Sequence[Value]) -> Structure:
     """The calling convention of tensors by position."""
     outputs = tuple(map(TensorOutput, range(len(results))))
     return Structure(None, None, (TENSOR,) * len(inputs), outputs, tuple(v.name for v in inputs))

@@ -7,13 +7,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ir.debug.child import in_child
+from ir.debug.inside import programs_inside
 from ir.debug.nodes import asked, table_of
 from ir.debug.parts import Part, connected
 from ir.debug.running import running
@@ -38,7 +39,7 @@ class Reduced:
     Attributes:
         verdict: how the program fails: `kind` is "mismatch", "export", "runtime", "crash" or "hang".
         script: Python with torch and the runtime alone; empty where the export itself is refused.
-        ir_script: Python that exports and verifies the same with `ir.export`.
+        ir_script: Python that exports and verifies the same with `ir.export`; empty where a scan is left.
         nodes: the ops that are left, as torch names them.
         paths: the files that were written.
         trials: how many programs were tried.
@@ -65,6 +66,7 @@ class Reduced:
         said = self.verdict.text.strip().partition("\n")[0]
         lines = [f"{self.verdict.kind}: {said}", f"{len(self.nodes)} nodes are left: {', '.join(self.nodes)}"]
         lines.append(f"{self.trials} trials in {self.seconds:.1f} s")
+        lines += [] if self.ir_script else ["no script: a scan is left, whose functions take another form in torch"]
         return "\n".join([*lines, *(f"written to {p}" for p in self.paths)])
 
 
@@ -139,15 +141,28 @@ class _Reduction:
         """The whole way down."""
         self.wanted = self._tried(self.graph.nodes)
         nodes = self._fewest()
+        inner = self._inside(nodes)
+        if inner is not None:
+            found = inner.run(path)
+            return replace(found, trials=found.trials + self.trials, seconds=time.monotonic() - self.start)
         part = connected(self.graph, nodes)
         sample = self._shrunk(self._fixed(part))
         if sample is None:  # it needs its dynamic sizes: the part as it is
-            sample = Sample(part.graph, tuple(self.expected.of[v] for v in part.feeds))
+            sample = Sample(part.graph, tuple(self.expected.of[v].detach() for v in part.feeds))
             self.steps = [sample]
         sample = self._confirmed()
         script, ir_script, paths = write_scripts(sample, self.target, self.registry, self.wanted, path, self.limit)
         ops = tuple(n.overload for n in sample.graph.nodes)
         return Reduced(self.wanted, script, ir_script, ops, paths, self.trials, time.monotonic() - self.start)
+
+    def _inside(self, nodes: Sequence[Node]) -> _Reduction | None:
+        """The search in the branch or the loop that is left, where it fails in the same way by itself."""
+        held = [p for n in nodes if n.graphs for p in programs_inside(self.graph, n, self.expected)]
+        for graph, operands in held:
+            search = _Reduction(graph, self.target, self.registry, operands, self.left, self.limit)
+            if search._tried(graph.nodes).same(self.wanted):
+                return search
+        return None
 
     def _confirmed(self) -> Sample:
         """The smallest sample whose script fails in a process of its own: a kernel that torch gives operands that do

@@ -72,6 +72,7 @@ class Runs:
             if whole is not None:
                 noted.setdefault(whole, []).append(op)
 
+        inputs = [t.detach() for t in inputs]  # views of weights want gradients
         part.graph.context.given = tuple(inputs)
         artifact = lower(part.graph, self.target, self.registry, watch=seen)
         self.ops.update(noted)

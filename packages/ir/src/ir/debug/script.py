@@ -17,7 +17,7 @@ from ir.debug.search import Verdict
 from ir.debug.shrink import Sample, seed_of, seeded_text
 from ir.errors import ExportError
 from ir.files import staged
-from ir.graph import Node, Value
+from ir.graph import Graph, Node, Value, leaves
 from ir.importer.schema import overload_of
 from ir.importer.torch_api import schema_of
 from ir.importer.weights import TorchWeight
@@ -47,8 +47,8 @@ def write_scripts(
     if path is None:
         return own, through_ir, ()
     place = Path(path)
-    files = [(place, own)] if own else []
-    files.append((place.with_name(f"{place.stem}_ir.py"), through_ir))
+    files = [(place, own), (place.with_name(f"{place.stem}_ir.py"), through_ir)]
+    files = [(file, content) for file, content in files if content]
     for file, content in files:
         with staged(file) as temporary:
             temporary.write_text(content)
@@ -69,7 +69,7 @@ class _Script:
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
         taken: set[str] = set()
         self.names: dict[Value, str] = {}
-        values = [*sample.tensors, *(v for n in sample.graph.nodes for v in n.outputs)]
+        values = [*sample.tensors, *_made_in(sample.graph)]
         for value in values:
             self.names[value] = _identifier(value.name.removesuffix("_given"), taken)
         self.known: list[tuple[str, np.ndarray[Any, Any]]] = []
@@ -84,18 +84,23 @@ class _Script:
         try:
             artifact = lower(self.sample.graph, self.target, registry)
             imports, lines = self.target.script(artifact, self._literal)
+            model = list(self._model())
         except ExportError:
             return ""
         given = ", ".join(self.names[v] for v in self.sample.graph.inputs)
         check = [f"got, wanted = run({given}), model({given})", *self._comparison()]
-        return self._joined(["torch", *imports], [*self.tensors, *self._model(), *lines, *check])
+        return self._joined(["torch", *imports], [*self.tensors, *model, *lines, *check])
 
     def of_ir(self) -> str:
-        """With `ir.export(..., verify=True)`."""
+        """With `ir.export(..., verify=True)`; empty where torch's functions have another form than the graph."""
+        try:
+            model = list(self._model())
+        except ExportError:
+            return ""
         given = ", ".join(self.names[v] for v in self.sample.graph.inputs)
         comma = "," if len(self.sample.graph.inputs) == 1 else ""
         call = f'ir.export(model, ({given}{comma}), target="{self.target.name}", verify=True)'
-        return self._joined(["torch", "ir"], [*self.tensors, *self._model(), call])
+        return self._joined(["torch", "ir"], [*self.tensors, *model, call])
 
     def _joined(self, imports: list[str], lines: list[str]) -> str:
         names = sorted({*imports, *(["numpy as np"] if any("np." in x for x in lines) else [])})
@@ -123,11 +128,19 @@ class _Script:
     # -- torch -----------------------------------------------------------------------------------------------------
 
     def _model(self) -> Iterator[str]:
-        yield f"def model({', '.join(self.names[v] for v in self.sample.graph.inputs)}):"
-        for node in self.sample.graph.nodes:
+        yield from self._function("model", self.sample.graph)
+
+    def _function(self, name: str, graph: Graph) -> Iterator[str]:
+        """A graph as a function, and before the node that calls it each sub-graph as one inside."""
+        yield f"def {name}({', '.join(self.names[v] for v in graph.inputs)}):"
+        for node in graph.nodes:
+            for key, inner in node.args.items():
+                if isinstance(inner, Graph):
+                    yield from (f"    {line}" for line in self._function(_function_name(node, key), inner))
             made = ", ".join(self.names[v] for v in node.outputs)
-            yield f"    {made}{',' if node.returns == 'list' and len(node.outputs) == 1 else ''} = {self._call(node)}"
-        results = [self.names[v] for v in self.sample.graph.outputs]
+            several = bool(node.graphs) or node.returns == "list"
+            yield f"    {made}{',' if several and len(node.outputs) == 1 else ''} = {self._call(node)}"
+        results = [self.names[v] for v in graph.outputs]
         yield f"    return {', '.join(results)}{',' if len(results) == 1 else ''}"
 
     def _call(self, node: Node) -> str:
@@ -136,6 +149,11 @@ class _Script:
             return f"{self._text(args['self'])}.to({self._text(args['dtype'])})"
         if node.op == "ir::scalar":
             return f"torch.tensor({self._text(args['value'])}, dtype={self._text(args['dtype'])})"
+        if node.op == "higher_order::cond":
+            true, false = _function_name(node, "true_graph"), _function_name(node, "false_graph")
+            return f"torch.cond({self._text(args['pred'])}, {true}, {false}, {self._text(args['operands'])})"
+        if node.op == "higher_order::while_loop":
+            return self._while(node)
         overload = overload_of(node.op, node.origin.overload)
         if overload is None or node.graphs:
             raise ExportError(f"{node.op} holds graphs of its own, which a script does not say")
@@ -148,6 +166,12 @@ class _Script:
         texts += [f"{n}={self._text(args[n])}" for n in named if args.get(n) is not None]
         space, _, name = node.op.partition("::")
         return f"torch.ops.{space}.{name}.{node.origin.overload or 'default'}({', '.join(texts)})"
+
+    def _while(self, node: Node) -> str:
+        more = "".join(f", {self._text(a)}" for a in leaves(node.args["additional_inputs"]))
+        test, body = (f"{_function_name(node, key)}(*c{more})" for key in ("cond_graph", "body_graph"))
+        carried = f"tuple({self._text(node.args['carried_inputs'])})"
+        return f"torch._higher_order_ops.while_loop(lambda *c: {test}[0], lambda *c: {body}, {carried})"
 
     def _text(self, arg: Any) -> str:
         if isinstance(arg, Value):
@@ -192,6 +216,18 @@ class _Script:
         name = f"array_{len(self.arrays)}"
         self.arrays[name] = array
         return f'np.load("{self.file}")["{name}"]'
+
+
+def _made_in(graph: Graph) -> Iterator[Value]:
+    """The values that nodes make, and those of sub-graphs."""
+    for node in graph.nodes:
+        for inner in node.graphs:
+            yield from (*inner.inputs, *_made_in(inner))
+        yield from node.outputs
+
+
+def _function_name(node: Node, key: str) -> str:
+    return f"{_identifier(node.name, set())}_{key}"
 
 
 def packed(items: list[str], indent: str = "    ") -> list[str]:

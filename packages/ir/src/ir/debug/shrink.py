@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ir.debug.inside import settled
 from ir.debug.parts import Part, PartContext
 from ir.debug.values import Values
 from ir.dims import Expr, evaluate
@@ -42,7 +43,13 @@ def fixed(part: Part, expected: Values) -> Sample:
     tensors = {v: expected.of[w].detach().clone() for v, w in zip(part.graph.inputs, part.feeds, strict=True)}
     weights = {v: tensor_of(w) for v, w in part.graph.weights.items()}
     known = expected.sizes
-    return remade(part.graph, tensors | weights, lambda a: evaluate(a, known) if isinstance(a, Expr) else a)
+
+    def number(arg: Any) -> Any:
+        if isinstance(arg, Graph):
+            return settled(arg, known)
+        return evaluate(arg, known) if isinstance(arg, Expr) else arg
+
+    return remade(part.graph, tensors | weights, number)
 
 
 def remade(
@@ -94,7 +101,12 @@ def _is_read(graph: Graph, value: Value) -> bool:
 
 
 def smaller(sample: Sample) -> Iterator[Sample]:
-    """The sample with one extent cut wherever it stands, then axis by axis; those that torch takes."""
+    """The sample with one extent cut wherever it stands, then axis by axis; those that torch takes.
+
+    None where branches or loops are in it, whose own types say the sizes.
+    """
+    if any(n.graphs for n in sample.graph.nodes):
+        return
     tensors = sample.tensors
     extents = sorted({n for t in tensors.values() for n in t.shape if n > 1}, reverse=True)
     for n in extents:
@@ -128,6 +140,8 @@ def _if_taken(sample: Sample, tensors: Mapping[Value, Tensor], change: Callable[
 
 def in_float32(sample: Sample) -> Iterator[Sample]:
     """The sample with every other floating type made float32."""
+    if any(n.graphs for n in sample.graph.nodes):
+        return
     tensors = sample.tensors
     if any(t.dtype.is_floating_point and t.dtype != torch.float32 for t in tensors.values()):
         plain = {v: t.float() if t.dtype.is_floating_point else t for v, t in tensors.items()}

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from html import escape
 from typing import Any
 
+import torch
+
 from ir.debug.errors import Error
+from ir.debug.literals import Literal
 from ir.graph import Node
 
 _SHOWN = 20
+_LITERALS = 10
+_FEW = 8  # roundings up to which a node counts as exact
 
 
 @dataclass(frozen=True)
@@ -72,12 +77,20 @@ class Row:
         place of the largest magnitude. Rows are ranked by it; a few units are the runtime's other order of sums."""
         if self.own is None:
             return math.inf if self.note and not self.note.startswith("not compared") else 0.0
-        if self.own.largest == 0 or math.isinf(self.own.largest):
-            return self.own.largest
-        noise = 4 * _EPSILON.get(self.dtype, 2**-24) * self.own.scale
-        if self.torch_own is not None and math.isfinite(self.torch_own.largest):
-            noise = max(noise, self.torch_own.largest)
-        return self.own.largest / noise if noise else math.inf
+        return self._in_roundings(self.own, self.torch_own)
+
+    @property
+    def whole_score(self) -> float:
+        """The same of the error in the whole program, beside the rounding that reaches the node in torch."""
+        return 0.0 if self.inherited is None else self._in_roundings(self.inherited, self.torch_whole)
+
+    def _in_roundings(self, error: Error, torchs: Error | None) -> float:
+        if error.largest == 0 or math.isinf(error.largest):
+            return error.largest
+        noise = 4 * _rounding(self.dtype) * error.scale
+        if torchs is not None and math.isfinite(torchs.largest):
+            noise = max(noise, torchs.largest)
+        return error.largest / noise if noise else math.inf
 
     @property
     def wrong(self) -> bool:
@@ -117,10 +130,17 @@ class Row:
         return "\n  ".join(lines)
 
 
-_EPSILON = {
-    "float16": 2**-11, "bfloat16": 2**-8, "float32": 2**-24, "float64": 2**-53, "complex64": 2**-24,
-    "complex128": 2**-53,
-}  # fmt: skip
+def _rounding(dtype: str) -> float:
+    """What rounding to this element type loses of a number at most; of integers and bools that of float32."""
+    found: torch.dtype = getattr(torch, dtype)
+    return torch.finfo(found if found.is_floating_point or found.is_complex else torch.float32).eps / 2
+
+
+def shade(score: float) -> float:
+    """How red a node is that errs by so many roundings, from 0 to 1; a few are no fault."""
+    if score <= _FEW:
+        return 0.0
+    return min(1.0, math.log10(1 + score) / 6) if math.isfinite(score) else 1.0
 
 
 @dataclass(frozen=True)
@@ -132,6 +152,7 @@ class Table:
         sizes: the dynamic dimensions of this run.
         notes: what else there is to say.
         seconds: what making it took.
+        literals: the numbers in the graph that equal the example's size of a dynamic dimension.
     """
 
     target: str
@@ -139,6 +160,7 @@ class Table:
     sizes: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    literals: tuple[Literal, ...] = ()
 
     @cached_property
     def ranked(self) -> tuple[Row, ...]:
@@ -176,7 +198,7 @@ class Table:
         """For programs: plain Python, the rows in the order of the graph."""
         return {
             "target": self.target, "sizes": dict(self.sizes), "notes": list(self.notes), "seconds": self.seconds,
-            "rows": [r.data() for r in self.rows],
+            "literals": [asdict(x) for x in self.literals], "rows": [r.data() for r in self.rows],
         }  # fmt: skip
 
     def json(self) -> str:
@@ -186,31 +208,38 @@ class Table:
     def text(self, shown: int | None = _SHOWN, *, in_order: bool = False) -> str:
         """The table for people: `shown` rows (None: all), the worst first unless `in_order`."""
         chosen = (self.rows if in_order else self.ranked)[:shown]
-        return "\n".join([*self._head(), "", *columns([_HEADS, *map(_cells, chosen)]), *self._rest(len(chosen))])
+        return "\n".join([*self.head(), "", *columns([_HEADS, *map(_cells, chosen)]), *self._rest(len(chosen))])
 
-    def _head(self) -> Iterator[str]:
+    def head(self) -> list[str]:
+        """What there is to say of all rows: how many differ, the first that is not finite, notes."""
         sizes = ", ".join(f"{n}={s}" for n, s in self.sizes.items())
         at = f" at {sizes}" if sizes else ""
         wrong = len(self.wrong)
         verdict = f"{wrong} differ by themselves" if wrong else "none differs by itself beyond tolerance"
-        yield f"{len(self.rows)} nodes on {self.target}{at}: {verdict} ({self.seconds:.1f} s)"
+        lines = [f"{len(self.rows)} nodes on {self.target}{at}: {verdict} ({self.seconds:.1f} s)"]
         first = self.first_nonfinite
         if first is not None:
             kinds = [f"{k} in {w}" for k, w in ((first.makes, self.target), (first.torch_makes, "torch")) if k]
-            yield f"first node that makes {' and '.join(kinds)}: %{first.name} = {first.op} {first.module}".rstrip()
-        yield from self.notes
+            lines.append(
+                f"first node that makes {' and '.join(kinds)}: %{first.name} = {first.op} {first.module}".rstrip()
+            )
+        return [*lines, *self.notes]
 
     def _rest(self, shown: int) -> list[str]:
         more = len(self.rows) - shown
-        return [f"and {more} more"] if more > 0 else []
+        lines = [f"and {more} more"] if more > 0 else []
+        if self.literals:
+            lines += ["", "numbers that equal a size of the example, and may be fixed where the size is not:"]
+            lines += [f"  {x}" for x in self.literals[:_LITERALS]]
+            lines += [f"  and {len(self.literals) - _LITERALS} more"] if len(self.literals) > _LITERALS else []
+        return lines
 
     def html(self) -> str:
         """A table whose rows are the redder the less rounding explains their own error."""
-        head = "<br>".join(map(escape, self._head()))
+        head = "<br>".join(map(escape, self.head()))
         cells = [f"<tr>{''.join(f'<th>{escape(h)}</th>' for h in _HEADS)}</tr>"]
         for row in self.ranked[:200]:
-            shade = min(1.0, math.log10(1 + row.score) / 6) if math.isfinite(row.score) else 1.0
-            style = f"background:rgba(220,60,60,{shade:.2f})" if row.score > 8 else ""
+            style = f"background:rgba(220,60,60,{shade(row.score):.2f})" if shade(row.score) else ""
             cells.append(f'<tr style="{style}">{"".join(f"<td>{escape(c)}</td>" for c in _cells(row))}</tr>')
         return f"<p>{head}</p><table>{''.join(cells)}</table>"
 

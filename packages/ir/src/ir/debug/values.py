@@ -17,15 +17,15 @@ from ir.importer.schema import TORCH_DTYPES
 from ir.importer.torch_api import generic_associative_scan
 from ir.types import DType
 
-_WIDE = {
-    torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
-    torch.complex32: torch.complex128, torch.complex64: torch.complex128,
-}  # fmt: skip
+
+def widest(dtype: torch.dtype) -> torch.dtype:
+    """float64, or complex128, for a floating type; others as they are."""
+    return torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
 
 
 def widened(tensor: Tensor) -> Tensor:
-    """The tensor in float64, or complex128, where it is of a floating type; others as they are."""
-    return tensor.to(_WIDE.get(tensor.dtype, tensor.dtype))
+    """The tensor in the widest type of its kind."""
+    return tensor.to(widest(tensor.dtype))
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Values:
         for value, tensor in zip(self.graph.inputs, inputs, strict=True):
             self.keep(value, tensor.detach())
         for value, weight in self.graph.weights.items():
-            self.keep(value, tensor_of(weight))
+            self.keep(value, self._trained(weight.name, tensor_of(weight)))
         with torch.no_grad():
             for node in self.graph.nodes:
                 try:
@@ -63,6 +63,12 @@ class Values:
                     for value in node.outputs:
                         self.keep(value, beside.of[value])
         return self
+
+    def _trained(self, name: str, tensor: Tensor) -> Tensor:
+        """A weight that wants a gradient where the model's does: torch chooses kernels of products by that too."""
+        program = getattr(self.graph.context, "program", None)
+        own = program.state_dict.get(name) if program is not None and not self.wide else None
+        return tensor.detach().requires_grad_() if own is not None and own.requires_grad else tensor
 
     def keep(self, value: Value, tensor: Tensor) -> None:
         """Note a value, and what its sizes say of symbols."""
@@ -108,7 +114,7 @@ class Values:
         if isinstance(arg, Expr):
             return evaluate(arg, self.sizes)
         if isinstance(arg, DType):
-            return _WIDE.get(TORCH_DTYPES[arg], TORCH_DTYPES[arg]) if self.wide else TORCH_DTYPES[arg]
+            return widest(TORCH_DTYPES[arg]) if self.wide else TORCH_DTYPES[arg]
         return arg
 
 

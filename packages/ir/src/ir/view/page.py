@@ -5,24 +5,28 @@ from __future__ import annotations
 import html
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from ir.debug.table import Table
 from ir.errors import OutputError
 from ir.files import staged
 from ir.graph import Graph, Node, Value
 from ir.text import arg_text
+from ir.view.errors import errors_of
 from ir.view.facts import Facts, all_nodes, bytes_of, flops_of, short
 
 _MARK = b"<!-- a page of `ir show --html` -->"
 
 
-def write(graph: Graph, facts: Facts, path: str | os.PathLike[str], title: str = "") -> None:
+def write(
+    graph: Graph, facts: Facts, path: str | os.PathLike[str], title: str = "", tables: Sequence[Table] = ()
+) -> None:
     """Write the page of a graph; raises as `check_path`."""
     with staged(path, check_path) as temporary:
-        temporary.write_text(page(graph, facts, title), encoding="utf-8")
+        temporary.write_text(page(graph, facts, title, tables), encoding="utf-8")
 
 
 def check_path(path: Path) -> None:
@@ -37,10 +41,10 @@ def check_path(path: Path) -> None:
         raise OutputError(f"{path} is no page of ir show and stays as it is; choose another path")
 
 
-def page(graph: Graph, facts: Facts, title: str = "") -> str:
-    """The page of a graph as text."""
+def page(graph: Graph, facts: Facts, title: str = "", tables: Sequence[Table] = ()) -> str:
+    """The page of a graph as text; with tables of the debugger it opens in the colours of the first."""
     folder = files("ir.view") / "assets"
-    data = json.dumps(Content(graph, facts, title).data(), separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(Content(graph, facts, title, tables).data(), separators=(",", ":")).replace("<", "\\u003c")
     parts = {"TITLE": html.escape(title or graph.name), "DATA": data}
     parts |= {"STYLE": (folder / "page.css").read_text("utf-8"), "SCRIPT": (folder / "page.js").read_text("utf-8")}
     made = (folder / "page.html").read_text("utf-8")
@@ -56,8 +60,8 @@ class Content:
     below zero those of the scopes in it; 0 is the graph itself.
     """
 
-    def __init__(self, graph: Graph, facts: Facts, title: str) -> None:
-        self.graph, self.facts, self.title = graph, facts, title
+    def __init__(self, graph: Graph, facts: Facts, title: str, tables: Sequence[Table] = ()) -> None:
+        self.graph, self.facts, self.title, self.tables = graph, facts, title, tables
         self.every = all_nodes(graph)
         self.flops = flops_of(graph, self.every, facts.sizes)
         self.place = {v: i for i, n in enumerate(self.every) for v in n.outputs}
@@ -85,7 +89,12 @@ class Content:
             "weights": [[w.name, str(v.type), bytes_of(v)] for v, w in self.graph.weights.items()],
             "lines": [list(line) for line in self.lines],
             "ways": {t: {o.op: o.ways[t] for o in facts.ops} for t in facts.targets},
+            "errors": self._errors(),
         }
+
+    def _errors(self) -> dict[str, Any]:
+        places = {n.name: i for i, n in reversed(list(enumerate(self.every)))}
+        return {t.target: errors_of(t, places) for t in self.tables}
 
     def _output(self, name: str, value: Value) -> dict[str, Any]:
         return {"name": name, "type": str(value.type), "source": self.place.get(value)}

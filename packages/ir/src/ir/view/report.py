@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ir.debug.literals import literals
 from ir.errors import OutputError
 from ir.files import staged, writable
 from ir.graph import Graph
@@ -59,7 +60,8 @@ class Notes:
             parts += ["## Refused", f"```\n{type(refused).__name__}: {refused}\n```"]
         if self.graph is not None:
             found = facts(self.graph, [self.target])
-            parts += [*self._captured(self.graph, found), *self._ops(found), *self._weights(found)]
+            parts += [*self._captured(self.graph, found), *_fixed(self.graph, found), *self._ops(found)]
+            parts += self._weights(found)
         if self.program is not None and self.program.report.rows:
             rows = [[r.name, f"{r.dtype}{list(r.shape)}", r.sizes, _error(r)] for r in self.program.report.rows]
             parts += ["## Compared with torch", _table(["result", "type", "sizes", "largest error"], rows)]
@@ -91,6 +93,16 @@ class Notes:
     def _weights(self, found: Facts) -> list[str]:
         rows = [[w.type, str(w.tensors), f"{w.numbers:,}", short(w.bytes, "B")] for w in found.weights]
         return ["## Weights", _table(["type", "tensors", "numbers", "size"], rows)] if rows else []
+
+
+def _fixed(graph: Graph, found: Facts) -> list[str]:
+    """The numbers that equal a size of the example."""
+    rows = [
+        [f"`{x.where}`", f"`{x.what}`", " ".join(x.symbols), x.module, x.source] for x in literals(graph, found.sizes)
+    ]
+    title = "## Numbers that equal a size of the example"
+    said = "Each may be fixed where the size is not, or be equal by chance: the runs at other sizes below tell."
+    return [title, said, _table(["where", "number", "size", "module", "source"], rows)] if rows else []
 
 
 def _path(report: Any) -> str | os.PathLike[str]:

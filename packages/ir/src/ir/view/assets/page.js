@@ -2,10 +2,11 @@
 // The page of one graph. `data` is what ir.view.page writes: nodes in the order of execution, scopes (one call of a
 // module each) with the range of nodes that they hold, weights and inputs by number, each target's way by op.
 const data = JSON.parse(document.getElementById("data").textContent);
-const { nodes, scopes, weights, inputs, outputs } = data;
+const { nodes, scopes, weights, inputs, outputs, errors } = data;
 const $ = (id) => document.getElementById(id);
 const GAP = 20, HEIGHT = 26, STEP = GAP + HEIGHT, WIDTH = 400, INDENT = 14, LANE = 9, LEFT = 16;
 const FIRST = 150; // rows that are open at the start, about
+const COLUMNS = { own: "own error on", whole: "error in the whole program on" };
 const WORDS = { native: "a handler of its own", body: "its decomposition", missing: "not known" };
 
 const opened = new Set([0]);
@@ -84,13 +85,30 @@ function title(row) {
   return [`${turn} ${scope.path}`, scope.class, `${scope.last - scope.first + 1} nodes${scope.bytes ? ` · ${short(scope.bytes, "B")}` : ""}`];
 }
 
+// What the list of colours names: a column of the debugger's table of a target, or nothing.
+function column() {
+  const [kind, target] = colour.split(/:(.*)/);
+  return kind in COLUMNS ? { kind, of: errors[target].nodes } : null;
+}
+
+// A folded module has the colour of the worst node in it.
 function stripe(row) {
+  const chosen = column();
+  if (chosen && row.kind === "node") return shade(chosen, row.index, row.index);
+  if (chosen && row.kind === "scope" && !opened.has(row.index)) return shade(chosen, scopes[row.index].first, scopes[row.index].last);
   if (row.kind !== "node") return "";
   const op = nodes[row.index].o;
-  if (colour) return `var(--${data.ways[colour][op] || "core"})`;
+  if (colour && !chosen) return `var(--${data.ways[colour][op] || "core"})`;
   let hash = 0;
   for (const letter of op) hash = (hash * 31 + letter.charCodeAt(0)) % 360;
   return `hsl(${hash} 55% 52%)`;
+}
+
+function shade(chosen, first, last) {
+  let most = -1;
+  for (let n = first; n <= last; n += 1) if (chosen.of[n]) most = Math.max(most, chosen.of[n][chosen.kind]);
+  if (most < 0) return "var(--core)";
+  return most ? `color-mix(in srgb, var(--missing) ${Math.round(30 + 70 * most)}%, var(--back))` : "var(--native)";
 }
 
 function isHit(row) {
@@ -223,7 +241,10 @@ function describe() {
 function overview() {
   const ops = data.facts.ops.slice(0, 30).map((op) => [`${op.count} × ${op.op.replace(/^aten::/, "")}${op.flops ? `, ${short(op.flops, "FLOP")}` : ""}`]);
   const large = data.facts.largest.map((w) => [`${short(w.bytes, "B")}  ${w.name} ${w.type}`]);
-  return [...part("ops", lines(ops)), ...part("largest weights", lines(large))];
+  const tables = Object.values(errors).flatMap((table) => [
+    ...part(table.head[0], lines([...table.head.slice(1).map((text) => [text]), ...table.worst.map((place) => [link(place), ` ${table.nodes[place].lines[0]}`])])),
+  ]);
+  return [...tables, ...part("ops", lines(ops)), ...part("largest weights", lines(large))];
 }
 
 function node(index) {
@@ -237,6 +258,9 @@ function node(index) {
   if (n.f) made.push(...part("floating-point operations", element("code", short(n.f, "FLOP"))));
   if (n.l) made.push(...part("source", element("pre", `${data.lines[n.l][0]}\n${data.lines[n.l][1]}`)));
   if (n.s) made.push(...part("module", element("code", `${scopes[n.s].path}  ${scopes[n.s].class}`)));
+  Object.entries(errors).forEach(([target, table]) => {
+    if (table.nodes[index]) made.push(...part(`beside torch on ${target}`, lines(table.nodes[index].lines.map((text) => [text]))));
+  });
   const ways = Object.entries(data.ways).map(([target, by]) => [`${target}: ${WORDS[by[n.o]] || ""}`]);
   if (ways.length) made.push(...part("targets", lines(ways)));
   return made;
@@ -293,22 +317,35 @@ function search() {
 
 function recolour() {
   colour = $("colour").value;
+  const chosen = column();
+  $("legend").replaceChildren(...(chosen ? ofErrors(chosen) : ofWays()));
+  draw();
+}
+
+function legend(background, text) {
+  const made = element("span"), square = element("i");
+  square.style.background = background;
+  made.append(square, text);
+  return made;
+}
+
+function ofWays() {
   const counts = {};
   if (colour) nodes.forEach((n) => { const way = data.ways[colour][n.o]; counts[way] = (counts[way] || 0) + 1; });
-  $("legend").replaceChildren(...Object.entries(counts).map(([way, count]) => {
-    const made = element("span"), square = element("i");
-    square.style.background = `var(--${way})`;
-    made.append(square, `${WORDS[way]}: ${count}`);
-    return made;
-  }));
-  draw();
+  return Object.entries(counts).map(([way, count]) => legend(`var(--${way})`, `${WORDS[way]}: ${count}`));
+}
+
+function ofErrors(chosen) {
+  const said = Object.values(chosen.of), wrong = said.filter((n) => n[chosen.kind] > 0).length;
+  return [legend("var(--native)", `torch's rounding or less: ${said.length - wrong}`), legend("var(--missing)", `more: ${wrong}`)];
 }
 
 // -- the start ---------------------------------------------------------------------------------------------------------
 
 function start() {
   $("headline").textContent = data.headline;
-  [["", "by op"], ...Object.keys(data.ways).map((target) => [target, `by ${target}`])].forEach(([value, text]) => {
+  const columns = Object.keys(errors).flatMap((target) => Object.entries(COLUMNS).map(([kind, text]) => [`${kind}:${target}`, `${text} ${target}`]));
+  [...columns, ["", "by op"], ...Object.keys(data.ways).map((target) => [target, `by ${target}`])].forEach(([value, text]) => {
     const option = element("option", text);
     option.value = value;
     $("colour").append(option);
@@ -358,6 +395,7 @@ function start() {
   });
   new ResizeObserver(draw).observe($("graph"));
   refresh();
+  recolour();
   describe();
   document.body.dataset.ready = Math.round(performance.now());
 }
