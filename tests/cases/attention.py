@@ -107,6 +107,7 @@ CASES = family(
     row(
         "sdpa_gqa_no_queries", lambda q, k: sdpa(q[:, :, q.shape[2] :], k, k, enable_gqa=True), f32("B", 4, "S", 4), KV
     ),
+    row("sdpa_no_features", lambda q, v: sdpa(q, q, v), f32("B", 2, "S", 0), f32("B", 2, "S", 3)),
     row("sdpa_one_query_head", lambda q, k, v: sdpa(q, k, v), f32("B", 1, "S", 4), KV, KV),
     row("sdpa_one_key_head", lambda q, k, v: sdpa(q, k, v), Q, f32("B", 1, "T", 4), f32("B", 1, "T", 4)),
     row(

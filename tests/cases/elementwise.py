@@ -168,6 +168,13 @@ CASES = family(
     row("fmod_int", lambda x, y: torch.fmod(x, y), i64(value=SIGNED), i64(value=DIVISORS)),
     row("fmod_float", lambda x, y: torch.fmod(x, y), f32("B", 3), f32("B", 3, positive=True)),
     row("pow_tensor", lambda x, y: x**y, f32("B", 3, positive=True), f32(3)),
+    row("pow_uniform_exponent", lambda x, y: x ** y.fill_(3), f32(3, 1), f32(1, 2)),
+    row(
+        "remainder_by_folded_zero",  # of a condition on constants
+        lambda x, y: (x % torch.where(y.fill_(-1) < 0, 0, x), torch.fmod(x, torch.where(y < 0, 0, x))),
+        f32(3, 1),
+        f32(1),
+    ),
     row("pow_square", lambda x: x**2, f32("B", 3)),
     row("pow_cube_negative_base", lambda x: x**3.0, f32("B", 3)),
     row("pow_half", lambda x: x**0.5, f32("B", 3, positive=True)),

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import boolean, f16, f32, family, i32, i64, inf, mod, nan, row
+from .base import boolean, f16, f32, family, i32, i64, inf, mod, nan, row, u8
 
 TABLE = f32(5, 3)
 PLACES = i64("B", low=0, high=5)
@@ -301,6 +301,13 @@ CASES = family(
     ),
     row("isin", lambda x: torch.isin(x, torch.tensor([0, 2, 4])), i64("B", 3, low=0, high=6)),
     row("isin_number", lambda x: (torch.isin(x, 2), torch.isin(2, x)), i64("B", 3)),
+    row(
+        "isin_fraction",
+        lambda x: (torch.isin(x, 2.5), torch.isin(2.5, x), torch.isin(x, torch.tensor([2.5, 1]))),
+        i64("B", 3),
+    ),
+    row("isin_out_of_range", lambda x: torch.isin(-2, x), u8(value=[254, 3, 1])),
+    row("isin_out_of_range_sorted", lambda x: torch.isin(-2, x), u8(value=[254, 3, 1] * 4)),
     row("isin_invert", lambda x, y: torch.isin(x, y, invert=True), i64("B", 3), i64("N")),
     row("gather_f16", lambda x, i: x.gather(1, i), f16("B", 5), i64("B", 3, low=0, high=5)),
     # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one

@@ -40,6 +40,7 @@ CASES = family(
     mod("group_norm_each", lambda: nn.GroupNorm(4, 4), IMAGE),
     mod("group_norm_not_affine", lambda: nn.GroupNorm(2, 4, affine=False), IMAGE),
     mod("instance_norm1d", lambda: nn.InstanceNorm1d(4), f32("B", 4, "S")),
+    mod("instance_norm1d_f16", lambda: nn.InstanceNorm1d(4, affine=True), f16("B", 4, "S")),
     mod("instance_norm2d", lambda: nn.InstanceNorm2d(4), IMAGE),
     mod("instance_norm2d_affine", lambda: nn.InstanceNorm2d(4, affine=True), IMAGE),
     mod("instance_norm2d_statistics", lambda: nn.InstanceNorm2d(4, track_running_stats=True), IMAGE),

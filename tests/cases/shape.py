@@ -249,6 +249,11 @@ CASES = family(
     row("meshgrid_xy", lambda x, y: torch.meshgrid(x, y, indexing="xy"), f32(3), f32(4)),
     row("cartesian_prod", lambda x, y: torch.cartesian_prod(x, y), f32(3), f32(4)),
     # resizing
+    row(
+        "bilinear_aligned_infinite",
+        lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),
+        f32(value=[[[[1.0, 2.0, inf]]]]),
+    ),
     row("nearest_scale", lambda x: F.interpolate(x, scale_factor=2), IMAGE),
     row("nearest_scale_uneven", lambda x: F.interpolate(x, scale_factor=(1.5, 0.7)), IMAGE),
     row("nearest_size", lambda x: F.interpolate(x, size=(7, 5)), f32("B", 4, 5, 6)),

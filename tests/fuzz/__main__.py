@@ -1,22 +1,25 @@
 """Random programs in child processes: `python -m tests.fuzz --count 500 --seed 7 --target onnx,nnef,eager --jobs 2`.
 
-What was done is kept in .fuzz/SEED.jsonl, and the same call goes on from there.
+What was done is kept in .fuzz/, and the same call with --resume goes on from there. --ray ADDRESS asks the CPUs of a
+Ray cluster in place of --jobs child processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import itertools
 import json
 import sys
-import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.fuzz import page
 from tests.fuzz.shrink import kind_of, shrink
 from tests.fuzz.worker import Worker
+from tests.pool import pool
 
 KEPT = Path(__file__).parents[2] / ".fuzz"
 
@@ -32,11 +35,13 @@ def main() -> int:
         "--shrink", type=int, default=0, metavar="N", help="reproducers of the first N kinds of failure"
     )
     parser.add_argument("--write", action="store_true", help="the table of counts into docs/fuzz.md")
+    parser.add_argument("--resume", action="store_true", help="keep what .fuzz/ has")
+    parser.add_argument("--ray", metavar="ADDRESS", help="over the CPUs of a Ray cluster; local: of this machine")
     options = parser.parse_args()
     targets = options.target.split(",")
     if options.only is not None:
         return show(options.seed, options.only, targets)
-    results = run(options.seed, options.count, targets, options.jobs)
+    results = run(options.seed, options.count, targets, options.jobs, options.ray, options.resume)
     failures = report(results, targets)
     for key in list(failures)[: options.shrink]:
         number, outcome = failures[key][0]
@@ -46,44 +51,36 @@ def main() -> int:
     return int(bool(failures))
 
 
-def run(seed: str, count: int, targets: list[str], jobs: int) -> dict[int, list[dict[str, Any]]]:
+def run(
+    seed: str, count: int, targets: list[str], jobs: int, ray: str | None = None, resume: bool = False
+) -> dict[int, list[dict[str, Any]]]:
     """Outcomes by program number, until `count` programs are such as torch takes."""
     KEPT.mkdir(exist_ok=True)
     file = KEPT / f"{seed}-{'-'.join(targets)}.jsonl"
+    if not resume:
+        file.unlink(missing_ok=True)
     results: dict[int, list[dict[str, Any]]] = {}
     if file.exists():
         results = {r["number"]: r["outcomes"] for r in map(json.loads, file.read_text().splitlines())}
-    lock, numbers, start = threading.Lock(), iter(range(10**9)), time.monotonic()
 
     def valid() -> int:
         return sum(o[0]["kind"] != "invalid" for o in results.values() if o)
 
-    def work() -> None:
-        worker = Worker(targets)
-        while True:
-            with lock:
-                if valid() >= count:
-                    break
-                number = next(n for n in numbers if n not in results)
-            outcomes = worker.ask({"seed": seed, "number": number})
-            with lock, file.open("a") as kept:
-                results[number] = outcomes
-                kept.write(json.dumps({"number": number, "outcomes": outcomes}) + "\n")
-                for o in outcomes:
-                    if o["kind"] in ("wrong", "foreign"):
-                        print(
-                            f"{seed}/{number} {o['target']} {o['kind']}: {' '.join(o['detail'].split())[:300]}",
-                            flush=True,
-                        )
-                if len(results) % 200 == 0:
-                    print(f"{valid()} of {count} programs, {time.monotonic() - start:.0f} s", flush=True)
-        worker.close()
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(jobs)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    start = time.monotonic()
+    requests = ({"seed": seed, "number": n} for n in itertools.count() if n not in results)
+    wanted = itertools.takewhile(lambda _: valid() < count, requests)
+    with file.open("a") as kept:
+        for request, outcomes in pool(partial(Worker, targets), wanted, jobs, ray):
+            number = request["number"]
+            results[number] = outcomes
+            kept.write(json.dumps({"number": number, "outcomes": outcomes}) + "\n")
+            kept.flush()
+            for o in outcomes:
+                if o["kind"] in ("wrong", "foreign"):
+                    text = " ".join(o["detail"].split())[:300]
+                    print(f"{seed}/{number} {o['target']} {o['kind']}: {text}", flush=True)
+            if len(results) % 200 == 0:
+                print(f"{valid()} of {count} programs, {time.monotonic() - start:.0f} s", flush=True)
     return results
 
 

@@ -16,8 +16,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[2]
 LIMIT = 60.0  # seconds for one program
 RENEWED = 150  # programs until the child is replaced: torch.export keeps some memory of each
 
@@ -84,6 +86,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            cwd=ROOT,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
 

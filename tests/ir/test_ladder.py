@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 
 import pytest
@@ -192,3 +193,19 @@ class Appended(Counted):
 def test_a_number_that_the_model_changes_is_not_followed(model):
     with pytest.raises(ir.CaptureError, match="the model reads calls as a Python number and writes to it"):
         ir.capture(model, (torch.ones(3, 4),))
+
+
+def test_torch_logs_nothing_on_the_way_to_a_refusal():
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    loggers = [logging.getLogger(name) for name in ("torch", *logging.root.manager.loggerDict) if name[:5] == "torch"]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        with pytest.raises(ir.CaptureError, match="Unsupported input type"):
+            ir.capture(lambda x: torch.isin(True, x), (torch.ones(3) > 0,))
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    assert not [r.name for r in records if r.levelno >= logging.WARNING]

@@ -121,3 +121,13 @@ def test_a_size_that_a_guard_fixes_is_fixed_to_tract():
     torch.testing.assert_close(program(x), model(x))
     with pytest.raises(ir.ExportError):  # torch's own program refuses it, too
         program(torch.rand(5, 5, 6, 6))
+
+
+def test_a_stack_of_sizes_of_which_a_guard_fixes_one():
+    def model(x):
+        half = x[: x.shape[0] // 2]
+        return torch.stack([half, half.roll(-1, -1)])  # torch guards the size to be 1 as it rolls
+
+    x = torch.randn(3)
+    program = ir.export(model, (x,), target="nnef", dynamic_shapes=({0: "n"},))
+    torch.testing.assert_close(program(x), model(x))

@@ -7,5 +7,6 @@ LIMITS: dict[str, str] = {
     "pool/odd_max1d": f"{DIFFERS}MaxPool skips nan, and starts from the lowest finite number",
     "pool/minus_inf_max2d": f"{DIFFERS}MaxPool starts from the lowest finite number",
     "recurrent/lstm_odd": f"{DIFFERS}the activations of LSTM cut nan and infinities off",
+    "shape/bilinear_aligned_infinite": f"{DIFFERS}Resize does not multiply what lies beyond the last pixel by 0",
     "recurrent/gru_odd": f"{DIFFERS}the activations of GRU cut nan and infinities off",
 }

@@ -284,3 +284,37 @@ def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
         return self.new_zeros([size, 0], dtype=torch.int64)
     found = torch.full([size + 1, self.dim()], fill_value, dtype=torch.int64)
     return found.index_copy(0, row, torch.stack(columns[::-1], 1))[:size]
+
+
+# -- membership --------------------------------------------------------------------------------------------------------
+
+
+@decomposition("isin.Tensor_Tensor")
+def _isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Each element beside all of those tested for."""
+    found = (elements.unsqueeze(-1) == test_elements.reshape(-1)).any(-1)
+    return ~found if invert else found
+
+
+@decomposition("isin.Tensor_Scalar")
+def _isin_number(elements: Tensor, test_element: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    return elements != test_element if invert else elements == test_element
+
+
+@decomposition("isin.Scalar_Tensor")
+def _number_isin(element: Any, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """torch sorts from ten tested elements on: then as tensors of one type, before as a number beside a tensor."""
+    tested = test_elements.reshape(-1)
+    if not _holds(tested.dtype, element):
+        if not isinstance(tested.shape[0], int):
+            raise NotImplementedError(f"{tested.dtype} does not hold {element}, and torch's answer depends on the size")
+        element = torch.full([1], element) if tested.shape[0] >= 10 else element
+    found = (tested == element).any()
+    return ~found if invert else found
+
+
+def _holds(dtype: torch.dtype, number: Any) -> bool:
+    """Whether an integer is one of the type's; all others torch compares in a type that holds both."""
+    if dtype.is_floating_point or dtype is torch.bool or not isinstance(number, int):
+        return True
+    return torch.iinfo(dtype).min <= number <= torch.iinfo(dtype).max

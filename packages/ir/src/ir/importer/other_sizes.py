@@ -31,7 +31,7 @@ def sizes_of(graph: Graph, inputs: Sequence[torch.Tensor]) -> Sizes:
 
 
 def plans(graph: Graph, known: Sizes) -> list[list[list[Sizes]]]:
-    """What to try beside the known sizes: others, then 1, then 0.
+    """What to try beside the known sizes: others, then the ends of the ranges, 1 and 0.
 
     Each is a list of rounds: one round in which all dimensions change together, then one for each alone. A round is a
     list of sizes, the first of which that torch takes is enough; rounds behind one that succeeds are not needed.
@@ -39,7 +39,7 @@ def plans(graph: Graph, known: Sizes) -> list[list[list[Sizes]]]:
     several = len(known) > 1 and len(known) <= _ALONE
     ranges = graph.symbols
     found = []
-    for wish in (_others, _ones, _zeros):
+    for wish in (_others, _least, _most, _ones, _zeros):
         rounds = [wish(known, ranges), *(wish({n: known[n]}, ranges) for n in known if several)]
         found.append([[known | s for s in sizes] for sizes in rounds if sizes])
     return [rounds for rounds in found if rounds]
@@ -55,6 +55,18 @@ def _others(known: Sizes, ranges: Mapping[str, Range]) -> list[Sizes]:
         {n: size - 1 for n, size in known.items()},
     )
     return [changed for way in ways if (changed := _within(known, way, ranges))]
+
+
+def _least(known: Sizes, ranges: Mapping[str, Range]) -> list[Sizes]:
+    """The smallest sizes in range, where that is neither 0 nor 1."""
+    least = {n: r.min for n in known if (r := ranges.get(n, Range())).min is not None and r.min > 1}
+    return [c for c in [_within(known, least, ranges)] if c]
+
+
+def _most(known: Sizes, ranges: Mapping[str, Range]) -> list[Sizes]:
+    """The largest sizes in range, where they take little more than the example."""
+    most = {n: r.max for n, s in known.items() if (r := ranges.get(n, Range())).max is not None and r.max <= 2 * s}
+    return [c for c in [_within(known, most, ranges)] if c]
 
 
 def _ones(known: Sizes, ranges: Mapping[str, Range]) -> list[Sizes]:

@@ -270,18 +270,33 @@ def conv_backend_unnoted(unnoted: Callable[[], contextlib.AbstractContextManager
         torch._C._select_conv_backend = select
 
 
+_NOISY = (  # who logs an error that torch.export then raises
+    "torch._guards",
+    "torch._subclasses.fake_tensor",
+    "torch.export._trace",
+    "torch.fx.experimental.symbolic_shapes",
+)
+
+
+def _below_warning(record: logging.LogRecord) -> bool:
+    """What TORCH_LOGS asks for is below a warning, and stays."""
+    return record.levelno < logging.WARNING
+
+
 @contextlib.contextmanager
 def quiet_export() -> Iterator[None]:
-    """Inside of the block torch.export neither logs nor prints the graph that it has when it fails."""
+    """Inside of the block torch.export neither prints nor warns on its way to an error; TORCH_LOGS works as ever."""
     from torch.export import _trace  # takes seconds to import
 
-    logger, names = logging.getLogger("torch._guards"), vars(_trace)
-    before = logger.disabled
-    logger.disabled, names["print"] = True, lambda *_, **__: None
+    names, noisy = vars(_trace), [logging.getLogger(name) for name in _NOISY]
+    names["print"] = lambda *_, **__: None
+    for logger in noisy:
+        logger.addFilter(_below_warning)
     try:
         yield
     finally:
-        logger.disabled = before
+        for logger in noisy:
+            logger.removeFilter(_below_warning)
         del names["print"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ir.dims import floordiv
-from ir.passes.simplify_arithmetic import SUMS_OF_PRODUCTS
+from ir.ops import SUMS_OF_PRODUCTS, is_view
 from ir.types import DType
 from nnef_backend.handlers.elementwise import expm1, log1p, times
 from nnef_backend.handlers.erf import erf, erfc
@@ -44,8 +44,7 @@ _LAYERS = SUMS_OF_PRODUCTS | {
         "native_layer_norm", "native_group_norm", "hardswish", "embedding")
 }  # fmt: skip
 _BETWEEN = {f"aten::{name}" for name in (
-    "add", "mul", "cat", "view", "reshape", "flatten", "permute", "transpose", "contiguous", "dropout", "avg_pool1d",
-    "avg_pool2d", "max_pool2d", "max_pool1d", "adaptive_avg_pool2d", "unsqueeze", "squeeze", "slice", "pad",
+    "add", "mul", "cat", "avg_pool1d", "avg_pool2d", "max_pool2d", "max_pool1d", "adaptive_avg_pool2d", "pad",
 )}  # fmt: skip
 
 
@@ -54,7 +53,8 @@ def _is_layer(graph, value):
     producer = graph.producer.get(value)
     if producer is None or producer.op in _LAYERS:
         return producer is not None
-    return producer.op in _BETWEEN and all(_is_layer(graph, v) for v in producer.inputs if v not in graph.weights)
+    between = producer.op in _BETWEEN or (is_view(producer) and producer.overload != "aten::view.dtype")
+    return between and all(_is_layer(graph, v) for v in producer.inputs if v not in graph.weights)
 
 
 @op("aten::hardtanh")

@@ -8,17 +8,14 @@ import numpy as np
 
 from ir.dims import Expr
 from ir.helper import numpy_dtype
+from ir.ops import FILLS, UNINITIALIZED
 from ir.types import DType
 from nnef_backend.registry import register as op
 
-_ONES = ("ones", "ones_like", "new_ones")
 
-
-@op("aten::zeros", "aten::ones", "aten::empty", "aten::zeros_like", "aten::ones_like", "aten::empty_like",
-    "aten::new_zeros", "aten::new_ones", "aten::new_empty", "aten::empty_strided", "aten::new_empty_strided",
-    "aten::empty_permuted", "aten::zero")  # fmt: skip
+@op(*(name for name, number in FILLS.items() if number is not None), *UNINITIALIZED, "aten::zero")
 def zeros(h, **options):
-    return _filled(h, int(h.node.op.removeprefix("aten::") in _ONES))
+    return _filled(h, FILLS.get(h.node.op, 0))
 
 
 @op("aten::full", "aten::full_like", "aten::new_full")

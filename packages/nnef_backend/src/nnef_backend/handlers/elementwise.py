@@ -214,6 +214,7 @@ def _float_division(h, x, y):
     floor, left = (h.emit("select", apart, h.emit(o, a, b), a) for o, a, b in (("sub", cut, 1.0), ("add", left, y)))
     odd = h.emit("and", h.emit("eq", h.emit("abs", x), math.inf), h.emit("ne", y, 0.0))
     floor = h.emit("select", odd, h.const(math.nan, x), floor)
+    left = _by_zero(h, y, left)
     left = left if up is None else h.emit("mul", left, up)
     return h.cast(floor, h.out.dtype), h.cast(left, h.out.dtype)
 
@@ -221,6 +222,11 @@ def _float_division(h, x, y):
 def _in_double(h, x, number=None):
     """An operand of what is computed in f64; a Python number is rounded to `number` or to the result's type before."""
     return h.cast(h.tensor(x, h.out.dtype if h.is_value(x) else number or h.out.dtype), DType.float64)
+
+
+def _by_zero(h, y, left):
+    """nan where the divisor is zero: tract takes products with what it folds to zero for zero, and loses it."""
+    return left if y.array is not None else h.emit("select", h.emit("eq", y, 0.0), h.const(math.nan, left), left)
 
 
 def _endless_divisor(h, x, y):
@@ -241,7 +247,7 @@ def fmod(h, self, other):
     if powers and h.out.dtype is DType.float64:
         x, y, up = scaled_down(h, x, y)
     left = divided(h, reduced(h, x, y, powers), y)[1]
-    left = h.emit("select", endless, x, left) if endless else left
+    left = _by_zero(h, y, h.emit("select", endless, x, left) if endless else left)
     return h.cast(left if up is None else h.emit("mul", left, up), h.out.dtype)
 
 
@@ -250,8 +256,8 @@ def pow_(h, self, exponent):
     if isinstance(exponent, (int, float)):
         return _pow_number(h, h.tensor(self, h.out.dtype), exponent)
     x, y = h.tensor(self, h.out.dtype), h.tensor(exponent, h.out.dtype)
-    if h.out.dtype.is_float:
-        return h.emit("pow", x, y)
+    if h.out.dtype.is_float:  # tract takes a uniform exponent for one number, and the base's shape for the result's
+        return h.emit("pow", h.expand(x, h.out.shape), y)
     # tract's integer powers know no negative exponent: there torch gives 0, and 1 or -1 for a base of 1 or -1
     odd = h.emit("sub", y, h.emit("mul", h.emit("div", y, 2), 2))
     unit = h.emit("select", h.emit("ne", odd, 0), x, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ir.bounds import bounds
-from ir.dims import Expr, maximum, product
+from ir.dims import Expr, maximum
 from ir.types import DType
 from nnef_backend.registry import register as op
 
@@ -58,12 +58,3 @@ def _halvings(h, size):
 @op("aten::bucketize")
 def bucketize(h, self, boundaries, out_int32=False, right=False):
     return searchsorted(h, boundaries, self, out_int32, right)
-
-
-@op("aten::isin")
-def isin(h, elements=None, test_elements=None, assume_unique=False, invert=False, element=None, test_element=None):
-    x, given = (many if one is None else one for many, one in ((elements, element), (test_elements, test_element)))
-    x, given = h.together(h.tensor(x), h.tensor(given))
-    given = h.reshape(given, [product(given.type.shape)])
-    found = h.reduce("any_reduce", h.emit("eq", h.unsqueeze(x, [x.type.rank]), given), x.type.rank)
-    return h.emit("not", found) if invert else found

@@ -8,6 +8,7 @@ import math
 from ir.dims import Expr, floordiv, maximum, minimum, product
 from ir.geometry import squeezed, window_size
 from ir.types import DType
+from nnef_backend.building.reshaping import settled
 from nnef_backend.handlers.padding import padded
 from nnef_backend.handlers.resampling import grid_sample, resize
 from nnef_backend.registry import register as op
@@ -132,7 +133,9 @@ def cat(h, tensors, dim=0, axis=None):
 
 @op("aten::stack")
 def stack(h, tensors, dim=0):
-    return h.emit("stack", tensors, axis=dim % h.out.rank, shape=h.out.shape)
+    axis = dim % h.out.rank
+    same = [next((d for d in sizes if isinstance(d, int)), sizes[0]) for sizes in zip(*(x.type.shape for x in tensors))]
+    return h.emit("stack", [settled(h, x, same) for x in tensors], axis=axis, shape=h.out.shape)
 
 
 @op("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::tensor_split", "aten::unsafe_split",

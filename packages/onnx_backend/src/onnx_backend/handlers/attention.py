@@ -98,7 +98,8 @@ def _by_hand(h, q, k, v, mask, dropout, causal, scale, sums=None):
     shape, dtype = q.type.shape, q.type.dtype
     if scale is None:
         width = shape[-1]
-        scale = 1 / math.sqrt(width) if isinstance(width, int) else call("truediv", 1.0, call("sqrt", width))
+        known = isinstance(width, int)  # products of no features are 0, by any scale
+        scale = 1 / math.sqrt(max(width, 1)) if known else call("truediv", 1.0, call("sqrt", width))
     q = q if scale == 1 else h.emit("Mul", q, h.tensor(scale, q))
     inner = (k.type.shape[1], floordiv(shape[1], k.type.shape[1]) * shape[2]) if groups else ()
     if groups:  # the queries of a group lie behind each other, so that no key is repeated

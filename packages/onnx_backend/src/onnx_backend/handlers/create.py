@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ir.dims import Expr
+from ir.ops import FILLS, UNINITIALIZED
 from ir.types import DType
 from onnx_backend.building.kernels import runs
 from onnx_backend.registry import register as op
@@ -12,16 +13,10 @@ from onnx_backend.registry import register as op
 # Where a tensor lies and how (device, layout, memory format) has no form in ONNX; `**_` takes it.
 
 
-@op("aten::zeros", "aten::zeros_like", "aten::new_zeros", "aten::zero", "aten::empty", "aten::empty_like",
-    "aten::new_empty", "aten::empty_strided", "aten::new_empty_strided", "aten::empty_permuted")  # fmt: skip
-def zeros(h, **_):
+@op(*(name for name, number in FILLS.items() if number is not None), *UNINITIALIZED, "aten::zero")
+def filled(h, **_):
     """Empty tensors are zeros: a model that reads them has no result to compare with."""
-    return h.full(h.out.shape, 0, h.out.dtype)
-
-
-@op("aten::ones", "aten::ones_like", "aten::new_ones")
-def ones(h, **_):
-    return h.full(h.out.shape, 1, h.out.dtype)
+    return h.full(h.out.shape, FILLS.get(h.node.op, 0), h.out.dtype)
 
 
 @op("aten::full", "aten::full_like", "aten::new_full")

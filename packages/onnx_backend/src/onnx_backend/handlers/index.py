@@ -272,20 +272,6 @@ def bucketize(h, self, boundaries, out_int32=False, right=False):
     return searchsorted(h, boundaries, self, out_int32, right)
 
 
-@op("aten::isin")
-def isin(h, elements=None, test_elements=None, assume_unique=False, invert=False, element=None, test_element=None):
-    elements, test_elements = (
-        many if one is None else one for many, one in ((elements, element), (test_elements, test_element))
-    )
-    if not h.is_value(elements) or not h.is_value(test_elements):
-        like = elements if h.is_value(elements) else test_elements
-        elements, test_elements = h.tensor(elements, like), h.tensor(test_elements, like)
-    tests = flat(h, h.cast(test_elements, elements.type.dtype))
-    same = h.cast(h.emit("Equal", h.unsqueeze(elements, [elements.type.rank]), tests), DType.int64)
-    found = h.cast(h.reduce("ReduceSum", same, [elements.type.rank]), DType.bool)
-    return h.emit("Not", found) if invert else found
-
-
 @op("aten::one_hot")
 def one_hot(h, self, num_classes=-1):
     if num_classes == -1:

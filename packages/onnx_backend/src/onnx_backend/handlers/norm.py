@@ -107,7 +107,8 @@ def batch_norm_no_stats(h, input, weight, bias, training, momentum, eps):
 def instance_norm(h, input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled):
     if not use_input_stats:
         return _batch_norm(h, input, weight, bias, running_mean, running_var, eps)
-    return _instance_norm(h, input, _filled(h, weight, 1, input), _filled(h, bias, 0, input), eps)
+    x = input if weight is None else h.cast(input, weight.type.dtype)  # halves beside weights in float32
+    return h.cast(_instance_norm(h, x, _filled(h, weight, 1, x), _filled(h, bias, 0, x), eps), input.type.dtype)
 
 
 def _instance_norm(h, x, weight, bias, eps):

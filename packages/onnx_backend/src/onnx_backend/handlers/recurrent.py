@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ir.ops import FILLS
 from ir.types import DType
 from onnx_backend.registry import register as op
 
 # The gates in ONNX's order, by their place in torch's: iofc of ifgo, zrh of rzn.
 _ORDER = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 FATAL = ("aten::lstm", "aten::gru")  # onnxruntime ends the process at an empty batch: there is one row in it, then
-_ZEROS = ("aten::zeros", "aten::new_zeros", "aten::zeros_like")
 
 
 @op("aten::lstm.input")
@@ -70,7 +70,7 @@ def _run(h, layer, x, states, params, layers, dropout, bidirectional, batch_firs
 def _initial_of(h, given, value):
     """An initial state; None for zeros, ONNX's own default."""
     producer = h.driver.scopes[-1].producer.get(value)
-    return None if producer is not None and producer.op in _ZEROS else given
+    return None if producer is not None and FILLS.get(producer.op) == 0 else given
 
 
 def _state(h, given, n, layers, directions):
