@@ -27,6 +27,11 @@ def run_tests(session: nox.Session, *folders: str) -> None:
     session.run("python", "-m", "pytest", "-n", "2", "-m", "not slow", *folders, *session.posargs)
 
 
+def with_ray(session: nox.Session) -> tuple[str, ...]:
+    """What a sweep needs that is to run over Ray: -- --ray ADDRESS."""
+    return ("ray",) if "--ray" in session.posargs else ()
+
+
 @nox.session
 def ir(session: nox.Session) -> None:
     """The core alone."""
@@ -66,7 +71,7 @@ def language_models(session: nox.Session) -> None:
 def batch_inference(session: nox.Session) -> None:
     """Ray, Spark and Dask on this machine, two workers each (Spark: apt-get install openjdk-17-jre-headless)."""
     engines = ("ray[data,serve]", "pyspark", "dask[dataframe,distributed]", "pyarrow", "pandas", "cloudpickle")
-    install(session, *PACKAGES, "batch_inference", extra=(*TESTS, *engines))
+    install(session, *PACKAGES, "batch_inference", extra=(*TESTS, *MODELS, "expecttest", *engines))
     session.run("python", "-m", "pytest", "tests/batch_inference", *session.posargs)
 
 
@@ -111,7 +116,7 @@ def versions(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """ruff and mypy."""
-    install(session, *PACKAGES, extra=("ruff", "mypy"))
+    install(session, *PACKAGES, extra=("ruff", "mypy", "onnxscript"))  # a class of ours has one of onnxscript's as base
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", "packages", "tests", "examples", "benchmarks", "noxfile.py")
     for package in (*PACKAGES, *EXTRAS):
@@ -185,14 +190,14 @@ def slow(session: nox.Session) -> None:
 @nox.session
 def models(session: nox.Session) -> None:
     """The whole zoo at full size on every target beside torch.onnx, into docs/models.md (-- --resume goes on)."""
-    install(session, *PACKAGES, extra=(*MODELS, "onnxscript"))
+    install(session, *PACKAGES, extra=(*MODELS, "onnxscript", *with_ray(session)))
     session.run("python", "-m", "tests.zoo.sweep", "--peer", *session.posargs)
 
 
 @nox.session
 def opinfo(session: nox.Session) -> None:
     """torch's operator database: all sweeps on ONNX, one on NNEF and StableHLO, bits on eager; into docs/ (minutes)."""
-    install(session, *PACKAGES, "stablehlo_backend", extra=("expecttest", "pytest"))
+    install(session, *PACKAGES, "stablehlo_backend", extra=("expecttest", "pytest", *with_ray(session)))
     for arguments in (["--target", "onnx", "--all"], ["--target", "nnef"], ["--target", "stablehlo"]):
         session.run("python", "-m", "tests.opinfo", *arguments, "--write", *session.posargs, success_codes=[0, 1])
     session.run("python", "-m", "tests.eager.opinfo_page", success_codes=[0, 1])
@@ -201,7 +206,7 @@ def opinfo(session: nox.Session) -> None:
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Random programs on every target beside torch: -- --count 500 --seed 7 (5,000 take about an hour)."""
-    install(session, *PACKAGES)
+    install(session, *PACKAGES, extra=with_ray(session))
     session.run("python", "-m", "tests.fuzz", *session.posargs)
 
 

@@ -14,7 +14,11 @@ from torch.nn import functional as F
 
 import ir
 from eager_backend import Eager
+from eager_backend.building import onednn as onednn_calls
 from eager_backend.passes import PASSES
+from eager_backend.passes.inplace import FRESH
+from ir.importer.schema import op_schema
+from ir.ops import may_be_view, overloads_of
 from tests.eager.test_cases import assert_same
 
 onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
@@ -262,6 +266,12 @@ def test_what_is_still_needed_is_not_written_over(reader: Any) -> None:
     x = torch.randn(3, 4)
     program = compiled(lambda x: reader(x + 1), x, passes=["inplace"])
     assert_same(program(x), reader(x + 1))
+
+
+def test_results_in_memory_of_their_own_are_no_views_by_their_schemas() -> None:
+    for fn in FRESH - onednn_calls.KERNELS:
+        overloads = overloads_of(f"aten::{fn.__name__}")
+        assert overloads and not any(may_be_view(op_schema(o)) for o in overloads), fn
 
 
 def test_addcmul_over_a_dead_operand() -> None:

@@ -144,3 +144,13 @@ def test_refusals(tmp_path, how, message):
     _broken(tmp_path, how)
     with pytest.raises(ir.ExportError, match=message):
         ir.load_weights(Tied(), tmp_path)
+
+
+def test_element_types_are_those_that_torch_and_safetensors_share():
+    types = pytest.importorskip("safetensors.torch")._TYPES
+    from ir.importer import checkpoint
+    from ir.stored import BITS
+
+    ours = checkpoint._DTYPES
+    assert ours.keys() == BITS.keys() and all(t.itemsize * 8 == BITS[n] for n, t in ours.items())
+    assert all(types[n] == t for n, t in ours.items())

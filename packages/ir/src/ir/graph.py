@@ -226,9 +226,10 @@ def symbols_in(args: Iterable[Arg]) -> frozenset[str]:
 
 
 def map_arg(arg: Arg, fn: Callable[[Any], Any]) -> Arg:
-    """The argument with `fn` applied to every leaf."""
+    """The argument with `fn` applied to every leaf; itself where each stays the same object."""
     if isinstance(arg, tuple):
-        return tuple(map_arg(a, fn) for a in arg)
+        made = tuple(map_arg(a, fn) for a in arg)
+        return arg if all(a is b for a, b in zip(made, arg, strict=True)) else made
     return fn(arg)
 
 

@@ -67,7 +67,8 @@ class Driver:
         emit = self.helper.emit
 
         def noting(op: Any, *inputs: Any, **attributes: Any) -> Any:
-            seen(self.root_node, op if isinstance(op, str) else getattr(op, "__name__", str(op)))
+            if self._callers or hasattr(self.helper, "node"):  # a program of constants alone has none
+                seen(self.root_node, op if isinstance(op, str) else getattr(op, "__name__", str(op)))
             return emit(op, *inputs, **attributes)
 
         self.helper.emit = noting  # type: ignore[method-assign]

@@ -106,6 +106,14 @@ class Target(abc.ABC):
         """The name of the value that each of the artifact's nodes makes, where its runtime calls nodes otherwise."""
         return {}
 
+    def annotate(self, artifact: Any, key: str, text: str) -> None:
+        """Keep a text in the artifact, which its file will have too.
+
+        Raises:
+            ExportError: files of this target have no place for it.
+        """
+        raise ExportError(f"a file of target {self.name!r} has no place for {key}")
+
     def script(self, artifact: Any, literal: Callable[[Any], str]) -> tuple[Sequence[str], Sequence[str]]:
         """The modules to import, and lines of Python that define `run(*tensors)`, which gives a list of results.
 

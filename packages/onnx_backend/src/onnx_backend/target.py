@@ -14,6 +14,7 @@ from ir.graph import Graph
 from ir.passes.canonicalize_factories import canonicalize_factories
 from ir.passes.collapse_casts import collapse_casts
 from ir.passes.collapse_views import collapse_views
+from ir.passes.contract import contract
 from ir.passes.cse import cse
 from ir.passes.exact_sizes import exact_sizes
 from ir.passes.fold_batch_norm import fold_batch_norm
@@ -129,6 +130,7 @@ class Onnx(Target):
         """True if weights are to be written as the model has them, none computed from others."""
         return self.external_data == "reference"
 
+    @contract(undoes=("flat", "without equal nodes"))
     def _outline(self, graph: Graph) -> Graph:
         return outline(graph, None if self.functions is True else self.functions or ())
 
@@ -178,6 +180,9 @@ class Onnx(Target):
 
     def node_names(self, artifact: onnx_ir.Model) -> dict[str, str]:
         return {n.name: n.outputs[0].name for n in artifact.graph if n.name and n.outputs[0].name}
+
+    def annotate(self, artifact: onnx_ir.Model, key: str, text: str) -> None:
+        artifact.metadata_props[key] = text
 
     def script(self, artifact: onnx_ir.Model, literal: Callable[[Any], str]) -> tuple[list[str], list[str]]:
         return script(artifact, literal)

@@ -10,25 +10,17 @@ from torch import Tensor
 
 from eager_backend.building.contracts import Compilation
 from eager_backend.building.steps import Entry, Slot, Step
-from eager_backend.registry import named
 from ir.conditions import misfit
 from ir.dims import Expr
 from ir.graph import Graph, SymbolSource, Value
 from ir.importer.calling_convention import Fixed
 from ir.importer.pt2.values import lies_contiguous
-from ir.importer.schema import TORCH_DTYPES
+from ir.importer.schema import TORCH_DTYPES, op_schema
 from ir.importer.tensor_meta import Described
 from ir.importer.torch_api import is_contiguous_or_false, storage_key
 from ir.importer.weights import TorchWeight
+from ir.ops import may_be_view, overloads_of
 from ir.types import DType
-
-_VIEWS = frozenset(
-    named(
-        Tensor,
-        "detach view reshape permute transpose t expand squeeze unsqueeze select flatten diagonal contiguous to unbind "
-        "__getitem__",
-    ).values()
-)
 
 
 def entries(h: Compilation, slots: Sequence[Slot]) -> list[Entry]:
@@ -118,9 +110,15 @@ def _copy(h: Compilation, slot: Slot) -> Slot:
 def _base(h: Compilation, slot: Slot) -> Slot:
     """The value that this one is a view of, as far as views go by their first argument."""
     for step in reversed(h.block.steps):
-        if slot in step.outputs and step.fn in _VIEWS and isinstance(step.args[0], Slot):
+        if slot in step.outputs and step.args and isinstance(step.args[0], Slot) and _may_be_view(step.fn):
             slot = step.args[0]
     return slot
+
+
+def _may_be_view(fn: Any) -> bool:
+    """True for a binding of torch whose result may lie in the memory of its first argument."""
+    name = getattr(fn, "__name__", "")
+    return fn is Tensor.__getitem__ or any(may_be_view(op_schema(o)) for o in overloads_of(f"aten::{name}"))
 
 
 def is_contiguous_in_torch(graph: Graph, index: int) -> bool:

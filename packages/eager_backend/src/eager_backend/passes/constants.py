@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from eager_backend.building.contracts import Compilation
 from eager_backend.building.steps import Block, Function, Number, Slot, Step
 from eager_backend.passes.inplace import FRESH
-from ir.importer.schema import overload_of
-from ir.importer.torch_api import schema_of
+from ir.ops import is_pure
 
 _LARGEST = 2**22  # elements that a result may have beyond those of what it is made of
 
@@ -53,16 +50,9 @@ def _is_constant(h: Compilation, step: Step) -> bool:
         return False
     if any(isinstance(a, (Function, Number)) for a in step.reads()) or isinstance(step.fn, (Function, Number)):
         return False
-    if not all(h.constants.is_frozen(s) for s in step.reads() if isinstance(s, Slot)) or not _is_pure(node):
+    if not all(h.constants.is_frozen(s) for s in step.reads() if isinstance(s, Slot)) or not is_pure(node):
         return False
     return all(_size(o.type.shape) <= _room(step) for o in step.outputs if isinstance(o, Slot))
-
-
-def _is_pure(node: Any) -> bool:
-    overload = overload_of(node.op, node.origin.overload)
-    if overload is None or "empty" in node.op:
-        return False
-    return torch.Tag.nondeterministic_seeded not in overload.tags and not schema_of(overload).is_mutable
 
 
 def _room(step: Step) -> float:

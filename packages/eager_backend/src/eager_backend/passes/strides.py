@@ -15,8 +15,8 @@ from eager_backend.building import io_contract
 from eager_backend.building.contracts import Compilation
 from eager_backend.building.steps import Block, Function, Number, Slot, Step
 from eager_backend.registry import Kernel
-from ir.importer.schema import is_random
 from ir.importer.torch_api import VF
+from ir.ops import is_random
 
 _NEED_CONTIGUOUS = (Function, Number, FunctionType, Kernel)
 _STRIDED = frozenset(

@@ -20,7 +20,7 @@ from torch.fx import Node as FxNode
 
 from ir.errors import CaptureError
 from ir.importer import fake_rules
-from ir.importer.ops import WRAPPERS, may_alias
+from ir.importer.fx_ops import WRAPPERS
 from ir.importer.origins import origin_of
 from ir.importer.private_writes import keeps_type
 from ir.importer.schema import Twin, op_schema
@@ -34,6 +34,7 @@ from ir.importer.torch_api import (
     schema_of,
     storage_key,
 )
+from ir.ops import may_alias
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, leaves, map_arg
 from ir.importer.fx_importer import Importer
 from ir.importer.private_writes import writes
-from ir.importer.schema import TORCH_DTYPES, is_random, op_schema, overload_of
+from ir.importer.schema import TORCH_DTYPES, op_schema, overload_of
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import (
     OPDEFS,
@@ -34,6 +34,7 @@ from ir.importer.torch_api import (
     schema_of,
 )
 from ir.importer.trace_context import SizeSpecific, TraceContext
+from ir.ops import is_random
 from ir.registry import names_of
 from ir.types import DType
 

@@ -24,12 +24,12 @@ from ir.graph import Value
 from ir.importer.aliases import Outcome, Seen, seen_in
 from ir.importer.conditions import are_open
 from ir.importer.node_builder import NodeBuilder
-from ir.importer.ops import DROPOUTS
 from ir.importer.origins import origin_of
 from ir.importer.scatters import Scatters
 from ir.importer.schema import DTYPES, OpSchema, Twin
 from ir.importer.storages import Memory, Name, Recipe, View, names_in, views_in
 from ir.importer.strided import Place, between, dense_order, overlaps
+from ir.ops import DROPOUTS
 from ir.types import TensorType
 
 

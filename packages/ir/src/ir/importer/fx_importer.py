@@ -18,18 +18,13 @@ from ir.importer import conditions
 from ir.importer.aliases import Outcome, Uses, copies_by_size, memories_in, observe, written_in
 from ir.importer.conditions import SCATTERS, SQUEEZES, are_open
 from ir.importer.functionalize import Memories
-from ir.importer.ops import (
+from ir.importer.fx_ops import (
     CAPTURED,
-    COPIES,
-    DROPOUTS,
     HIGHER_ORDER,
-    TRAINING_FLAG,
     VANISH,
     WRAPPERS,
     handed_out,
-    holds_the_same,
     is_writer,
-    may_be_view,
     updates_statistics,
 )
 from ir.importer.origins import origin_of
@@ -42,7 +37,7 @@ from ir.importer.tensor_meta import Tensors, holds_tensor
 from ir.importer.torch_api import HigherOrderOperator, OpOverload
 from ir.importer.training import training_norm
 from ir.importer.weights import TorchWeight
-from ir.passes.checks import CHECKS
+from ir.ops import CHECKS, COPIES, DROPOUTS, TRAINING_FLAG, holds_the_same, may_be_view
 from ir.types import DType, TensorType
 
 

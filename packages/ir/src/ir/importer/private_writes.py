@@ -14,11 +14,12 @@ import torch
 from torch.fx import Graph as FxGraph
 from torch.fx import Node as FxNode
 
-from ir.importer.ops import is_writer, may_alias
+from ir.importer.fx_ops import is_writer
 from ir.importer.pt2.expressions import Size
 from ir.importer.schema import Twin, op_schema
 from ir.importer.tensor_meta import Tensors, graphs_of
 from ir.importer.torch_api import OpOverload, schema_of
+from ir.ops import may_alias
 
 _META = torch.device("meta")
 

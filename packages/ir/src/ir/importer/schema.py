@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from ir.errors import CaptureError
-from ir.graph import Node
-from ir.importer.torch_api import OpOverload, schema_of
+from ir.importer.torch_api import schema_of
 from ir.types import DType
 
 DTYPES: dict[torch.dtype, DType] = {getattr(torch, d.name): d for d in DType if hasattr(torch, d.name)}
@@ -232,14 +231,3 @@ def overload_of(op: str, overload: str) -> Any:
     """The OpOverload of an op and its overload name ("" is the default one), or None."""
     packet = packet_of(op)
     return getattr(packet, overload or "default", None) if packet is not None else None
-
-
-def is_random(node: Node) -> bool:
-    """True for a node that draws from torch's generator; dropout that is switched off does not."""
-    if any(is_random(n) for g in node.graphs for n in g.nodes):
-        return True
-    target = overload_of(node.op, node.origin.overload) if "::" in node.op else None
-    if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
-        return False
-    off = any(node.args.get(flag) is False for flag in ("train", "training"))
-    return not off and not any(node.args.get(name) == 0 for name in ("dropout", "dropout_p"))

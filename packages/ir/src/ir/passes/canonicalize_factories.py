@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ir.graph import Graph, Node
-
-# What fills the result; None is the argument `fill_value`.
-_FILL = {
-    "aten::new_zeros": 0, "aten::zeros_like": 0, "aten::new_ones": 1, "aten::ones_like": 1, "aten::new_full": None,
-    "aten::full_like": None,
-}  # fmt: skip
+from ir.graph import Graph, Node, Value
+from ir.ops import FILLS
+from ir.passes.contract import contract
+from ir.passes.graph_editor import GraphEditor
 
 
+@contract(settles="with plain factories")
 def canonicalize_factories(graph: Graph) -> Graph:
     """new_zeros(x, ..), ones_like(x) and their kin of static shape become full(shape, number, dtype)."""
-    nodes = tuple(_free(n) for n in graph.nodes)
-    return graph if nodes == graph.nodes else graph.replace(nodes=nodes)
-
-
-def _free(node: Node) -> Node:
-    if node.op not in _FILL:
-        return node
-    (result,), fill = node.outputs, _FILL[node.op]
-    number = node.args["fill_value"] if fill is None else fill
-    if not result.type.is_static or not isinstance(number, bool | int | float):
-        return node
-    args = {"size": result.type.shape, "fill_value": number, "dtype": result.type.dtype}
-    return Node("aten::full", args, node.outputs, replace(node.origin, overload=""))
+    edit = GraphEditor(graph)
+    for node in graph.nodes:
+        if node.op not in FILLS or not isinstance(node.args.get("self"), Value):
+            continue
+        (result,), fill = node.outputs, FILLS[node.op]
+        number = node.args["fill_value"] if fill is None else fill
+        if result.type.is_static and isinstance(number, bool | int | float):
+            args = {"size": result.type.shape, "fill_value": number, "dtype": result.type.dtype}
+            edit.replace(node, Node("aten::full", args, node.outputs, replace(node.origin, overload="")))
+    return edit.graph()

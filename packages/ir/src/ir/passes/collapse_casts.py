@@ -5,35 +5,34 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ir.graph import Graph, Node, Value
-from ir.passes.replace_uses import rewired
+from ir.ops import CASTS
+from ir.passes.contract import contract
+from ir.passes.graph_editor import GraphEditor
 from ir.types import DType
 
-CASTS = ("ir::cast", "aten::to", "aten::_to_copy", "prims::convert_element_type")
 _SIGNIFICANT = {DType.float16: 11, DType.bfloat16: 8, DType.float32: 24, DType.float64: 53}  # bits of the fraction
 _EXPONENT = {DType.float16: 5, DType.bfloat16: 8, DType.float32: 8, DType.float64: 11}
 
 
+@contract(requires=("functional", "flat"))
 def collapse_casts(graph: Graph) -> Graph:
     """Every cast reads the value before all casts that lose nothing; what is then read by nobody is left out."""
-    same: dict[Value, Value] = {}  # casts that do nothing -> what they cast
+    edit = GraphEditor(graph)
     source: dict[Value, Value] = {}  # casts that lose nothing -> what they cast
-    results = set(graph.results.values())
-    changed: dict[Node, Node] = {}
     for node in graph.nodes:
         if node.op not in CASTS:
             continue
-        (result,), given = node.outputs, node.inputs[0]
-        given = same.get(given, given)
+        edit.release(node)
+        (result,), given = node.outputs, edit.current(node.inputs[0])
         origin = source.get(given, given)
-        if origin.type == result.type and result not in results:
-            same[result] = origin
+        if origin.type == result.type and edit.forward(result, origin):
             continue
         if origin is not given:
             args = {"self": origin, "dtype": result.type.dtype}
-            changed[node] = Node("ir::cast", args, node.outputs, replace(node.origin, overload=""))
+            edit.replace(node, Node("ir::cast", args, node.outputs, replace(node.origin, overload="")))
         if lossless(origin.type.dtype, result.type.dtype):
             source[result] = origin
-    return rewired(graph, same, changed, lambda n: n.op in CASTS)
+    return edit.graph()
 
 
 def lossless(a: DType, b: DType) -> bool:

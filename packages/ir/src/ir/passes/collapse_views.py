@@ -9,42 +9,34 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ir.graph import Graph, Node, Value
-from ir.passes.replace_uses import rewired
-
-RESHAPES = frozenset({
-    "aten::view", "aten::reshape", "aten::_unsafe_view", "aten::flatten", "aten::unflatten", "aten::ravel",
-    "aten::view_as", "aten::reshape_as", "aten::squeeze", "aten::unsqueeze", "aten::_reshape_alias",
-})  # fmt: skip
-PERMUTATIONS = frozenset({"aten::permute", "aten::transpose", "aten::t", "aten::mT", "aten::swapaxes", "aten::numpy_T"})
+from ir.ops import PERMUTATIONS, RESHAPES
+from ir.passes.contract import contract
+from ir.passes.graph_editor import GraphEditor
 
 
+@contract(requires=("functional", "flat"))
 def collapse_views(graph: Graph) -> Graph:
     """Collapse chains whose inner values nothing else reads; a chain that does nothing goes in any case."""
-    same: dict[Value, Value] = {}
-    changed: dict[Node, Node] = {}
+    edit = GraphEditor(graph)
     made: dict[Value, Node] = {}  # the nodes as they are by now
-    results = set(graph.results.values())
     for node in graph.nodes:
         if not _is_view(node):
             continue
-        result, given = node.outputs[0], node.inputs[0]
-        given = same.get(given, given)
+        edit.release(node)
+        result, given = node.outputs[0], edit.current(node.inputs[0])
         before = made.get(given)
         made[result] = node
         nothing = given.type == result.type if node.op in RESHAPES else _sorted(permutation(node))
-        if nothing and result not in results:
-            same[result] = given
-        elif before is not None and (node.op in RESHAPES) == (before.op in RESHAPES):
-            origin = before.inputs[0]
-            origin = same.get(origin, origin)
+        if nothing and edit.forward(result, given):
+            continue
+        if before is not None and (node.op in RESHAPES) == (before.op in RESHAPES):
+            origin = edit.current(before.inputs[0])
             perm = None if node.op in RESHAPES else [permutation(before)[p] for p in permutation(node)]
-            alone = len(graph.uses[given]) == 1 and given not in results
             nothing = origin.type == result.type if perm is None else _sorted(perm)
-            if nothing and result not in results:
-                same[result] = origin
-            elif alone:
-                made[result] = changed[node] = _direct(node, origin, perm)
-    return rewired(graph, same, changed, _is_view)
+            if not (nothing and edit.forward(result, origin)) and edit.is_read_once(given):
+                made[result] = _direct(node, origin, perm)
+                edit.replace(node, made[result])
+    return edit.graph()
 
 
 def _is_view(node: Node) -> bool:

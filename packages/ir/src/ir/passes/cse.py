@@ -5,30 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from ir.graph import Graph, Node, Value, map_arg
-from ir.passes.replace_uses import reading
+from ir.passes.contract import contract
+from ir.passes.graph_editor import GraphEditor
 
 
+@contract(requires=("functional", "flat"), settles="without equal nodes")
 def cse(graph: Graph) -> Graph:
     """Merge equal nodes; a result of the graph keeps its value, so that its name stays."""
     if graph.random:
         return graph
+    edit = GraphEditor(graph)
     known: dict[Any, Node] = {}
-    same: dict[Value, Value] = {}
-    results = set(graph.results.values())
-    kept: list[Node] = []
     for node in graph.nodes:
-        node = reading(node, same)
-        if not node.outputs or node.graphs or any(v in results for v in node.outputs):
-            kept.append(node)
+        if not node.outputs or node.graphs or edit.results.intersection(node.outputs):
             continue
-        key = node.overload, tuple((k, map_arg(a, _key)) for k, a in node.args.items())
+        key = node.overload, tuple((k, map_arg(a, _key)) for k, a in edit.reading(node).args.items())
         first = known.setdefault(key, node)
         # two searches of the same tensor (nonzero) find equally much, but their sizes have different names
-        if first is node or any(a.type != b.type for a, b in zip(first.outputs, node.outputs, strict=True)):
-            kept.append(node)
-        else:
-            same.update(zip(node.outputs, first.outputs, strict=True))
-    return graph.replace(nodes=tuple(kept)) if same else graph
+        if first is not node and all(a.type == b.type for a, b in zip(first.outputs, node.outputs, strict=True)):
+            for value, same in zip(node.outputs, first.outputs, strict=True):
+                edit.forward(value, same)
+    return edit.graph()
 
 
 def _key(arg: Any) -> Any:

@@ -11,38 +11,34 @@ from dataclasses import replace
 
 from ir.dims import Dim, Expr, quotient
 from ir.graph import Graph, Node, Value
-from ir.passes.replace_uses import reading
+from ir.passes.contract import contract
+from ir.passes.graph_editor import GraphEditor
 
 Rules = Sequence[tuple[Expr, Dim]]
 
 
+@contract(undoes=("of torch",))
 def equal_sizes(graph: Graph) -> Graph:
     """The graph with one form for each size, and `ir::same_size` where a result has another one."""
     rules = _rules(graph.equal)
     if not rules:
         return graph
-    same: dict[Value, Value] = {}
-    nodes: list[Node] = []
+    edit = GraphEditor(graph)
     for node in graph.nodes:
-        node, read = reading(node, same), _changed(node, same)
-        outputs = []
+        read, outputs, stands, behind = _changed(node, edit), [], [], []
         for value in node.outputs:
             made = tuple(_rewritten(d, read) for d in value.type.shape)
             meant = tuple(_rewritten(d, rules) for d in value.type.shape)
             kept = value if made == value.type.shape else Value(value.name, replace(value.type, shape=made))
             outputs.append(kept)
             if made != meant:
-                same[value] = Value(f"{value.name}_same", replace(value.type, shape=meant))
-            elif kept is not value:
-                same[value] = kept
-        nodes.append(replace(node, outputs=tuple(outputs)))
-        for value, kept in zip(node.outputs, outputs, strict=True):
-            if value in same and same[value] is not kept:
+                kept = edit.value(f"{value.name}_same", replace(value.type, shape=meant))
                 origin = replace(node.origin, overload="")
-                nodes.append(Node("ir::same_size", {"self": kept}, (same[value],), origin))
-    results = tuple(same.get(v, v) for v in graph.outputs)
-    updates = {k: same.get(v, v) for k, v in graph.updates.items()}
-    return graph.replace(nodes=tuple(nodes), outputs=results, updates=updates) if same else graph
+                behind.append(Node("ir::same_size", {"self": outputs[-1]}, (kept,), origin))
+            stands.append(kept)
+        if tuple(stands) != node.outputs:
+            edit.replace(node, replace(node, outputs=tuple(outputs)), *behind, results=stands)
+    return edit.graph()
 
 
 def _rules(equal: Sequence[tuple[Dim, Dim]]) -> Rules:
@@ -56,9 +52,9 @@ def _length(size: Dim) -> tuple[int, str]:
     return len(str(size)), str(size)
 
 
-def _changed(node: Node, same: dict[Value, Value]) -> Rules:
+def _changed(node: Node, edit: GraphEditor) -> Rules:
     """What the sizes of the operands have become."""
-    pairs = [(v.type.shape, same[v].type.shape) for v in node.inputs if v in same]
+    pairs = [(v.type.shape, edit.current(v).type.shape) for v in node.inputs]
     return [(a, b) for old, new in pairs for a, b in zip(old, new, strict=True) if isinstance(a, Expr) and a != b]
 
 

@@ -16,7 +16,8 @@ from ir.bounds import bounds
 from ir.conditions import CUTS, symbols_of
 from ir.dims import Dim, Expr, call, evaluate, maximum, minimum, quotient
 from ir.graph import Context, Graph, Node, Range, Value, leaves
-from ir.passes.replace_uses import reading
+from ir.passes.contract import contract
+from ir.passes.graph_editor import GraphEditor, reading
 from ir.types import TensorType
 
 _LARGE = ((290, 2), (410, 3))  # a size that the slices of an example hardly reach, and the gap to the next symbol's
@@ -24,6 +25,7 @@ _LARGE = ((290, 2), (410, 3))  # a size that the slices of an example hardly rea
 Sizes = Mapping[str, int]
 
 
+@contract(requires=("of torch", "flat"))
 def exact_sizes(graph: Graph) -> Graph:
     """The graph with sizes that hold for all values of the symbols, where a slice has a fixed size in the trace.
 
@@ -87,20 +89,15 @@ class _Exact:
 
     def graph(self) -> Graph | None:
         """The graph with exact sizes, None where they are not found."""
-        same: dict[Value, Value] = {}
-        nodes = []
+        edit = GraphEditor(self.source)
         for node in self.source.nodes:
-            made = reading(node, same)
+            made = edit.reading(node)
             if made is not node or node in self.cuts:
                 outputs = self._outputs(made)
                 if outputs is None:
                     return None
-                same.update((v, o) for v, o in zip(node.outputs, outputs, strict=True) if v is not o)
-                made = replace(made, outputs=outputs)
-            nodes.append(made)
-        results = [same.get(v, v) for v in self.source.outputs]
-        updates = {k: same.get(v, v) for k, v in self.source.updates.items()}
-        return self.source.replace(nodes=tuple(nodes), outputs=tuple(results), updates=updates) if same else self.source
+                edit.replace(node, replace(made, outputs=outputs), results=outputs)
+        return edit.graph()
 
     def _outputs(self, node: Node) -> tuple[Value, ...] | None:
         """The results with sizes that agree with torch's at all samples; None where none are found.
@@ -131,18 +128,17 @@ class _Exact:
 
     def required(self) -> Graph:
         """The graph that requires of each slice the length that it was traced with."""
-        nodes: list[Node] = []
+        edit = GraphEditor(self.source)
         for node in self.source.nodes:
             condition = self._condition(node) if node in self.cuts else None
             if condition is not None:
                 x = node.args["self"]
                 message = f"{node.op[6:]} gives the sizes of the trace only where {condition}; capture the model anew"
                 given = {"self": x, "condition": condition, "message": f"{message} for other sizes"}
-                handed = Value(f"{node.name}_of", x.type)
-                nodes.append(Node("ir::require", given, (handed,), replace(node.origin, overload="")))
-                node = reading(node, {x: handed})
-            nodes.append(node)
-        return self.source.replace(nodes=tuple(nodes))
+                handed = edit.value(f"{node.name}_of", x.type)
+                required = Node("ir::require", given, (handed,), replace(node.origin, overload=""))
+                edit.replace(node, required, reading(node, {x: handed}))
+        return edit.graph()
 
     def _condition(self, node: Node) -> Expr | None:
         """Where the results of a slice have the sizes of the trace."""

@@ -11,34 +11,25 @@ from typing import Any
 import numpy as np
 
 from ir.graph import ComputedWeight, Graph, Node, Value, Weight
+from ir.passes.contract import contract
+from ir.passes.graph_editor import GraphEditor
 from ir.types import TensorType
 
-CONVOLUTIONS = {"aten::conv1d": 0, "aten::conv2d": 0, "aten::conv3d": 0}  # op -> output channels' axis in the weight
+CONVOLUTIONS = ("aten::conv1d", "aten::conv2d", "aten::conv3d")
 NORMS = ("aten::batch_norm", "aten::_native_batch_norm_legit_no_training")  # the second after functionalization
 
 
+@contract(requires=("functional", "flat"), settles="with folded norms")
 def fold_batch_norm(graph: Graph) -> Graph:
     """Fold every batch norm in evaluation mode into the convolution that alone feeds it."""
-    weights: dict[Value, Weight] = dict(graph.weights)
-    replaced: dict[Node, Node | None] = {}
-    read_once = {v for v, users in graph.uses.items() if len(users) == 1} - set(graph.results.values())
+    edit = GraphEditor(graph)
     for node in graph.nodes:
-        conv = graph.producer.get(node.args["input"]) if node.op in NORMS else None
-        if (
-            conv is not None
-            and conv.op in CONVOLUTIONS
-            and conv.outputs[0] in read_once
-            and not any(v in graph.uses for v in node.outputs[1:])
-            and _fixed(node, conv, weights)
-        ):
-            replaced[conv] = None
-            replaced[node] = _folded(node, conv, weights)
-    if not replaced:
-        return graph
-    nodes = [replaced.get(n, n) for n in graph.nodes]
-    kept = tuple(n for n in nodes if n is not None)
-    used = {v for n in kept for v in n.inputs} | set(graph.results.values())
-    return graph.replace(nodes=kept, weights={v: w for v, w in weights.items() if v in used})
+        conv = edit.producer(node.args["input"], *CONVOLUTIONS, alone=True) if node.op in NORMS else None
+        more = any(v in graph.uses for v in node.outputs[1:])
+        if conv is not None and not more and _fixed(node, conv, edit.weights):
+            edit.release(conv)
+            edit.replace(node, _folded(node, conv, edit))
+    return edit.graph()
 
 
 def _fixed(norm: Node, conv: Node, weights: dict[Value, Weight]) -> bool:
@@ -49,11 +40,11 @@ def _fixed(norm: Node, conv: Node, weights: dict[Value, Weight]) -> bool:
     return same and not norm.args.get("training") and norm.args["running_mean"] is not None and known
 
 
-def _folded(norm: Node, conv: Node, weights: dict[Value, Weight]) -> Node:
+def _folded(norm: Node, conv: Node, edit: GraphEditor) -> Node:
     # mixed precision (statistics in f32 under an f16 conv) keeps the norm as it is: see _fixed
     names = {**{k: norm.args[k] for k in ("weight", "bias", "running_mean", "running_var")},
              "kernel": conv.args["weight"], "offset": conv.args["bias"]}  # fmt: skip
-    parts = {k: weights[v] for k, v in names.items() if v is not None}
+    parts = {k: edit.weights[v] for k, v in names.items() if v is not None}
     kernel_type = conv.args["weight"].type
     channels = kernel_type.shape[0]
 
@@ -76,8 +67,8 @@ def _folded(norm: Node, conv: Node, weights: dict[Value, Weight]) -> Node:
     base = parts["kernel"].name.removesuffix(".weight")
     made = {}
     for key, type, compute in (("weight", kernel_type, kernel), ("bias", offset_type, offset)):
-        value = Value(f"{norm.outputs[0].name}_{key}", type)
-        weights[value] = ComputedWeight(f"{base}.{key}", type, compute)
+        value = edit.value(f"{norm.outputs[0].name}_{key}", type)
+        edit.weights[value] = ComputedWeight(f"{base}.{key}", type, compute)
         made[key] = value
     return Node(conv.op, {**conv.args, **made}, norm.outputs[:1], conv.origin, conv.returns, conv.defaults)
 

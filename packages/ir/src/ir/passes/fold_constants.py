@@ -10,19 +10,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ir.dims import Expr, product
-from ir.graph import ComputedWeight, Graph, Node, Value, Weight, leaves
+from ir.graph import ComputedWeight, Graph, Node, Value, leaves
+from ir.ops import UNINITIALIZED
+from ir.passes.contract import contract
+from ir.passes.graph_editor import GraphEditor
 from ir.types import TensorType
 
 SMALL = 1 << 16
 TABLE = 1 << 18  # for what is no weight in integers: window attention looks its positions up in a smaller table
-_UNSET = ("aten::empty", "aten::new_empty", "aten::empty_like", "aten::empty_strided", "aten::empty_permuted")
 
 
+@contract(requires=("functional",))
 def fold_constants(graph: Graph) -> Graph:
     """Nodes that read weights alone, or nothing, and draw no random numbers, give way to weights."""
     return _folded(graph, replace_weights=True)
 
 
+@contract(requires=("functional",))
 def fold_small_constants(graph: Graph) -> Graph:
     """As fold_constants, for what is small alone: every large weight stays as the model has it."""
     return _folded(graph, replace_weights=False)
@@ -37,27 +41,17 @@ def _folded(graph: Graph, replace_weights: bool) -> Graph:
             constant.update((v, node) for v in node.outputs)
     if not constant:
         return graph
-    inside = set(constant.values())
-    results = set(graph.results.values())
-    freed = {v for v in graph.weights if v not in results and inside.issuperset(graph.uses.get(v, ()))}
+    edit, inside = GraphEditor(graph), set(constant.values())
+    freed = {v for v in graph.weights if v not in edit.results and inside.issuperset(graph.uses.get(v, ()))}
     freed = freed if replace_weights else set()
-    weights: dict[Value, Weight] = dict(graph.weights)
     for value, node in constant.items():
         needed = _upstream(node, constant)
         bases = dict.fromkeys(v for n in needed for v in n.inputs if v in graph.weights)
         small = SMALL if any(_dequantised(v.type, value.type) for v in bases) else TABLE
         if _bytes(value.type) <= max(small, sum(_bytes(v.type) for v in bases if v in freed)):
-            weights[value] = ComputedWeight(value.name, value.type, _compute(graph, needed, value, bases))
-    kept: list[Node] = []
-    read = set(results)
-    for node in reversed(graph.nodes):  # a constant too large to be kept is computed at run time, if anything reads it
-        folded = all(v in weights for v in node.outputs)
-        if node not in inside or (not folded and any(v in read for v in node.outputs if v not in weights)):
-            kept.append(node)
-            read.update(node.inputs)
-    made = {v for n in kept for v in n.outputs}
-    used = {v: w for v, w in weights.items() if v in read and v not in made}
-    return graph.replace(nodes=tuple(reversed(kept)), weights=used)
+            edit.weights[value] = ComputedWeight(value.name, value.type, _compute(graph, needed, value, bases))
+    edit.release(*inside)  # a constant too large to be kept is computed at run time, if anything reads it
+    return edit.graph()
 
 
 def _foldable(node: Node) -> bool:
@@ -65,7 +59,11 @@ def _foldable(node: Node) -> bool:
     if not node.op.startswith("aten::") and node.op != "ir::cast":
         return False  # dequantised weights are to stay as they are
     static = all(v.type.is_static for v in node.outputs)
-    return static and node.op not in _UNSET and not any(isinstance(a, Expr | Graph) for a in leaves(node.args.values()))
+    return (
+        static
+        and node.op not in UNINITIALIZED
+        and not any(isinstance(a, Expr | Graph) for a in leaves(node.args.values()))
+    )
 
 
 def _upstream(node: Node, constant: Mapping[Value, Node]) -> tuple[Node, ...]:

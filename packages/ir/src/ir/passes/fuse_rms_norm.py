@@ -9,36 +9,34 @@ import dataclasses
 from typing import Any
 
 from ir.graph import Graph, Node, Value
+from ir.passes.contract import contract
+from ir.passes.graph_editor import GraphEditor
 from ir.types import DType
 
 
+@contract(requires=("functional", "flat"), settles="with fused norms")
 def fuse_rms_norm(graph: Graph) -> Graph:
     """Each such product over the last axis becomes one node; what else reads a part of it keeps it apart."""
-    kept = set(graph.results.values())
-    replaced: dict[Node, Node | None] = {}
+    edit = GraphEditor(graph)
     for node in graph.nodes:
-        found = _normalised(graph, node, kept)
+        found = _normalised(edit, node)
         if found is None:
             continue
         x, eps, inner = found
-        replaced |= dict.fromkeys(inner)
-        last, weight = _scaled(graph, node, kept)
-        replaced[node] = None
+        last, weight = _scaled(edit, node)
+        edit.release(*inner, node)
         args = {"input": x, "normalized_shape": (x.type.shape[-1],), "weight": weight, "eps": eps}
-        replaced[last] = Node("aten::rms_norm", args, last.outputs, dataclasses.replace(last.origin, overload=""))
-    if not replaced:
-        return graph
-    nodes = (replaced.get(n, n) for n in graph.nodes)
-    return graph.replace(nodes=tuple(n for n in nodes if n is not None))
+        edit.replace(last, Node("aten::rms_norm", args, last.outputs, dataclasses.replace(last.origin, overload="")))
+    return edit.graph()
 
 
-def _normalised(graph: Graph, node: Node, kept: set[Value]) -> tuple[Value, float, list[Node]] | None:
+def _normalised(edit: GraphEditor, node: Node) -> tuple[Value, float, list[Node]] | None:
     """What a product normalises, epsilon, and the nodes between; None for any other node."""
     for x, root in _operands(node):
-        rsqrt = _only(graph, root, "aten::rsqrt", kept)
-        add = _only(graph, rsqrt and rsqrt.args["self"], "aten::add", kept)
-        mean = _only(graph, add and add.args["self"], "aten::mean", kept)
-        square = _only(graph, mean and mean.args["self"], ("aten::pow", "aten::mul", "aten::square"), kept)
+        rsqrt = edit.producer(root, "aten::rsqrt", alone=True)
+        add = edit.producer(rsqrt and rsqrt.args["self"], "aten::add", alone=True)
+        mean = edit.producer(add and add.args["self"], "aten::mean", alone=True)
+        square = edit.producer(mean and mean.args["self"], "aten::pow", "aten::mul", "aten::square", alone=True)
         if not (isinstance(x, Value) and rsqrt and add and mean and square) or not _is_square(square, x):
             continue
         eps, dims = add.args["other"], mean.args.get("dim")
@@ -49,13 +47,13 @@ def _normalised(graph: Graph, node: Node, kept: set[Value]) -> tuple[Value, floa
     return None
 
 
-def _scaled(graph: Graph, node: Node, kept: set[Value]) -> tuple[Node, Value | None]:
+def _scaled(edit: GraphEditor, node: Node) -> tuple[Node, Value | None]:
     """The product with a weight that follows, and the weight; else the node itself."""
-    users = graph.uses.get(node.outputs[0], ())
-    if len(users) == 1 and node.outputs[0] not in kept:
+    users = edit.source.uses.get(node.outputs[0], ())
+    if edit.is_read_once(node.outputs[0]):
         for y, weight in _operands(users[0]):
             width = node.outputs[0].type.shape[-1:]
-            if y is node.outputs[0] and weight in graph.weights and weight.type.shape == width:
+            if y is node.outputs[0] and weight in edit.weights and weight.type.shape == width:
                 return (users[0], weight) if weight.type.dtype is y.type.dtype else (node, None)
     return node, None
 
@@ -65,13 +63,6 @@ def _operands(node: Node) -> list[tuple[Any, Any]]:
         return []
     a, b = node.args["self"], node.args["other"]
     return [(a, b), (b, a)]
-
-
-def _only(graph: Graph, value: Any, ops: str | tuple[str, ...], kept: set[Value]) -> Node | None:
-    """The node that makes a value which one node alone reads, if it is of these ops."""
-    node = graph.producer.get(value) if isinstance(value, Value) else None
-    alone = node is not None and value not in kept and len(graph.uses[value]) == 1
-    return node if node is not None and alone and node.op in (ops if isinstance(ops, tuple) else (ops,)) else None
 
 
 def _is_square(node: Node, x: Value) -> bool:

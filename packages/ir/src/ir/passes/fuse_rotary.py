@@ -14,38 +14,42 @@ from typing import Any
 
 from ir.dims import Dim
 from ir.graph import Graph, Node, Value
-from ir.passes.collapse_casts import CASTS
-from ir.passes.replace_uses import rewired
+from ir.ops import CASTS, RESHAPES, is_pointwise, is_random
+from ir.passes.contract import contract
+from ir.passes.graph_editor import GraphEditor
 from ir.types import DType
 
-# what keeps the two halves of its operands apart: element by element, or an axis put in before the last
-_POINTWISE = frozenset({"aten::cos", "aten::sin", "aten::mul", "aten::div", "aten::neg", "aten::unsqueeze", *CASTS})
 _DTYPES = (DType.float32, DType.float16, DType.bfloat16)
 
 
+@contract(requires=("functional", "flat"), undoes=("of torch",))
 def fuse_rotary(graph: Graph) -> Graph:
     """Each such sum becomes one node, what passes beside it included; half of the angles' table goes."""
-    search = _Search(graph)
-    changed: dict[Node, Node] = {}
+    edit = GraphEditor(graph)
+    search = _Search(edit)
+    fused: dict[Node, Node] = {}
     for node in graph.nodes:
         found = search.rotation(node)
         if found is not None:
             x, cos, sin, interleaved = found
             whole, last = search.partial(node, x)
             args = {"input": whole, "cos": cos, "sin": sin, "interleaved": interleaved}
-            changed[last] = Node("ir::rotary_embedding", args, last.outputs, replace(last.origin, overload=""))
-    if not changed:
+            fused[last] = Node("ir::rotary_embedding", args, last.outputs, replace(last.origin, overload=""))
+    if not fused:
         return graph
-    nodes = tuple(n for node in graph.nodes for n in (node, *search.made.get(node, ())))
-    gone = search.inner.union(*search.made.values())
-    return rewired(graph.replace(nodes=nodes), {}, changed, lambda n: n in gone)
+    edit.release(*search.inner, *search.made)
+    for node, others in search.made.items():
+        edit.replace(node, node, *others)
+    for node, other in fused.items():
+        edit.replace(node, other)
+    return edit.graph()
 
 
 @dataclass
 class _Search:
     """What has been recognised: nodes that are no longer needed, and those made, by the node that they follow."""
 
-    graph: Graph
+    edit: GraphEditor
     inner: set[Node] = field(default_factory=set)
     made: dict[Node, list[Node]] = field(default_factory=dict)
     _halves: dict[tuple[Value, bool], Value | None] = field(default_factory=dict)
@@ -55,7 +59,7 @@ class _Search:
         if node.op != "aten::add" or node.args["alpha"] != 1:
             return None
         for plain, turned in _both(node):
-            p, q = self._of(plain, "aten::mul"), self._of(turned, "aten::mul")
+            p, q = self.edit.producer(plain, "aten::mul"), self.edit.producer(turned, "aten::mul")
             for rotated, sin in _both(q) if p and q else ():
                 source = self._rotated(rotated)
                 for x, cos in _both(p) if p and source else ():
@@ -69,12 +73,12 @@ class _Search:
 
     def partial(self, node: Node, x: Value) -> tuple[Value, Node]:
         """The whole tensor, and the node that puts it together, where `x` is the front of one whose rest passes."""
-        users = self.graph.uses.get(node.outputs[0], ())
-        front = self._of(x, "aten::slice")
-        if front is None or len(users) != 1 or node.outputs[0] in self.graph.results.values():
+        front = self.edit.producer(x, "aten::slice")
+        if front is None or not self.edit.is_read_once(node.outputs[0]):
             return x, node
-        join, parts = users[0], users[0].args.get("tensors", ())
-        rest = self._of(parts[-1], "aten::slice") if join.op == "aten::cat" and len(parts) == 2 else None
+        (join,) = self.edit.source.uses[node.outputs[0]]
+        parts = join.args.get("tensors", ())
+        rest = self.edit.producer(parts[-1], "aten::slice") if join.op == "aten::cat" and len(parts) == 2 else None
         if rest is None or parts[0] is not node.outputs[0] or not _last(join.args["dim"], 4):
             return x, node
         whole, width = front.args["self"], x.type.shape[-1]
@@ -86,13 +90,15 @@ class _Search:
 
     def _rotated(self, value: Any) -> tuple[Value, bool, list[Node]] | None:
         """What a value is the quarter turn of, whether neighbours pair, and the nodes between."""
-        flat = self._of(value, *_FLAT)
-        join = self._of(value, "aten::cat") or self._of(flat and flat.args.get("self"), "aten::stack")
+        flat = self.edit.producer(value, *RESHAPES)
+        join = self.edit.producer(value, "aten::cat") or self.edit.producer(
+            flat and flat.args.get("self"), "aten::stack"
+        )
         if join is None or len(join.args["tensors"]) != 2:
             return None
         second, first = join.args["tensors"]
-        neg = self._of(second, "aten::neg")
-        a, b = self._of(first, *_PARTS), self._of(neg and neg.args["self"], *_PARTS)
+        neg = self.edit.producer(second, "aten::neg")
+        a, b = self.edit.producer(first, *_PARTS), self.edit.producer(neg and neg.args["self"], *_PARTS)
         if not (neg and a and b) or a.args["self"] is not b.args["self"]:
             return None
         x: Value = a.args["self"]
@@ -124,7 +130,7 @@ class _Search:
         return self._halves[key]
 
     def _made_half(self, value: Value, interleaved: bool) -> Value | None:
-        node = self.graph.producer.get(value)
+        node = self.edit.producer(value)
         if node is None:
             return None
         if node.op in ("aten::cat", "aten::repeat_interleave"):
@@ -134,7 +140,7 @@ class _Search:
             return twice
         width = value.type.shape[-1]
         first = node.args.get("self")
-        if node.op not in _POINTWISE or (node.op == "aten::unsqueeze" and _last(node.args["dim"], value.type.rank)):
+        if not _keeps_halves(node):
             return None
         args = dict(node.args)
         for name, arg in args.items():
@@ -146,36 +152,37 @@ class _Search:
                 return None
         if args["self"] is first:
             return None  # the width comes from elsewhere
-        half = Value(f"{value.name}_half", value.type.with_shape((*value.type.shape[:-1], width // 2)))  # type: ignore[operator]
+        half = self.edit.value(f"{value.name}_half", value.type.with_shape((*value.type.shape[:-1], width // 2)))  # type: ignore[operator]
         self.inner.add(node)
         self.made.setdefault(node, []).append(replace(node, args=args, outputs=(half,)))
         return half
 
     def _squeezed(self, table: Value, half: Value) -> Value:
         """The half of a table without the axis of the heads."""
-        node = self.graph.producer[table]
+        node = self.edit.source.producer[table]
         for made in self.made.setdefault(node, []):
             if made.op == "aten::squeeze" and made.args["self"] is half:
                 return made.outputs[0]
         batch, _, length, width = half.type.shape
-        flat = Value(f"{half.name}_table", half.type.with_shape((batch, length, width)))
+        flat = self.edit.value(f"{half.name}_table", half.type.with_shape((batch, length, width)))
         origin = replace(node.origin, overload="dim")
         self.made[node].append(Node("aten::squeeze", {"self": half, "dim": 1}, (flat,), origin))
         return flat
 
-    def _of(self, value: Any, *ops: str) -> Node | None:
-        """The node that makes a value, if it is of these ops."""
-        node = self.graph.producer.get(value) if isinstance(value, Value) else None
-        return node if node is not None and node.op in ops else None
 
-
-_FLAT = ("aten::flatten", "aten::reshape", "aten::view", "aten::_unsafe_view")  # from [..., W/2, 2] to x's own shape
 _PARTS = ("aten::slice", "aten::chunk", "aten::split")
 
 
 def _both(node: Node) -> Iterator[tuple[Any, Any]]:
     a, b = node.args["self"], node.args["other"]
     yield from ((a, b), (b, a))
+
+
+def _keeps_halves(node: Node) -> bool:
+    """True for what keeps the two halves of its operands apart: element by element, or by an axis before the last."""
+    if node.op == "aten::unsqueeze":
+        return not _last(node.args["dim"], node.outputs[0].type.rank)
+    return node.op in CASTS or (is_pointwise(node) and not is_random(node) and len(node.outputs) == 1)
 
 
 def _last(dim: int, rank: int) -> bool:

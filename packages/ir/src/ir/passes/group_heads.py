@@ -11,40 +11,39 @@ from dataclasses import replace
 from typing import Any
 
 from ir.graph import Graph, Node, Value
-from ir.passes.replace_uses import rewired
+from ir.ops import RESHAPES
+from ir.passes.contract import contract
+from ir.passes.graph_editor import GraphEditor
 
 ATTENTION = "aten::scaled_dot_product_attention"
-_RESHAPES = ("aten::reshape", "aten::view", "aten::_unsafe_view")
 
 
+@contract(requires=("functional", "flat"), settles="with shared heads")
 def group_heads(graph: Graph) -> Graph:
     """Every attention over heads repeated next to each other, keys and values alike, reads those that there are."""
-    changed: dict[Node, Node] = {}
-    inner: set[Node] = set()
+    edit = GraphEditor(graph)
     for node in graph.nodes:
         if node.op != ATTENTION or node.args["enable_gqa"]:
             continue
-        key, value = (_repeated(graph, node.args[name]) for name in ("key", "value"))
+        key, value = (_repeated(edit, node.args[name]) for name in ("key", "value"))
         if key is None or value is None or key[0].type.shape[1] != value[0].type.shape[1]:
             continue
         args = {**node.args, "key": key[0], "value": value[0], "enable_gqa": True}
-        changed[node] = replace(node, args=args)
-        inner.update(key[1], value[1])
-    return rewired(graph, {}, changed, lambda n: n in inner)
+        edit.replace(node, replace(node, args=args))
+        edit.release(*key[1], *value[1])
+    return edit.graph()
 
 
-def _repeated(graph: Graph, value: Any) -> tuple[Value, list[Node]] | None:
+def _repeated(edit: GraphEditor, value: Any) -> tuple[Value, list[Node]] | None:
     """What [B, H, S, D] has each head of several times in a row, and the nodes between."""
-    node = graph.producer.get(value)
+    node = edit.producer(value)
     if node is None or value.type.rank != 4:
         return None
     if node.op == "aten::repeat_interleave" and node.overload.endswith("self_int") and node.args["dim"] in (1, -3):
         return node.args["self"], [node]
-    wide = graph.producer.get(node.args["self"]) if node.op in _RESHAPES else None
-    if wide is None or wide.op != "aten::expand":
-        return None
-    thin = graph.producer.get(wide.args["self"])
-    if thin is None or thin.op != "aten::unsqueeze" or thin.args["dim"] not in (2, -3):
+    wide = edit.producer(node.args["self"], "aten::expand") if node.op in RESHAPES else None
+    thin = edit.producer(wide.args["self"], "aten::unsqueeze") if wide is not None else None
+    if wide is None or thin is None or thin.args["dim"] not in (2, -3):
         return None
     source = thin.args["self"]
     batch, heads, *rest = source.type.shape

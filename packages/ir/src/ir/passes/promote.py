@@ -11,44 +11,34 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ir.dims import Expr
-from ir.graph import Context, Graph, Node, Value, leaves
-from ir.types import DType, TensorType
+from ir.graph import Context, Graph, Node, Origin, Value, leaves, map_arg
+from ir.ops import is_pointwise
+from ir.passes.contract import contract
+from ir.passes.graph_editor import GraphEditor
+from ir.types import DType
 
 _BOTH = ("self", "other")
 _SELF = ("self",)
 
-# op -> the operands that take the element type of the result
+# op -> the operands that take the element type of the result; those of element-wise ops as torch's tags tell do anyway
 TO_RESULT: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
-        ("add", "sub", "mul", "div", "rsub", "maximum", "minimum", "fmax", "fmin", "remainder", "fmod", "floor_divide",
-         "true_divide", "divide", "multiply", "subtract", "atan2", "arctan2", "hypot", "copysign", "bitwise_and",
-         "bitwise_or", "bitwise_xor", "gcd", "lcm", "xlogy", "where", "nextafter", "heaviside", "logaddexp",
-         "logaddexp2", "special_xlog1py", "float_power", "special_zeta"),
+        ("floor_divide", "divide", "multiply", "subtract", "arctan2", "where", "float_power"),
         _BOTH,
     ),
-    "pow": ("self", "exponent"),
-    "lerp": ("self", "end", "weight"),
-    "addcmul": ("self", "tensor1", "tensor2"),
-    "addcdiv": ("self", "tensor1", "tensor2"),
-    "clamp": ("self", "min", "max"),
+    "ldexp": _SELF,  # the exponent stays an integer
     "huber_loss": ("self", "target"),
-    "clamp_min": ("self", "min"),
-    "clamp_max": ("self", "max"),
     "cat": ("tensors",),
     "stack": ("tensors",),
     "masked_fill": ("self", "value"),
     "copy": ("src",),
     **dict.fromkeys(
-        ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "exp", "exp2",
-         "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "sigmoid", "erf", "erfc", "erfinv",
-         "logit", "lgamma", "digamma", "sinc", "deg2rad", "rad2deg", "special_expit", "special_erfcx",
-         "special_log_ndtr", "special_ndtr", "special_ndtri", "special_entr", "special_i0e", "special_i1",
-         "special_i1e", "i0", "polygamma", "mvlgamma", "special_bessel_j0", "special_bessel_j1", "sum", "prod",
-         "cumsum", "cumprod", "mean", "nansum", "softmax", "_softmax", "log_softmax", "_log_softmax", "std",
-         "logsumexp", "nanmean"),
+        ("special_expit", "special_ndtr", "sum", "prod", "cumsum", "cumprod", "mean", "nansum", "softmax", "_softmax",
+         "log_softmax", "_log_softmax", "std", "logsumexp", "nanmean"),
         _SELF,
     ),
 }  # fmt: skip
@@ -66,40 +56,37 @@ _COMPLEX = {DType.float16: DType.complex32, DType.float64: DType.complex128}
 _CATEGORY = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 
 
+@contract(requires=("functional", "real"), settles="promoted")
 def promote(graph: Graph) -> Graph:
     """Cast operands as torch does implicitly; nodes that need nothing stay the same objects."""
     casts: dict[tuple[Value, DType], Value] = {}
-    nodes: list[Node] = []
-    names = {v.name for n in graph.nodes for v in n.outputs} | {v.name for v in (*graph.inputs, *graph.weights)}
+    edit = GraphEditor(graph)
 
-    def cast(arg: Any, dtype: DType, user: Node) -> Any:
-        if isinstance(arg, tuple):
-            return tuple(cast(a, dtype, user) for a in arg)
+    def cast(arg: Any, dtype: DType, made: list[Node], origin: Origin) -> Any:
         if not isinstance(arg, Value) or arg.type.dtype is dtype:
             return arg
         if (arg, dtype) not in casts:
-            casts[arg, dtype] = _named(arg, dtype, names)
-            origin = replace(user.origin, overload="")
-            nodes.append(Node("ir::cast", {"self": arg, "dtype": dtype}, (casts[arg, dtype],), origin))
+            casts[arg, dtype] = edit.value(f"{arg.name}_{dtype.short}", arg.type.with_dtype(dtype))
+            made.append(Node("ir::cast", {"self": arg, "dtype": dtype}, (casts[arg, dtype],), origin))
         return casts[arg, dtype]
 
     for node in graph.nodes:
-        given = results = node.outputs
+        results, origin = node.outputs, replace(node.origin, overload="")
         operands, dtype = _rule(node)
         if not operands and graph.context is not None:
-            dtype, results = _widened(node, graph.context, names)
+            dtype, results = _widened(node, graph.context, edit)
             operands = tuple(k for k, a in node.args.items() if any(_is_number(v) for v in leaves(a)))
-        present = [o for o in operands if o in node.args]
-        changed = {o: cast(node.args[o], dtype, node) for o in present} if dtype is not None else {}
-        inner = {k: promote(a) for k, a in node.args.items() if isinstance(a, Graph)}
-        if inner or any(changed[o] is not node.args[o] for o in changed):
-            node = Node(node.op, {**node.args, **changed, **inner}, results, node.origin, node.returns, node.defaults)
-        nodes.append(node)
-        for wide, value in zip(results, given, strict=True):
-            if wide is not value:
-                origin = replace(node.origin, overload="")
-                nodes.append(Node("ir::cast", {"self": wide, "dtype": value.type.dtype}, (value,), origin))
-    return graph.replace(nodes=tuple(nodes))
+        before: list[Node] = []
+        args = {k: promote(a) if isinstance(a, Graph) else a for k, a in node.args.items()}
+        if dtype is not None:
+            to_common = partial(cast, dtype=dtype, made=before, origin=origin)
+            args |= {o: map_arg(args[o], to_common) for o in operands if o in args}
+        pairs = [(wide, v) for wide, v in zip(results, node.outputs, strict=True) if wide is not v]
+        after = [Node("ir::cast", {"self": wide, "dtype": v.type.dtype}, (v,), origin) for wide, v in pairs]
+        if any(a is not node.args[k] for k, a in args.items()):
+            made = Node(node.op, args, results, node.origin, node.returns, node.defaults)
+            edit.replace(node, *before, made, *after)
+    return edit.graph()
 
 
 def _is_number(arg: Any) -> bool:
@@ -117,7 +104,12 @@ def _rule(node: Node) -> tuple[tuple[str, ...], DType | None]:
         return TOGETHER[name], result_type([node.args[o] for o in TOGETHER[name] if o in node.args])
     if name in TO_BOOL:
         return TO_BOOL[name], DType.bool
-    return (), None
+    result = node.outputs[0].type.dtype
+    if result is DType.bool or len(node.outputs) > 1 or not is_pointwise(node):  # what tells of numbers is no number
+        return (), None
+    operands = tuple(k for k, a in node.args.items() if isinstance(a, Value))
+    parts = not result.is_complex and any(node.args[k].type.dtype.is_complex for k in operands)  # abs, angle
+    return ((), None) if parts else (operands, result)
 
 
 def mixes(node: Node, context: Context) -> bool:
@@ -149,7 +141,7 @@ def _common(node: Node, context: Context) -> tuple[DType | None, tuple[DType, ..
     return (None, ()) if results is None else (common, results)
 
 
-def _widened(node: Node, context: Context, names: set[str]) -> tuple[DType | None, tuple[Value, ...]]:
+def _widened(node: Node, context: Context, edit: GraphEditor) -> tuple[DType | None, tuple[Value, ...]]:
     """For an op that computes in a wider floating type than it gives (a norm of halves with float32 weights): that type
     and the results in it, which are to be cast back.
     """
@@ -158,16 +150,9 @@ def _widened(node: Node, context: Context, names: set[str]) -> tuple[DType | Non
     floats = all(v.type.dtype.is_float and r.is_float for v, r in pairs)
     if not floats or all(v.type.dtype is r for v, r in pairs):
         return None, node.outputs
-    return common, tuple(_named(v, r, names) if r is not v.type.dtype else v for v, r in pairs)
-
-
-def _named(value: Value, dtype: DType, names: set[str]) -> Value:
-    """A value of another element type, named after this one."""
-    name = f"{value.name}_{dtype.short}"
-    while name in names:
-        name += "_"
-    names.add(name)
-    return Value(name, TensorType(dtype, value.type.shape))
+    return common, tuple(
+        edit.value(f"{v.name}_{r.short}", v.type.with_dtype(r)) if r is not v.type.dtype else v for v, r in pairs
+    )
 
 
 def result_type(args: Iterable[Any]) -> DType | None:

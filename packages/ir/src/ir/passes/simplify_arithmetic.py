@@ -11,26 +11,21 @@ import math
 from typing import Any
 
 from ir.graph import Graph, Node, Value
-from ir.passes.replace_uses import rewired
+from ir.ops import SUMS_OF_PRODUCTS
+from ir.passes.contract import contract
+from ir.passes.graph_editor import GraphEditor
 
 _NEUTRAL = {"aten::add": 0, "aten::sub": 0, "aten::mul": 1, "aten::div": 1}
-SUMS_OF_PRODUCTS = frozenset({
-    "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv_transpose1d", "aten::conv_transpose2d",
-    "aten::conv_transpose3d", "aten::convolution", "aten::linear", "aten::matmul", "aten::mm", "aten::bmm",
-    "aten::addmm", "aten::baddbmm", "aten::scaled_dot_product_attention", "aten::batch_norm",
-    "aten::_native_batch_norm_legit_no_training",
-})  # fmt: skip
 
 
+@contract(requires=("functional", "flat"), settles="without neutral numbers")
 def simplify_arithmetic(graph: Graph) -> Graph:
     """Readers of such a node read its operand; a result of the graph keeps its node, and with it its name."""
-    same: dict[Value, Value] = {}
-    results = set(graph.results.values())
+    edit = GraphEditor(graph)
     for node in graph.nodes:
-        if node.op in _NEUTRAL and node.outputs[0] not in results and _is_neutral(node, graph):
-            given: Value = node.args["self"]
-            same[node.outputs[0]] = same.get(given, given)
-    return rewired(graph, same, {}, lambda n: any(v in same for v in n.outputs))
+        if node.op in _NEUTRAL and _is_neutral(node, graph):
+            edit.forward(node.outputs[0], node.args["self"])
+    return edit.graph()
 
 
 def _is_neutral(node: Node, graph: Graph) -> bool:

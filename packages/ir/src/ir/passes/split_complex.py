@@ -15,6 +15,7 @@ from typing import Any
 
 from ir.errors import RefusedError
 from ir.graph import ComputedWeight, Context, Graph, Node, Origin, Value, Weight, leaves, map_arg
+from ir.passes.graph_editor import GraphEditor, without_unread
 from ir.types import DType, TensorType
 
 _SELF = ("self",)
@@ -111,8 +112,7 @@ class Splitter:
         self.nodes: list[Node] = []
         self.made: set[Node] = set()  # nodes of our own, which may turn out not to be read
         self.weights: dict[Value, Weight] = {}
-        self.names = {v.name for v in (*graph.inputs, *graph.weights)}
-        self.names |= {v.name for n in graph.nodes for v in n.outputs}
+        self.value = GraphEditor(graph).value  # a new value of this graph
         self._held: dict[Weight, Item] = {}
         self._open: list[str] = []
         self._origin = Origin()
@@ -125,31 +125,12 @@ class Splitter:
         env = self.walk(self.graph, items, None)
         outputs = tuple(self.pack(env[v]) for v in self.graph.outputs)
         updates = {name: self.pack(env[v]) for name, v in self.graph.updates.items()}
-        nodes = self._read({*outputs, *updates.values()})
+        nodes = without_unread(self.nodes, {*outputs, *updates.values()}, self.made)
         read = {v for n in nodes for v in n.inputs} | {*outputs, *updates.values()}
         weights = {v: w for v, w in self.weights.items() if v in read}
         return self.graph.replace(inputs=tuple(inputs), nodes=nodes, outputs=outputs, updates=updates, weights=weights)
 
-    def _read(self, results: set[Value]) -> tuple[Node, ...]:
-        """The nodes without those of our own that nothing reads."""
-        kept: list[Node] = []
-        read = set(results)
-        for node in reversed(self.nodes):
-            if node not in self.made or any(v in read for v in node.outputs):
-                kept.append(node)
-                read.update(node.inputs)
-        return tuple(kept[::-1])
-
     # -- values ----------------------------------------------------------------------------------------------------
-
-    def value(self, name: str, type: TensorType) -> Value:
-        """A new value of this graph."""
-        count, base = 0, name
-        while name in self.names:
-            count += 1
-            name = f"{base}_{count}"
-        self.names.add(name)
-        return Value(name, type)
 
     def emit(self, op: str, overload: str, args: Mapping[str, Any], name: str, type: TensorType) -> Value:
         """One node of our own; every argument that has no default is given."""

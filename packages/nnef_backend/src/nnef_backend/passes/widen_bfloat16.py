@@ -16,6 +16,8 @@ import numpy as np
 from ir.errors import RefusedError
 from ir.graph import ComputedWeight, Graph, Node, Value, Weight, map_arg
 from ir.helper import numpy_dtype
+from ir.passes.contract import contract
+from ir.passes.graph_editor import GraphEditor, over_graphs
 from ir.types import DType
 
 NARROW, WIDE = DType.bfloat16, DType.float32
@@ -26,24 +28,25 @@ _UNROUNDED = {f"aten::{n}" for n in ("mul", "multiply", "div", "divide", "true_d
 _DIVISIONS = ("aten::div", "aten::divide", "aten::floor_divide")
 
 
+@contract(requires=("functional",), ensures=("without bfloat16",), undoes=("of torch",))
 def rounded_bfloat16(graph: Graph) -> Graph:
     """The graph with float32 wherever it has bfloat16, and what an op makes rounded to bfloat16.
 
     Raises:
         RefusedError: an op whose kernel rounds in between, or that reads the bits.
     """
-    nodes = tuple(made for node in graph.nodes for made in _rounding(node))
-    same = len(nodes) == len(graph.nodes) and all(a is b for a, b in zip(nodes, graph.nodes, strict=True))
-    return bfloat16_as_float32(graph if same else graph.replace(nodes=nodes))
+    edit = GraphEditor(graph)
+    for node in graph.nodes:
+        if (made := tuple(_rounding(node))) != (node,):
+            edit.replace(node, *made)
+    return bfloat16_as_float32(edit.graph())
 
 
 def _rounding(node: Node) -> Iterator[Node]:
     """The node, and a node more for each result in bfloat16 that it computes."""
     narrow = [v for v in node.outputs if v.type.dtype is NARROW]
     if node.graphs:
-        args = {k: rounded_bfloat16(a) if isinstance(a, Graph) else a for k, a in node.args.items()}
-        same = all(args[k] is a for k, a in node.args.items())
-        yield node if same else Node(node.op, args, node.outputs, node.origin, node.returns, node.defaults, node.packed)
+        yield over_graphs(node, rounded_bfloat16)
         return
     if narrow or any(v.type.dtype is NARROW for v in node.inputs):
         node = _like_kernels(node)
@@ -76,6 +79,7 @@ def _like_kernels(node: Node) -> Node:
     return node if args == node.args else replace(node, args=args)
 
 
+@contract(requires=("functional",), ensures=("without bfloat16",))
 def bfloat16_as_float32(graph: Graph) -> Graph:
     """The graph with float32 wherever it has bfloat16; results are rounded less often than torch rounds them."""
     made: dict[Value, Value] = {}

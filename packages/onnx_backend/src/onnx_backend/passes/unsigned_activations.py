@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ir.graph import Graph, Node, Value, map_arg
+from ir.passes.graph_editor import GraphEditor
 from ir.types import DType
 
 _SHIFT = 128
@@ -20,15 +21,15 @@ _CHOOSE = "quantized_decomposed::choose_qparams"
 
 def unsigned_activations(graph: Graph) -> Graph:
     """The graph with uint8 wherever only quantising and dequantising see the int8."""
-    values: dict[Value, Value] = {}
-    moved: dict[Node, Node] = {}
+    edit, values = GraphEditor(graph), dict[Value, Value]()
     for node in graph.nodes:
         group = _group(graph, node)
         if group:
             old = node.outputs[0]
             values[old] = Value(old.name, old.type.with_dtype(DType.uint8))
-            moved |= {n: _moved(n, values) for n in group}
-    return graph.replace(nodes=tuple(moved.get(n, n) for n in graph.nodes)) if moved else graph
+            for n in group:
+                edit.replace(n, _moved(n, values))
+    return edit.graph()
 
 
 def _group(graph: Graph, node: Node) -> tuple[Node, ...]:

@@ -1,5 +1,6 @@
 """New tensors."""
 
+from ir.ops import FILLS, UNINITIALIZED
 from ir.types import DType
 from stablehlo_backend.registry import register as op
 from stablehlo_backend.registry import rows
@@ -9,11 +10,12 @@ def filled(h, value):
     return h.full(value, h.out.shape, h.out.dtype)
 
 
-ZEROS = ("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided",
-         "empty_permuted")  # fmt: skip
-rows({name: lambda h, **_: filled(h, 0) for name in ZEROS})
-rows({name: lambda h, **_: filled(h, 1) for name in ("ones", "ones_like", "new_ones")})
-rows({name: lambda h, fill_value, **_: filled(h, fill_value) for name in ("full", "full_like", "new_full")})
+@op(*FILLS, *UNINITIALIZED)
+def new(h, fill_value=None, **_):
+    number = FILLS.get(h.node.op, 0)
+    return filled(h, fill_value if number is None else number)
+
+
 rows({"fill": lambda h, self, value: filled(h, value), "scalar_tensor": lambda h, s, **_: filled(h, s)})
 
 

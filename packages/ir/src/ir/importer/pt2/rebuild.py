@@ -1,4 +1,4 @@
-"""A saved program as torch's own ExportedProgram, for what only a retrace undoes: autocast, vmap and grad.
+"""A saved program as torch's own ExportedProgram, for stages and what only a retrace undoes: autocast, vmap and grad.
 
 torch makes Python source of a graph's names and texts. So every text of the file that reaches torch here is held to a
 grammar in which nothing can end a name or a string; the rest (guards, trees, notes) stays behind and comes back
@@ -109,8 +109,8 @@ def _check(document: Any) -> None:
 def _fullmatch(pattern: re.Pattern[str], found: str) -> None:
     if not pattern.fullmatch(found) or (pattern is not _TEXT and any(map(keyword.iskeyword, found.split(".")))):
         raise CaptureError(
-            "the program casts by itself (autocast) or transforms functions (vmap, grad), which torch undoes by code "
-            f"that it makes of the file's names and texts, and {found!r:.80} is no plain one"
+            "torch makes code of the file's names and texts where a program casts by itself (autocast), transforms "
+            f"functions (vmap, grad) or is split, and {found!r:.80} is no plain one"
         )
 
 

@@ -1,0 +1,144 @@
+"""What is true of an operator, for all who ask: the importer, passes, handlers.
+
+torch says most of it. Schemas tell what is written to (`Tensor(a!)`) and what a result may be a view of (`(a)`),
+tags tell what is element-wise or draws random numbers. The tables here hold the rest; tests/ir/test_ops.py compares
+each with what torch does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tag
+
+from ir.graph import Node
+from ir.importer.schema import OpSchema, op_schema, overload_of, packet_of
+from ir.importer.torch_api import OpOverload, OpOverloadPacket, has_kernel, schema_of
+
+
+def _aten(*names: str) -> frozenset[str]:
+    return frozenset(f"aten::{name}" for name in names)
+
+
+# -- what torch does not say -------------------------------------------------------------------------------------------
+
+# Their result may lie in the memory of their arguments although the schema does not say so.
+UNANNOTATED_VIEWS = _aten(
+    "alpha_dropout", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors", "cartesian_prod", "conj_physical",
+    "data", "dropout", "einsum", "feature_alpha_dropout", "feature_dropout", "histogramdd", "lift", "meshgrid",
+    "sum_to_size", "type_as", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "_unsafe_view",
+)  # fmt: skip
+# Their result has the elements of the first argument, in its order of rows, in another shape.
+RESHAPES = _aten(
+    "view", "reshape", "_unsafe_view", "flatten", "unflatten", "ravel", "view_as", "reshape_as", "squeeze", "unsqueeze",
+    "_reshape_alias",
+)  # fmt: skip
+# Their result has the axes of the first argument in another order.
+PERMUTATIONS = _aten("permute", "transpose", "t", "mT", "swapaxes", "numpy_T")
+# Their result holds what their first argument holds if it has the same type, in memory of its own.
+COPIES = _aten(
+    "clone", "lift_fresh_copy", "_lazy_clone", "_to_copy", "repeat", "tile", "pin_memory", "_reshape_copy",
+    "alias_copy", "detach_copy", "view_copy", "expand_copy", "squeeze_copy", "unsqueeze_copy", "native_dropout",
+) | {"prims::convert_element_type"}  # fmt: skip
+# Their result holds the numbers of their first argument in another element type.
+CASTS = _aten("to", "_to_copy") | {"ir::cast", "prims::convert_element_type"}
+# Views that read something else than what is there, where the elements are complex; and these in any case.
+CONJUGATED = _aten("conj", "_conj", "conj_physical", "resolve_conj")
+NEGATED = _aten("_neg_view", "resolve_neg")
+# What they are told by this argument makes them return their first argument.
+DROPOUTS = dict.fromkeys(
+    _aten("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "native_dropout"), "train"
+)
+# Norms whose schema does not say that they write to their running statistics, and what makes them do so.
+TRAINING_FLAG = {"aten::batch_norm": "training", "aten::instance_norm": "use_input_stats"}
+# They write to torch's notes about gradients only.
+WRITE_NO_DATA = _aten("detach_", "requires_grad_", "retain_grad")
+# Each element of the result is a sum of products, whose zeros may have either sign.
+SUMS_OF_PRODUCTS = _aten(
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution", "linear",
+    "matmul", "mm", "bmm", "addmm", "baddbmm", "scaled_dot_product_attention", "batch_norm",
+    "_native_batch_norm_legit_no_training",
+)  # fmt: skip
+# They compute nothing: they look at data and raise, or print.
+CHECKS = _aten("_assert_async", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_print")
+# The number in every element of a new tensor; None: the argument `fill_value`.
+FILLS: Mapping[str, int | None] = {
+    **dict.fromkeys(_aten("zeros", "zeros_like", "new_zeros"), 0),
+    **dict.fromkeys(_aten("ones", "ones_like", "new_ones"), 1),
+    **dict.fromkeys(_aten("full", "full_like", "new_full"), None),
+}
+# New tensors of which nothing is known but the shape.
+UNINITIALIZED = _aten(
+    "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"
+)  # fmt: skip
+
+
+# -- questions about an overload ---------------------------------------------------------------------------------------
+
+
+def may_be_view(schema: OpSchema) -> bool:
+    """True if a result may lie in the memory of an argument."""
+    return bool(schema.views or schema.writes) or schema.op in UNANNOTATED_VIEWS
+
+
+def may_alias(target: Any) -> bool:
+    """True if the op's result may lie in the memory of an argument; of somebody else's composition nothing is known."""
+    schema = op_schema(target)
+    if may_be_view(schema) or schema.op.startswith("aten::"):
+        return may_be_view(schema)
+    return has_kernel(target.name(), "CompositeImplicitAutograd")
+
+
+def holds_the_same(schema: OpSchema, is_complex: bool) -> bool:
+    """True if a result of the type and layout of the op's first argument holds what that one holds."""
+    if schema.op in COPIES or schema.op in DROPOUTS:
+        return True
+    if schema.op in NEGATED or (is_complex and schema.op in CONJUGATED) or "storage_offset" in schema.names:
+        return False
+    return may_be_view(schema)
+
+
+# -- questions about a node of the graph -------------------------------------------------------------------------------
+
+
+def overloads_of(op: str, overload: str = "") -> tuple[Any, ...]:
+    """torch's overloads behind a node: of one that a pass made, which names none, all that do not write."""
+    found = overload_of(op, overload)
+    if isinstance(found, OpOverload) and (overload or op_schema(found).tensors):  # add(Scalar, Scalar) is of scripts
+        return (found,)
+    packet = packet_of(op)
+    every = [getattr(packet, name) for name in packet.overloads()] if isinstance(packet, OpOverloadPacket) else []
+    return tuple(o for o in every if not schema_of(o).is_mutable)
+
+
+def has_tag(node: Node, tag: Tag) -> bool:
+    """True if torch puts the tag on the node's overload."""
+    return any(tag in o.tags for o in overloads_of(node.op, node.origin.overload))
+
+
+def is_pointwise(node: Node) -> bool:
+    """True if each element of the results is computed of the elements in its place, operands broadcast."""
+    return has_tag(node, Tag.pointwise)
+
+
+def is_view(node: Node) -> bool:
+    """True if a result may lie in the memory of an argument."""
+    return any(may_be_view(op_schema(o)) for o in overloads_of(node.op, node.origin.overload))
+
+
+def is_random(node: Node) -> bool:
+    """True for a node that draws from torch's generator; dropout that is switched off does not."""
+    if any(is_random(n) for g in node.graphs for n in g.nodes):
+        return True
+    if not has_tag(node, Tag.nondeterministic_seeded):
+        return False
+    off = any(node.args.get(flag) is False for flag in ("train", "training"))
+    return not off and not any(node.args.get(name) == 0 for name in ("dropout", "dropout_p"))
+
+
+def is_pure(node: Node) -> bool:
+    """True for an op of torch whose result is decided by its arguments alone, and which changes none of them."""
+    overloads = overloads_of(node.op, node.origin.overload)
+    known = bool(overloads) and node.op not in UNINITIALIZED
+    return known and not any(Tag.nondeterministic_seeded in o.tags or schema_of(o).is_mutable for o in overloads)
