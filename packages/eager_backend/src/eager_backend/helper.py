@@ -247,7 +247,10 @@ class EagerHelper(OpHelper[Slot]):
         self.source.settle()
         as_captured = self.target.dtype is None and self.target.device.type == "cpu"
         exact = not self.target.chosen and self.target.dtype is None
-        plan = Plan(self.graph, self.source, self.block, self._values(), self.target.device, exact, as_captured)
+        plan = Plan(
+            self.graph, self.source, self.block, self._values(), self.target.device, exact, as_captured,
+            self.target, self.driver.registry,
+        )  # fmt: skip
         return Program(plan, run, self.constants)
 
     def _values(self) -> dict[Slot, Value]:

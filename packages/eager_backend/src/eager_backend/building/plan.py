@@ -12,6 +12,8 @@ import torch
 from eager_backend.building.source import Source
 from eager_backend.building.steps import Block, Slot
 from ir.graph import Graph, Value
+from ir.registry import Registry
+from ir.target import Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +25,8 @@ class Plan:
         values: the graph's value that a slot of this block holds; passes leave some values without a slot.
         exact: every kernel is the captured program's own.
         as_captured: device and element types are.
+        target: what it was compiled for.
+        registry: the handlers that it was compiled with.
     """
 
     graph: Graph
@@ -32,6 +36,8 @@ class Plan:
     device: torch.device
     exact: bool
     as_captured: bool
+    target: Target
+    registry: Registry
 
     @cached_property
     def watched(self) -> CodeType:

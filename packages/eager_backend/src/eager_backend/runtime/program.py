@@ -17,6 +17,7 @@ from eager_backend.building.source import rebound
 from eager_backend.inspection import layers, profiling
 from eager_backend.runtime import captured, state
 from eager_backend.runtime.cuda_graphs import CapturedProgram
+from ir.debug import Table
 from ir.importer.torch_api import BelowAutograd, set_grad_enabled
 from ir.opened import Timed
 
@@ -171,16 +172,14 @@ class Program:
         """
         return layers.trace(self, inputs)
 
-    def check(self, *inputs: Tensor, rtol: float | None = None, atol: float | None = None) -> layers.Check:
-        """Every intermediate value beside that of torch's own run of the captured program, in order.
+    def check(self, *inputs: Tensor, max_error: float | None = None) -> Table:
+        """The table of nodes, as `ir.debug` gives it, of this program with its weights and buffers as they are now.
 
-        Equal bits are asked for where the program was made with optimize=False, else equality to rounding (as
-        `ir.Exported.verify`); `rtol` and `atol` say otherwise. Buffers are left as they are. See `layers.Check`.
-
-        Raises:
-            ExportError: the graph was not captured from a model.
+        The error in the whole program is that of `trace`: passes leave some values out. Equal bits are asked for where
+        the program was made with optimize=False, else equality to rounding (as `ir.Exported.verify`); `max_error` says
+        otherwise, in units of each result's largest magnitude. Buffers are left as they are.
         """
-        return layers.check(self, inputs, rtol, atol)
+        return layers.check(self, inputs, max_error)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(

@@ -12,6 +12,9 @@ from ir.cli.options import AsJson, Asked, TargetName, Targets, Traceback, with_a
 from ir.cli.run_commands import Sizes, Threads
 
 # ruff: noqa: UP045 - typer reads Optional
+MaxError = Annotated[
+    Optional[float], typer.Option("--max-error", min=0, help="the error that passes, of the largest magnitude")
+]
 
 
 @with_asked
@@ -23,6 +26,7 @@ def debug(
     memory: Annotated[
         int, typer.Option("--memory", min=1, help="MB of values that one program of the target holds")
     ] = 1024,
+    max_error: MaxError = None,
     html: Annotated[
         Optional[Path], typer.Option("--html", metavar="FILE", help="the page of ir show, coloured by errors")
     ] = None,
@@ -44,7 +48,7 @@ def debug(
     if html is not None:
         check_path(html)
     graph = request.graph()
-    tables = debugging.tables(request, graph, memory << 20)
+    tables = debugging.tables(request, graph, memory << 20, max_error)
     if html is not None:
         debugging.write_page(request, graph, tables, html)
     if node_data is not None:
@@ -67,9 +71,7 @@ def reduce(
         "reduced.py"
     ),
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="when to stop looking for a smaller one")] = 120,
-    max_error: Annotated[
-        Optional[float], typer.Option("--max-error", min=0, help="the error that passes, of the largest magnitude")
-    ] = None,
+    max_error: MaxError = None,
     as_json: AsJson = False,
     traceback: Traceback = False,
 ) -> None:

@@ -24,7 +24,7 @@ class Error:
         place: the index of the element with the largest difference, None where all are equal.
         got: what stands there.
         wanted: what should.
-        reason: what `verify` says where it is beyond its tolerances, else empty.
+        reason: what `verify` says where it is beyond its tolerances, or beyond the limit that was given; else empty.
     """
 
     largest: float
@@ -54,8 +54,8 @@ def _short(number: float) -> str:
     return f"{number:.2g}" if number < 10 else f"{number:.0f}" if number < 1e4 else f"{number:.1e}"
 
 
-def distance(actual: Tensor, expected: Tensor, checked: bool = True) -> Error:
-    """The error of `actual`; `checked` compares with verify's tolerances as well."""
+def distance(actual: Tensor, expected: Tensor, checked: bool = True, limit: float | None = None) -> Error:
+    """The error of `actual`; `checked` compares with verify's tolerances as well, or with `limit` times the scale."""
     if actual.layout is not torch.strided or expected.layout is not torch.strided:
         actual, expected = actual.to_dense(), expected.to_dense()
     actual, expected = actual.detach().cpu(), expected.detach().cpu()
@@ -64,6 +64,8 @@ def distance(actual: Tensor, expected: Tensor, checked: bool = True) -> Error:
     dtype = (actual.real if actual.is_complex() else actual).dtype  # of float64 beside a narrow type, the narrow one
     parts = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in (actual, expected)]
     found = _real(parts[0], parts[1], dtype)
+    if checked and limit is not None and actual.dtype == expected.dtype:
+        return replace(found, reason=_beyond(found) if found.relative > limit else "")
     if checked and (found.largest > _slack(expected, found.scale) or actual.dtype != expected.dtype):
         return replace(found, reason=_said(actual, expected))
     return found
@@ -74,6 +76,10 @@ def _slack(expected: Tensor, scale: float) -> float:
     name = str(expected.dtype).removeprefix("torch.")
     floating = expected.dtype.is_floating_point or expected.dtype.is_complex
     return TOLERANCES.get(name, DEFAULT_TOLERANCE)[1] * scale if floating else 0.0
+
+
+def _beyond(found: Error) -> str:
+    return f"an error of {found.relative:.2g} of the largest magnitude"
 
 
 def _said(actual: Tensor, expected: Tensor) -> str:

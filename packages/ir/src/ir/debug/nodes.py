@@ -35,6 +35,7 @@ def nodes(
     memory: int = MEMORY,
     wide: bool = True,
     whole: bool = True,
+    max_error: float | None = None,
     **options: Any,
 ) -> Table:
     """The table of nodes: for each its own error in the target's runtime, and the error that it has in the program.
@@ -52,6 +53,8 @@ def nodes(
         memory: the bytes of values that one program of the target may take and give; more programs are made of less.
         wide: also run torch in float64, to tell rounding from faults.
         whole: also run the whole program with every value as an output.
+        max_error: the error that still passes, in units of each result's largest magnitude; verify's tolerances unless
+            it is given.
         **options: the target's options, where it is named.
 
     Returns:
@@ -64,7 +67,7 @@ def nodes(
     >>> print(table.ranked[0])  # doctest: +SKIP
     """
     graph, chosen, registry, inputs = asked(program, args, kwargs, target, handlers, dynamic_shapes, options)
-    return table_of(graph, chosen, registry, inputs, memory=memory, wide=wide, whole=whole)
+    return table_of(graph, chosen, registry, inputs, memory=memory, wide=wide, whole=whole, max_error=max_error)
 
 
 def asked(
@@ -101,8 +104,13 @@ def table_of(
     memory: int = MEMORY,
     wide: bool = True,
     whole: bool = True,
+    max_error: float | None = None,
+    traced: Callable[[Sequence[Tensor]], Mapping[str, Tensor]] | None = None,
 ) -> Table:
-    """The table of a graph; see `nodes`."""
+    """The table of a graph; see `nodes`.
+
+    `traced` gives the values of a program that exists, by name: the errors in the whole are those of it.
+    """
     start = time.perf_counter()
     computed = [n for n in graph.nodes if watched_values(graph, [n])]
     torch.manual_seed(0)
@@ -110,10 +118,14 @@ def table_of(
     runs = Runs(graph, target, registry, memory)
     alone = runs.alone(computed, expected.of)
     values = watched_values(graph, computed)
-    together = runs.together(values, expected.of) if whole else {}
+    if traced is not None:
+        found = traced(inputs)
+        together = {v: found[v.name] for v in values if v.name in found}
+    else:
+        together = runs.together(values, expected.of) if whole else {}
     double = Values(graph, wide=True).run(inputs, beside=expected) if wide else None
     skipped = _random(graph, values)
-    made = _Maker(graph, expected, double, alone, together, runs, skipped)
+    made = _Maker(graph, expected, double, alone, together, runs, skipped, max_error)
     rows = tuple(made.row(n) for n in computed)
     notes = (f"the whole program does not give every value: {runs.whole_failed}",) if runs.whole_failed else ()
     fixed = literals(graph, expected.sizes)
@@ -140,7 +152,10 @@ class _Maker:
         together: Mapping[Value, Tensor],
         runs: Runs,
         skipped: Mapping[str, str],
+        limit: float | None,
     ) -> None:
+        self.limit = limit
+        self.narrow = getattr(runs.target, "dtype", None) is not None  # results have the target's own element type
         self.graph, self.expected, self.double, self.runs = graph, expected, double, runs
         self.alone, self.together, self.skipped = alone, together, skipped
 
@@ -150,6 +165,8 @@ class _Maker:
         note = self.runs.failed.get(node, "")
         of = self.expected.of
         first = of[values[0]]
+        if self.narrow:
+            first = next((f[values[0]] for f in (self.alone, self.together) if values[0] in f), first)
         about: dict[str, Any] = {
             "shape": tuple(first.shape),
             "dtype": str(first.dtype).removeprefix("torch."),
@@ -160,13 +177,18 @@ class _Maker:
             drawn = self.graph.context.draws(node) or "empty" in node.op
             if drawn:
                 return Row(node, **about, note=f"not compared: {why or 'memory that nothing was written to'}")
-        own = _worst([distance(self.alone[v], of[v]) for v in values if v in self.alone])
-        whole = [] if why else [distance(self.together[v], of[v]) for v in values if v in self.together]
+        own = _worst([self._error(self.alone[v], of[v]) for v in values if v in self.alone])
+        whole = [] if why else [self._error(self.together[v], of[v]) for v in values if v in self.together]
         return Row(
             node, **about, own=own, inherited=_worst(whole), torch_own=self._rounding(node, values),
             torch_whole=self._whole_rounding(values), makes=self._makes(node, self.together),
             torch_makes=self._makes(node, of), note=note,
         )  # fmt: skip
+
+    def _error(self, actual: Tensor, expected: Tensor) -> Error:
+        if self.narrow and actual.is_floating_point() and expected.is_floating_point():
+            expected = expected.to(actual.dtype)
+        return distance(actual, expected, limit=self.limit)
 
     def _rounding(self, node: Node, values: Sequence[Value]) -> Error | None:
         """torch in the graph's element types against float64, from the same operands."""

@@ -68,10 +68,9 @@ def failure(error: Exception) -> Verdict:
 def compared(values: Sequence[Value], made: Sequence[Any], expected: Values, limit: float | None = None) -> Verdict:
     """Whether results are torch's, as verify compares, or up to `limit` times the largest magnitude of each."""
     for value, tensor in zip(values, made, strict=True):
-        error = distance(tensor, expected.of[value])
-        if error.relative > limit if limit is not None else error.reason:
-            said = error.reason or f"an error of {error.relative:.2g} of the largest magnitude"
-            return Verdict("mismatch", text=said, error=error)
+        error = distance(tensor, expected.of[value], limit=limit)
+        if error.reason:
+            return Verdict("mismatch", text=error.reason, error=error)
     return OK
 
 

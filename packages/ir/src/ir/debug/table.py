@@ -178,6 +178,11 @@ class Table:
         return not self.wrong
 
     @property
+    def first(self) -> Row | None:
+        """The first node in the order of the graph that differs beyond tolerance, by itself or in the whole program."""
+        return next((r for r in self.rows if r.wrong or (r.inherited and r.inherited.reason)), None)
+
+    @property
     def first_nonfinite(self) -> Row | None:
         """The first node that makes nan or infinity of finite operands, in the target, or in torch itself."""
         made = [r for r in self.rows if r.makes or r.torch_makes]
