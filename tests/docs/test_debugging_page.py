@@ -9,7 +9,12 @@ import sys
 from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "debugging.md"
-FAILS = ("ir export my_model:model --plugin", "ir debug my_model:model --plugin", "python reduced.py")
+FAILS = (
+    "ir export my_model:model --plugin",
+    "ir debug my_model:model --plugin",
+    "python reduced.py",
+    "python refused.py",
+)
 
 
 def plain(line: str) -> str:

@@ -78,13 +78,17 @@ def reduce(
     """Make a failing program as small as it gets while it fails the same way, as a script for an issue.
 
     FILE.py needs torch and the runtime alone, FILE_ir.py does the same through ir.export. What fails is an export, a
-    run, or numbers that differ.
+    run, or numbers that differ. Of a model that torch.export refuses the smallest module is left that is refused.
     """
     from ir.cli import debugging
     from ir.debug.reduce import reduce as reduced
 
     request = debugging.Request(asked, [target])
-    found = reduced(request.graph(), target=request.chosen[0], path=output, seconds=seconds, max_error=max_error)
+    given = request.source()
+    found = reduced(
+        given.model, given.args, given.kwargs, dynamic_shapes=given.dynamic_shapes, target=request.chosen[0],
+        path=output, seconds=seconds, max_error=max_error, code=given.code,
+    )  # fmt: skip
     print(json.dumps(found.data(), indent=1) if as_json else found)
 
 

@@ -33,12 +33,16 @@ class Request:
         """The targets with their options."""
         return [plugins.find_target(name, named_options(self.asked.option)) for name in self.targets]
 
-    def graph(self) -> ir.Graph:
-        """The captured model, its plugins loaded."""
+    def source(self) -> sources.Source:
+        """The model, its plugins loaded."""
         a = self.asked
         plugins.load(a.plugin or (), discover=a.discover_plugins)
         torch.manual_seed(a.seed)
-        given = sources.load(a.source, sources.request(a.input, a.dtype, a.task, a.pretrained))
+        return sources.load(a.source, sources.request(a.input, a.dtype, a.task, a.pretrained))
+
+    def graph(self) -> ir.Graph:
+        """The captured model."""
+        given = self.source()
         return ir.capture(given.model, given.args, given.kwargs, dynamic_shapes=given.dynamic_shapes)
 
 

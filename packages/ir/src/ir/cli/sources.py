@@ -37,7 +37,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Source:
-    """A model and its example arguments; `name` is what an artifact is called that is given no name."""
+    """A model and its example arguments; `name` is what an artifact is called that is given no name.
+
+    `code` makes the model anew as `model`, where a few lines of Python can.
+    """
 
     model: Any
     name: str
@@ -45,6 +48,7 @@ class Source:
     kwargs: dict[str, Any] | None = None
     dynamic_shapes: Any = None
     notes: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
 
 
 def load(text: str, request: Request) -> Source:
@@ -129,7 +133,14 @@ def _file(text: str, request: Request) -> Source:
     return Source(Path(text), name[: -len(".pt2")] if name.lower().endswith(".pt2") else name)
 
 
-def _made(model: Any, name: str, request: Request, own: Sequence[Input], notes: Sequence[str] = ()) -> Source:
+def _made(
+    model: Any,
+    name: str,
+    request: Request,
+    own: Sequence[Input],
+    notes: Sequence[str] = (),
+    code: Sequence[str] = (),
+) -> Source:
     """The model in evaluation mode with the inputs that were asked for, else its own."""
     chosen = list(request.inputs) or list(own)
     if not chosen:
@@ -138,8 +149,9 @@ def _made(model: Any, name: str, request: Request, own: Sequence[Input], notes: 
     if isinstance(model, torch.nn.Module):
         model = model.eval().to(request.dtype) if request.dtype else model.eval()
         notes = [*notes, *_quantized(model, request)]
+        code = [*code, f"model = model.eval(){f'.to({request.dtype})' if request.dtype else ''}"] if code else ()
     args, kwargs, shapes = arguments(in_dtype(chosen, request.dtype))
-    return Source(model, name, args, kwargs, shapes, tuple(notes))
+    return Source(model, name, args, kwargs, shapes, tuple(notes), () if request.quantize else tuple(code))
 
 
 def _check_names(model: Any, chosen: Sequence[Input], what: str) -> None:
@@ -161,7 +173,8 @@ def _timm(name: str, request: Request) -> Source:
     timm = _library("timm")
     model = _built(lambda: timm.create_model(name, pretrained=request.pretrained), f"timm:{name}")
     size = model.default_cfg["input_size"]
-    return _made(model, name.replace("/", "_"), request, [_image(*size)], _weights(request))
+    code = ["import timm", f"model = timm.create_model({name!r})"]
+    return _made(model, name.replace("/", "_"), request, [_image(*size)], _weights(request), code)
 
 
 def _torchvision(name: str, request: Request) -> Source:
@@ -169,7 +182,8 @@ def _torchvision(name: str, request: Request) -> Source:
     model = _built(
         lambda: models.get_model(name, weights="DEFAULT" if request.pretrained else None), f"torchvision:{name}"
     )
-    return _made(model, name, request, [_image(3, 224, 224)], _weights(request))
+    code = ["import torchvision", f"model = torchvision.models.get_model({name!r})"]
+    return _made(model, name, request, [_image(3, 224, 224)], _weights(request), code)
 
 
 def _image(*size: int) -> Input:
@@ -202,20 +216,24 @@ def _callable(text: str, request: Request) -> Source:
         if not hasattr(value, part):
             raise CaptureError(f"{text:.200}: {module} has no {attribute!r:.100}")
         value = getattr(value, part)
-    if callable(value) and not isinstance(value, torch.nn.Module):
+    calls = callable(value) and not isinstance(value, torch.nn.Module)
+    if calls:
         value = _built(value, text)
     model, *given = value if isinstance(value, tuple) else (value,)
+    made = f"{module}.{attribute}{'()' * calls}{'[0]' * isinstance(value, tuple)}"
+    code = ["import sys", 'sys.path.insert(0, ".")', f"import {module}", f"model = {made}"]
     name = attribute.rpartition(".")[2]
     if not callable(model):
         raise CaptureError(f"{text:.200} gives a {type(model).__name__}, and no model")
     if request.inputs or not given:
-        return _made(model, name, request, ())
+        return _made(model, name, request, (), code=code)
     if request.dtype:
         raise CaptureError(f"{text:.200} gives its own arguments: leave --dtype out, or say --input")
     args = given[0] if isinstance(given[0], tuple) else (given[0],)
     kwargs, shapes = ([*given[1:], None, None])[:2]
     notes = _quantized(model.eval(), request) if isinstance(model, torch.nn.Module) else []
-    return Source(model, name, args, kwargs, shapes, tuple(notes))
+    code += ["model = model.eval()"] if isinstance(model, torch.nn.Module) else []
+    return Source(model, name, args, kwargs, shapes, tuple(notes), () if request.quantize else tuple(code))
 
 
 def _quantized(model: torch.nn.Module, request: Request) -> list[str]:

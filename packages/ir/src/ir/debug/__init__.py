@@ -15,7 +15,8 @@ from ir.debug.errors import Error
 from ir.debug.nodes import nodes
 from ir.debug.profile import Profile, profile
 from ir.debug.ranges import Ranges, ranges
-from ir.debug.reduce import Reduced, reduce
+from ir.debug.reduce import reduce
+from ir.debug.reduced import Reduced
 from ir.debug.table import Row, Table
 
 

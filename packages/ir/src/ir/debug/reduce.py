@@ -7,7 +7,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,57 +18,23 @@ from ir.debug.child import in_child
 from ir.debug.inside import programs_inside
 from ir.debug.nodes import asked, table_of
 from ir.debug.parts import Part, connected
+from ir.debug.reduced import Reduced
+from ir.debug.refused import reduce_refused
 from ir.debug.running import running
 from ir.debug.script import write_scripts
 from ir.debug.search import OK, Verdict, compared, failure, smallest, tried
 from ir.debug.shrink import Sample, fixed, in_float32, plainer, smaller
 from ir.debug.values import Values
-from ir.errors import ExportError
+from ir.errors import CaptureError, ExportError
 from ir.graph import Graph, Node
+from ir.importer.capture import arguments, capture
 from ir.lower import lower
 from ir.registry import Registry
 from ir.target import Target
 
 _TRIAL = 60.0  # seconds that one trial may take before it counts as a hang
+_CAPTURE = 300.0  # seconds that torch.export may take
 _FIRST = 3  # nodes of the table that are tried alone
-
-
-@dataclass(frozen=True)
-class Reduced:
-    """What `reduce` found.
-
-    Attributes:
-        verdict: how the program fails: `kind` is "mismatch", "export", "runtime", "crash" or "hang".
-        script: Python with torch and the runtime alone; empty where the export itself is refused.
-        ir_script: Python that exports and verifies the same with `ir.export`; empty where a scan is left.
-        nodes: the ops that are left, as torch names them.
-        paths: the files that were written.
-        trials: how many programs were tried.
-        seconds: what it took.
-    """
-
-    verdict: Verdict
-    script: str
-    ir_script: str
-    nodes: tuple[str, ...]
-    paths: tuple[Path, ...] = ()
-    trials: int = 0
-    seconds: float = 0.0
-
-    def data(self) -> dict[str, Any]:
-        """For programs."""
-        verdict = {"kind": self.verdict.kind, "what": self.verdict.what, "text": self.verdict.text}
-        return {
-            "verdict": verdict, "nodes": list(self.nodes), "paths": [str(p) for p in self.paths],
-            "trials": self.trials, "seconds": self.seconds, "script": self.script, "ir_script": self.ir_script,
-        }  # fmt: skip
-
-    def __str__(self) -> str:
-        said = self.verdict.text.strip().partition("\n")[0]
-        lines = [f"{self.verdict.kind}: {said}", f"{len(self.nodes)} nodes are left: {', '.join(self.nodes)}"]
-        lines.append(f"{self.trials} trials in {self.seconds:.1f} s")
-        lines += [] if self.ir_script else ["no script: a scan is left, whose functions take another form in torch"]
-        return "\n".join([*lines, *(f"written to {p}" for p in self.paths)])
 
 
 def reduce(
@@ -81,12 +48,14 @@ def reduce(
     path: str | Path | None = None,
     seconds: float = 120.0,
     max_error: float | None = None,
+    code: Sequence[str] = (),
     **options: Any,
 ) -> Reduced:
     """Make a failing program as small as it gets while it fails in the same way, and write it as scripts.
 
-    Nodes are left out, sizes fixed and cut, types made plain and weights random. Each trial runs in a child process, so
-    that a crash or a hang is a failure like any other.
+    Nodes are left out, sizes fixed and cut, types made plain and weights random. Of a model that torch.export refuses
+    there is no program: modules are left out then, until the smallest that is refused in the same way. Each trial runs
+    in a child process, so that a crash or a hang is a failure like any other.
 
     Args:
         program: as for `ir.debug.nodes`.
@@ -100,6 +69,8 @@ def reduce(
         seconds: when to stop looking for a smaller one.
         max_error: the error that still passes, in units of each result's largest magnitude; verify's tolerances unless
             it is given.
+        code: lines of Python that make `model`, for the script of a model that torch.export refuses; without them the
+            module is saved beside the script.
         **options: the target's options, where it is named.
 
     Raises:
@@ -107,8 +78,23 @@ def reduce(
 
     >>> print(ir.debug.reduce(program, path="reduced.py"))  # doctest: +SKIP
     """
-    graph, chosen, registry, inputs = asked(program, args, kwargs, target, handlers, dynamic_shapes, options)
+    if callable(program):
+        given = arguments(() if args is None else args, kwargs)
+        ended = in_child(partial(_captured, program, *given, dynamic_shapes), _CAPTURE)
+        if isinstance(ended, Verdict) and ended.kind in ("crash", "hang"):
+            error = CaptureError(f"torch.export: {ended.text}")
+            return reduce_refused(error, program, *given, dynamic_shapes, path, seconds, code)
+    try:
+        graph, chosen, registry, inputs = asked(program, args, kwargs, target, handlers, dynamic_shapes, options)
+    except CaptureError as error:
+        if not callable(program):  # a file, which torch took once
+            raise
+        return reduce_refused(error, program, *given, dynamic_shapes, path, seconds, code)
     return _Reduction(graph, chosen, registry, inputs, seconds, max_error).run(path)
+
+
+def _captured(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> None:
+    capture(model, args, kwargs, dynamic_shapes=dynamic_shapes)
 
 
 class _Reduction:

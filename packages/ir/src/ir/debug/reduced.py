@@ -1,0 +1,55 @@
+"""What `ir.debug.reduce` found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ir.debug.search import Verdict
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """What `reduce` found.
+
+    Attributes:
+        verdict: how the program fails: `kind` is "mismatch", "export", "runtime", "crash" or "hang"; "capture" where
+            torch.export refuses the model.
+        script: Python with torch and the runtime alone; empty where the export itself is refused.
+        ir_script: Python that exports and verifies the same with `ir.export`; empty where a scan is left.
+        nodes: the ops that are left, as torch names them.
+        paths: the files that were written.
+        trials: how many programs were tried.
+        seconds: what it took.
+        module: of a model that torch.export refuses, the path of the smallest module that it refuses in the same way.
+        note: what else there is to say.
+    """
+
+    verdict: Verdict
+    script: str
+    ir_script: str
+    nodes: tuple[str, ...]
+    paths: tuple[Path, ...] = ()
+    trials: int = 0
+    seconds: float = 0.0
+    module: str = ""
+    note: str = ""
+
+    def data(self) -> dict[str, Any]:
+        """For programs."""
+        verdict = {"kind": self.verdict.kind, "what": self.verdict.what, "text": self.verdict.text}
+        return {
+            "verdict": verdict, "nodes": list(self.nodes), "paths": [str(p) for p in self.paths],
+            "trials": self.trials, "seconds": self.seconds, "script": self.script, "ir_script": self.ir_script,
+            "module": self.module, "note": self.note,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        said = self.verdict.text.strip().partition("\n")[0]
+        nodes = f"{len(self.nodes)} nodes are left: {', '.join(self.nodes)}"
+        lines = [f"{self.verdict.kind}: {said}", self.note or nodes]
+        lines.append(f"{self.trials} trials in {self.seconds:.1f} s")
+        if not self.script and not self.ir_script:
+            lines.append("no script: a scan is left, whose functions take another form in torch")
+        return "\n".join([*lines, *(f"written to {p}" for p in self.paths)])
