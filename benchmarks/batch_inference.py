@@ -81,7 +81,7 @@ def export(model: torch.nn.Module, rows: np.ndarray, name: str, folder: Path) ->
 
 
 def write(rows: np.ndarray, name: str, folder: Path) -> list[str]:
-    """Parquet files of PART rows, with a number for each row."""
+    """Parquet files of PART rows, with a number for each row, and the row as an array and as the array's bytes."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -92,7 +92,9 @@ def write(rows: np.ndarray, name: str, folder: Path) -> list[str]:
         lists = pa.ListArray.from_arrays(offsets, pa.array(part.ravel()))
         ids = np.arange(start, start + len(part))
         found.append(str(folder / f"{start:09}.parquet"))
-        parquet.write_table(pa.table({"id": ids, name: lists}), found[-1], compression="none", use_dictionary=False)
+        raw = pa.array([row.tobytes() for row in part])
+        table = pa.table({"id": ids, name: lists, f"{name}_bytes": raw})
+        parquet.write_table(table, found[-1], compression="none", use_dictionary=False)
     return found
 
 

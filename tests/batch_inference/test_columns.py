@@ -18,6 +18,16 @@ def tables():
     flat = t["image"].reshape(9, -1)
     fixed = pa.FixedShapeTensorArray.from_numpy_ndarray(t["image"])
     yield "tensors", pa.table({"image": fixed, "weight": t["weight"]})
+    inner = pa.array(np.append(np.zeros(flat.shape[1], np.float32), flat.ravel()))[flat.shape[1] :]  # begins later
+    lists = pa.FixedSizeListArray.from_arrays(inner, flat.shape[1])
+    cut = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), t["image"].shape[1:]), lists)
+    yield "tensors of a slice", pa.table({"image": cut, "weight": t["weight"]})
+    last = pa.fixed_shape_tensor(pa.float32(), (8, 8, 3), permutation=[2, 0, 1])  # channels last in memory
+    across = pa.FixedSizeListArray.from_arrays(pa.array(t["image"].transpose(0, 2, 3, 1).ravel()), flat.shape[1])
+    yield (
+        "tensors with channels last",
+        pa.table({"image": pa.ExtensionArray.from_storage(last, across), "weight": t["weight"]}),
+    )
     yield "flat lists", pa.table({"image": list(flat), "weight": t["weight"]})
     yield (
         "fixed lists",
@@ -35,6 +45,12 @@ def tables():
         "a batch of records",
         pa.RecordBatch.from_arrays([pa.array(list(flat)), pa.array(t["weight"])], ["image", "weight"]),
     )
+    raw = [row.tobytes() for row in flat]
+    yield "bytes", pa.table({"image": pa.array(raw, pa.binary()), "weight": t["weight"]})
+    yield "large bytes", pa.table({"image": pa.array(raw, pa.large_binary()), "weight": t["weight"]})
+    yield "bytes, a slice", pa.table({"image": pa.array(raw[:1] + raw, pa.binary()).slice(1), "weight": t["weight"]})
+    yield "chunks of bytes", pa.table({"image": pa.chunked_array([raw[:4], raw[4:]]), "weight": t["weight"]})
+    yield "pandas, bytes", pd.DataFrame({"image": raw, "weight": t["weight"]})
     yield "arrays by name", {"image": pa.array(list(flat)), "weight": pa.array(t["weight"])}
     yield "pandas", pd.DataFrame({"image": list(t["image"]), "weight": t["weight"]})
 
@@ -43,7 +59,7 @@ def tables():
 def test_equal_to_numpy(files, name, table):
     runner = workers.runner(files["onnx"])
     wanted, found = runner(workers.table(9)), runner(table)
-    if name == "pandas":
+    if name.startswith("pandas"):
         assert isinstance(found, pd.DataFrame)
         found = {n: np.stack(list(found[n])) for n in found}
     else:
@@ -60,6 +76,18 @@ def test_missing_values_are_refused(files):
     )
     with pytest.raises(ir.ExportError, match="the column for weight is no array of numbers: 1 values are missing"):
         workers.runner(files["onnx"])(table)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [([b"1234", b"12345678"], "have 4 to 8 bytes"), ([b"123456"] * 2, "2 bytes after a number of 4")],
+)
+@pytest.mark.parametrize("make", [pa.array, lambda rows: np.array(rows, object)], ids=["arrow", "numpy"])
+def test_bytes_that_are_no_rows_are_refused(files, make, rows, reason):
+    with pytest.raises(ir.ExportError, match=f"the column for image is no array of numbers: its rows .*{reason}"):
+        workers.runner(files["onnx"])(
+            {"image": make(rows), "weight": make([1.0, 2.0]) if make is pa.array else np.ones(2, np.float32)}
+        )
 
 
 def test_rows_of_different_lengths_are_refused(files):

@@ -42,6 +42,30 @@ def test_equal_to_the_plain_loop(files, target, ship, tmp_path):
     workers.check_sessions(tmp_path / "notes", 2)
 
 
+def test_one_block_is_for_all_workers_and_left_out_columns_stay_behind(files, tmp_path):
+    whole = ray.data.from_numpy(workers.table()["image"]).rename_columns({"data": "image"})
+    whole = whole.map_batches(lambda b: b | {k: workers.table()[k] for k in ("id", "weight")}, batch_size=None)
+    assert whole.materialize().num_blocks() == 1
+    runner = workers.noted(workers.runner(files["onnx"]), tmp_path / "notes")
+    found = ray_data.map_batches(whole, runner, workers=2, batch_size=8, keep=["id"]).materialize()
+    assert found.num_blocks() > 1 and found.columns() == ["id", "scores", "total"]
+    workers.check(*collected(found), files["onnx"])
+
+
+@pytest.mark.parametrize(
+    ("actors", "threads", "share"), [(2, 1, 1), (3, 1, 1), (4, 1, 0.75), (2, 2, 1), (1, 4, 3), (5, 1, 1)]
+)
+def test_a_cpu_is_left_for_tasks_that_read(actors, threads, share):
+    assert ray.cluster_resources()["CPU"] == 4
+    assert ray_data._cpus(actors, threads) == share
+
+
+def test_workers_on_all_cpus(files, tmp_path):
+    runner = workers.noted(workers.runner(files["onnx"]), tmp_path / "notes")
+    workers.check(*collected(ray_data.map_batches(dataset(), runner, workers=4, batch_size=8)), files["onnx"])
+    workers.check_sessions(tmp_path / "notes", 4)
+
+
 @pytest.mark.parametrize("target", workers.TARGETS)
 def test_workers_that_die_twice_lose_and_double_nothing(files, target, tmp_path):
     runner = workers.noted(workers.runner(files[target]), tmp_path / "notes", deaths=2)

@@ -55,6 +55,40 @@ def test_equal_to_the_plain_loop(files, frame, target, ship, tmp_path):
     workers.check_sessions(tmp_path / "notes", 2)
 
 
+@pytest.mark.parametrize("arrow", [True, False], ids=["arrow_udf", "predict_batch_udf"])
+def test_equal_by_both_functions_of_spark(frame, files, arrow, tmp_path, monkeypatch):
+    if arrow and not spark_adapter._has_arrow_udf():
+        pytest.skip("pyspark before 4.1")
+    monkeypatch.setattr(spark_adapter, "_has_arrow_udf", lambda: arrow)
+    workers.check(*collected(frame, workers.runner(files["onnx"])), files["onnx"])
+
+
+def test_rows_of_bytes(spark, files):
+    t = workers.table()
+    rows = [(int(i), x.tobytes(), float(w)) for i, x, w in zip(t["id"], t["image"], t["weight"], strict=True)]
+    made = spark.createDataFrame(rows, "id long, image binary, weight float").repartition(6)
+    workers.check(*collected(made, workers.runner(files["onnx"])), files["onnx"])
+
+
+def test_rows_of_another_length_than_said_are_refused(spark, files, tmp_path):
+    import torch
+
+    import ir
+
+    path = tmp_path / "sums.onnx"
+    shapes = ({0: "batch", 1: "length"},)
+    ir.export(lambda x: x.sum(1), (torch.randn(2, 6),), path=path, dynamic_shapes=shapes, input_names=["x"])
+    with pytest.raises(ir.ExportError, match="give row_shapes="):
+        spark_adapter.predict_udf(ir.runner(path))
+    predict = spark_adapter.predict_udf(ir.runner(path), row_shapes={"x": [3]}, batch_size=2)
+    frame = spark.createDataFrame([([1.0, 2.0, 3.0],), ([4.0, 5.0, 6.0],), ([7.0, 8.0, 9.0],)], "x array<float>")
+    found = frame.select(predict("x").alias("y")).select("y.*").toPandas().iloc[:, 0]
+    assert sorted(found) == [6.0, 15.0, 24.0]
+    other = spark.createDataFrame([([1.0, 2.0],), ([3.0, 4.0, 5.0, 6.0],)], "x array<float>").coalesce(1)
+    with pytest.raises(Exception, match="lists are all the expected size"):
+        other.select(predict("x")).collect()
+
+
 @pytest.mark.parametrize("target", workers.TARGETS)
 def test_workers_that_die_twice_lose_and_double_nothing(files, frame, target, tmp_path):
     runner = workers.noted(workers.runner(files[target]), tmp_path / "notes", deaths=2)

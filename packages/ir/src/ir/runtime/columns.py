@@ -6,7 +6,7 @@ Arrow and pandas are looked for only where somebody else has imported them: a co
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ def tensor_of(column: Any, port: Port) -> Any:
     """A column as a torch tensor with the type and the trailing sizes of an input.
 
     Element types are widened where every value stays what it is (int32 to int64), rows that lie flat take the input's
-    sizes (3072 numbers for [batch, 3, 32, 32]).
+    sizes (3072 numbers for [batch, 3, 32, 32]), and rows of bytes are the numbers of the input's type themselves.
 
     Raises:
         ExportError: rows of different lengths, missing values, another type, or sizes that do not fit.
@@ -120,7 +120,7 @@ def _from_numpy(array: np.ndarray) -> Any:
 def _array(column: Any, port: Port) -> np.ndarray:
     try:
         if _of(column, "pyarrow", "Array", "ChunkedArray"):
-            return _of_arrow(column)
+            return _of_arrow_bytes(column, port) if _holds_bytes(column) else _of_arrow(column)
         array = np.asarray(column)
         return _stacked(array, port) if array.dtype == object else array
     except (ValueError, TypeError) as error:
@@ -132,8 +132,44 @@ def _stacked(array: np.ndarray, port: Port) -> np.ndarray:
     if len(array) == 0:
         fixed = [s if isinstance(s, int) else 1 for s in port.shape[1:]]
         return np.zeros((0, *fixed), numpy_dtype(port.dtype))
+    if isinstance(array[0], bytes):
+        return _numbers(b"".join(array), len(array), {len(row) for row in array}, port)
     rows = [np.stack(list(map(np.asarray, r))) if np.asarray(r).dtype == object else np.asarray(r) for r in array]
     return np.stack(rows)
+
+
+def _holds_bytes(column: Any) -> bool:
+    import pyarrow as pa
+
+    kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    return any(kind(column.type) for kind in kinds)
+
+
+def _of_arrow_bytes(column: Any, port: Port) -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.null_count:
+        raise ValueError(f"{column.null_count} values are missing")
+    lengths = pc.binary_length(column).unique().to_pylist()
+    if len(lengths) != 1:
+        return _numbers(b"", len(column), lengths, port)
+    fixed = column.cast(pa.binary(lengths[0]))
+    chunks = fixed.chunks if isinstance(fixed, pa.ChunkedArray) else [fixed]
+    data = [memoryview(c.buffers()[1])[c.offset * lengths[0] :][: len(c) * lengths[0]] for c in chunks]
+    return _numbers(data[0] if len(data) == 1 else b"".join(data), len(column), lengths, port)
+
+
+def _numbers(data: Any, rows: int, lengths: Collection[int], port: Port) -> np.ndarray:
+    """The bytes of all rows as numbers of the input's type, a flat row each."""
+    kind = numpy_dtype(port.dtype)
+    if len(lengths) > 1:
+        raise ValueError(f"its rows have {min(lengths)} to {max(lengths)} bytes")
+    if width := next(iter(lengths), 0) % kind.itemsize:
+        raise ValueError(f"its rows end {width} bytes after a number of {kind.itemsize}")
+    if kind.kind == "b":
+        return (np.frombuffer(data, np.uint8) != 0).reshape(rows, -1)
+    return np.frombuffer(data, kind).reshape(rows, -1)
 
 
 def _of_arrow(column: Any) -> np.ndarray:
@@ -145,8 +181,10 @@ def _of_arrow(column: Any) -> np.ndarray:
             column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     if column.null_count:
         raise ValueError(f"{column.null_count} values are missing")
-    if isinstance(column, pa.FixedShapeTensorArray):
-        return np.asarray(column.to_numpy_ndarray())
+    if isinstance(column, pa.FixedShapeTensorArray):  # whose to_numpy_ndarray forgets where a slice begins
+        rows = _of_arrow(column.storage.flatten()).reshape(len(column), *column.type.shape)
+        places = column.type.permutation or range(rows.ndim - 1)
+        return rows.transpose(0, *(1 + place for place in places))
     if isinstance(column, pa.ExtensionArray):  # Ray's tensors, which know their own way
         column = column.to_numpy(zero_copy_only=False)
         return np.stack(list(column)) if column.dtype == object else np.asarray(column)
