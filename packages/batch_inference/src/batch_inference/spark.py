@@ -27,7 +27,7 @@ def predict_udf(
 
     Spark runs the task of a worker that dies again, with all of its rows. It says by `spark.task.cpus` how many threads
     a session computes with. From pyspark 4.1 on columns come as Arrow arrays, and a column may be binary, a row's
-    numbers as bytes, which cost Spark less than an array of them. Before that they come by `predict_batch_udf`.
+    numbers as bytes. Before that they come by `predict_batch_udf`.
 
     Args:
         runner: what `ir.runner` gave; its path is one that the workers see, or it was made with ship=True.
