@@ -73,6 +73,12 @@ class Counter(nn.Module):
         return x - self.mean + self.calls
 
 
+def equal_behind_neutral(x: Tensor, y: Tensor) -> Tensor:
+    """`there` and `back` are equal once what does nothing is removed; what is first here is read last then."""
+    there, back = y.double(), x.double()
+    return torch.where(((there == 0) | (back == torch.inf)) & (there == torch.inf), torch.nan, back)
+
+
 def floor_of_size(x: Tensor) -> Tensor:
     third = torch.scalar_tensor(x.shape[0], dtype=torch.float32) / 3
     return x * (third - third.floor()) + third.round() - third.ceil()
@@ -454,6 +460,8 @@ CASES = family(
     row("odd_to_int_free", lambda x: (x.isnan().int(), x.bool(), x.logical_not()), f32(value=ODD)),
     row("odd_f16", lambda x, y: (x + y, x.clamp(-1, 2), torch.maximum(x, y)), f16(value=ODD), f16(value=ODD_TOO)),
     row("empty_activations", lambda x: (F.gelu(x), x.softmax(0), x.clamp(0, 1), x > 0), f32(0, 3)),
+    row("equal_behind_views", lambda x: equal_behind_neutral(x, x.t().t()), i8()),
+    row("equal_behind_zeros", lambda x: equal_behind_neutral(x, x + torch.zeros_like(x)), i8()),
     row("empty_where", lambda c, x: torch.where(c, x, 1.0), boolean(0, 1), f32(1, 3)),
     row("scalar_activations", lambda x: (F.gelu(x), x.clamp(0, 1), x.sigmoid(), x > 0, x.round()), f32()),
     row("scalar_where", lambda c, x: torch.where(c, x, 2.0), boolean(), f32("B", 3)),

@@ -127,3 +127,17 @@ def test_activations_of_halves_are_computed_in_float32():
 def test_a_squeezed_size_that_was_one_is_asked_for():
     program = ir.export(lambda x: x[1::2].squeeze(0), (torch.ones(3, 2),), target="nnef", dynamic_shapes=({0: "B"},))
     assert program(torch.ones(3, 2)).shape == (2,)
+
+
+@ir.custom_op("neutraltests::positions")
+def positions(x: torch.Tensor) -> torch.Tensor:
+    at = torch.arange(3)
+    return (torch.arange(4) > (x[:, None] * at).sum(1)[:, None]).sum(1).clamp(max=3) + x[at]
+
+
+def test_what_two_bodies_compute_alike_is_written_once():
+    """tract loses nodes that are equal only once it has merged equal constants."""
+    x = torch.tensor([0, 2, -1])
+    program = ir.export(lambda x: (positions(x), positions(x) * positions(x).abs()), (x,), target="nnef", verify=True)
+    labels = [o.attributes["label"] for o in program.artifact.operations if o.name == "variable"]
+    assert sorted(labels) == ["arange", "arange_1"]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ir.dims import Dim, Expr
+from ir.dims import Dim, Expr, product
 from ir.errors import RefusedError
 from ir.graph import Graph, Value, Weight
 from ir.helper import numpy_dtype
@@ -254,10 +254,19 @@ class NnefHelper(DataDependentSizes):
         if value.type.dtype is DType.bool and not self.target.tract:
             raise RefusedError(f"target {self.target.name!r} refuses {weight.name}: {_NO_BITS}")
         if not self.target.packs(self.graph, value, weight):
-            return self.variable(weight.name, value.type, weight.numpy)
+            small = weight.tensor is None and product(value.type.shape) <= _SMALL
+            return self.shared(weight, value.type) if small else self.variable(weight.name, value.type, weight.numpy)
         made = self.variable(weight.name, value.type, packed_source(weight))
         made.packed = True
         return made
+
+    def shared(self, weight: Weight, type: TensorType) -> NnefValue:
+        """A weight that a pass computed, or an equal one: what reads equal ones is merged here, not by tract."""
+        array = weight.numpy()
+        key = ("weight", array.dtype.name, array.shape, array.tobytes())
+        if key not in self.constants:
+            self.constants[key] = self.variable(weight.name, type, lambda: array)
+        return self.constants[key]
 
     def content(self, x: NnefValue) -> np.ndarray | None:
         """The numbers of a constant or a weight, None where they are only known at run time."""
@@ -386,5 +395,6 @@ class NnefHelper(DataDependentSizes):
 _WINDOWED = frozenset({"conv", "deconv", "max_pool", "avg_pool", "box"})
 STANDARD_NAMES = {"recip": "rcp", "square": "sqr"}  # where tract spells an operation its own way
 _GENERIC = {"bool": "logical", "int": "integer", "uint": "integer", "float": "scalar"}
+_SMALL = 1 << 10  # elements of a computed weight whose equals are looked for
 _NO_BITS = "a constant of truth values, which the standard packs in bits and we do not"
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{,200}")

@@ -14,6 +14,8 @@ from ir.errors import RefusedError
 from ir.files import stem
 from ir.graph import Graph, Value, Weight
 from ir.passes.canonicalize_factories import canonicalize_factories
+from ir.passes.collapse_views import collapse_views
+from ir.passes.cse import cse
 from ir.passes.equal_sizes import equal_sizes
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants
@@ -165,7 +167,8 @@ class Tract(Target):
         ]
         # tract itself leaves products of large constants, such as normed weights, to the run
         first = (*first, equal_sizes, simplify_arithmetic, fold_batch_norm)
-        return (*first, promote, canonicalize_factories, fold_constants, fuse_rms_norm)
+        # tract merges equal constants, removes views that do nothing, and loses nodes that are equal only after it
+        return (*first, promote, canonicalize_factories, collapse_views, cse, fold_constants, fuse_rms_norm)
 
     def helper(self, graph: Graph) -> NnefHelper:
         return NnefHelper(self, graph)

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from ir.graph import Graph, Node, Value
-from ir.ops import SUMS_OF_PRODUCTS
+from ir.ops import FILLS, SUMS_OF_PRODUCTS
 from ir.passes.contract import contract
 from ir.passes.graph_editor import GraphEditor
 
@@ -31,11 +31,21 @@ def simplify_arithmetic(graph: Graph) -> Graph:
 def _is_neutral(node: Node, graph: Graph) -> bool:
     given, other = node.args["self"], node.args["other"]
     kept = isinstance(given, Value) and given.type == node.outputs[0].type and not given.type.dtype.is_complex
-    if not kept or node.args.get("alpha", 1) != 1 or node.args.get("rounding_mode") is not None:
+    if not kept or node.args.get("rounding_mode") is not None:
         return False
-    if not isinstance(other, bool | int | float) or other != _NEUTRAL[node.op]:
+    other, alpha = _number(other, graph), node.args.get("alpha", 1)
+    if other is None or not math.isfinite(alpha) or other * alpha != _NEUTRAL[node.op]:
         return False
+    other *= float(alpha)  # as floats are: 0 * -1.0 is -0.0
     return other != 0 or not given.type.dtype.is_float or _keeps_zeros(node.op, other) or _is_sum(given, graph)
+
+
+def _number(other: Any, graph: Graph) -> bool | int | float | None:
+    """The number that stands in each element, None where it is not known."""
+    producer = graph.producer.get(other) if isinstance(other, Value) else None
+    if producer is not None and producer.op in FILLS:
+        other = producer.args["fill_value"] if FILLS[producer.op] is None else FILLS[producer.op]
+    return other if isinstance(other, bool | int | float) else None
 
 
 def _keeps_zeros(op: str, zero: Any) -> bool:
