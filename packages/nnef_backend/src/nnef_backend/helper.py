@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ir.dims import Dim, Expr, product
+from ir.dims import Dim, Expr
 from ir.errors import RefusedError
 from ir.graph import Graph, Value, Weight
 from ir.helper import numpy_dtype
@@ -254,7 +254,7 @@ class NnefHelper(DataDependentSizes):
         if value.type.dtype is DType.bool and not self.target.tract:
             raise RefusedError(f"target {self.target.name!r} refuses {weight.name}: {_NO_BITS}")
         if not self.target.packs(self.graph, value, weight):
-            small = weight.tensor is None and product(value.type.shape) <= _SMALL
+            small = weight.tensor is None and math.prod(s for s in value.type.shape if isinstance(s, int)) <= _SMALL
             return self.shared(weight, value.type) if small else self.variable(weight.name, value.type, weight.numpy)
         made = self.variable(weight.name, value.type, packed_source(weight))
         made.packed = True
@@ -395,6 +395,6 @@ class NnefHelper(DataDependentSizes):
 _WINDOWED = frozenset({"conv", "deconv", "max_pool", "avg_pool", "box"})
 STANDARD_NAMES = {"recip": "rcp", "square": "sqr"}  # where tract spells an operation its own way
 _GENERIC = {"bool": "logical", "int": "integer", "uint": "integer", "float": "scalar"}
-_SMALL = 1 << 10  # elements of a computed weight whose equals are looked for
+_SMALL = 1 << 10  # elements of a computed weight of which equals are merged
 _NO_BITS = "a constant of truth values, which the standard packs in bits and we do not"
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{,200}")
