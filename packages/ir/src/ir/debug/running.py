@@ -113,7 +113,8 @@ class Runs:
 @contextmanager
 def running(target: Target, artifact: Any, graph: Graph) -> Iterator[Callable[..., Sequence[Tensor]]]:
     """The artifact in its runtime, without memory of calls before; forgotten there at the end."""
-    weights = sum(w.tensor.nbytes for w in graph.weights.values() if w.tensor is not None)
+    held = (w.tensor for w in graph.weights.values())
+    weights = sum(t.nbytes for t in held if t is not None and t.layout is torch.strided)
     with tempfile.TemporaryDirectory(prefix="ir-debug-") as folder:
         path = None
         if weights > _IN_A_FILE:
