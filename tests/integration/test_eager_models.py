@@ -33,9 +33,10 @@ def check(name: str) -> None:
         default.verify(args, kwargs)
     inputs = graph.structure.flatten(args, kwargs)
     layers = exact.artifact.check(*inputs)
-    assert layers.ok, layers
-    ours = sum(not n.origin.stack for n in graph.nodes)  # such as the scatter of a written view, which torch has not
-    assert layers.skipped <= ours + len(graph.nodes) // 10
+    assert layers.ok and layers.first is None, layers
+    assert len(layers.rows) == len(graph.nodes) and all(r.own is not None for r in layers.rows)
+    unseen = sum(r.inherited is None for r in layers.rows)  # what the program has fused, or written another way
+    assert unseen <= len(graph.nodes) // 10
     fused = default.artifact.check(*inputs)
     assert fused.rows and fused.ok, fused
 
