@@ -90,6 +90,19 @@ def test_bytes_that_are_no_rows_are_refused(files, make, rows, reason):
         )
 
 
+@pytest.mark.parametrize(
+    "type",
+    [pa.binary(), pa.list_(pa.float32()), pa.list_(pa.float32(), 192), pa.fixed_shape_tensor(pa.float32(), [3, 8, 8])],
+)
+@pytest.mark.parametrize("chunks", [None, 0, 1])
+def test_no_rows_give_no_rows(files, type, chunks):
+    none = pa.array([], type) if chunks is None else pa.chunked_array([pa.array([], type)] * chunks, type)
+    given = {"weight": np.zeros(0, np.float32)}
+    for column in (none, []):
+        found = ir.runner(files["onnx"])(given | {"image": column})
+        assert {n: len(c) for n, c in found.items()} == dict.fromkeys(found, 0) and found
+
+
 def test_rows_of_different_lengths_are_refused(files):
     table = pa.table({"image": [[1.0], [1.0, 2.0]], "weight": pa.array([1.0, 2.0], pa.float32())})
     with pytest.raises(ir.ExportError, match="its rows have 1 to 2 elements"):

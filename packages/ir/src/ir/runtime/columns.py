@@ -119,7 +119,10 @@ def _from_numpy(array: np.ndarray) -> Any:
 
 def _array(column: Any, port: Port) -> np.ndarray:
     try:
-        if _of(column, "pyarrow", "Array", "ChunkedArray"):
+        is_arrow = _of(column, "pyarrow", "Array", "ChunkedArray")
+        if (is_arrow or isinstance(column, list)) and len(column) == 0:
+            return _of_nothing(port)
+        if is_arrow:
             return _of_arrow_bytes(column, port) if _holds_bytes(column) else _of_arrow(column)
         array = np.asarray(column)
         return _stacked(array, port) if array.dtype == object else array
@@ -127,11 +130,16 @@ def _array(column: Any, port: Port) -> np.ndarray:
         raise ExportError(f"the column for {port.name} is no array of numbers: {error}") from error
 
 
+def _of_nothing(port: Port) -> np.ndarray:
+    """A column of no rows, which says nothing of a row's sizes itself."""
+    fixed = [s if isinstance(s, int) else 1 for s in port.shape[1:]]
+    return np.zeros((0, *fixed), numpy_dtype(port.dtype))
+
+
 def _stacked(array: np.ndarray, port: Port) -> np.ndarray:
     """One array of rows that are arrays or lists of their own, as pandas and Spark have them."""
     if len(array) == 0:
-        fixed = [s if isinstance(s, int) else 1 for s in port.shape[1:]]
-        return np.zeros((0, *fixed), numpy_dtype(port.dtype))
+        return _of_nothing(port)
     if isinstance(array[0], bytes):
         return _numbers(b"".join(array), len(array), {len(row) for row in array}, port)
     rows = [np.stack(list(map(np.asarray, r))) if np.asarray(r).dtype == object else np.asarray(r) for r in array]
