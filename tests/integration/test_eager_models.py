@@ -34,9 +34,9 @@ def check(name: str) -> None:
     inputs = graph.structure.flatten(args, kwargs)
     layers = exact.artifact.check(*inputs)
     assert layers.ok and layers.first is None, layers
-    assert len(layers.rows) == len(graph.nodes) and all(r.own is not None for r in layers.rows)
-    unseen = sum(r.inherited is None for r in layers.rows)  # what the program has fused, or written another way
-    assert unseen <= len(graph.nodes) // 10
+    ours = sum(not n.origin.stack for n in graph.nodes)  # such as the scatter of a written view, which torch has not
+    seen = sum(r.own is not None and r.inherited is not None for r in layers.rows)
+    assert seen >= len(graph.nodes) - ours - len(graph.nodes) // 10
     fused = default.artifact.check(*inputs)
     assert fused.rows and fused.ok, fused
 

@@ -34,12 +34,11 @@ def trace(program: CompiledProgram, inputs: Sequence[Tensor]) -> dict[str, Tenso
 def check(program: CompiledProgram, inputs: Sequence[Tensor], max_error: float | None) -> Table:
     """See `Program.check`."""
     inputs, plan = watch.private(program, inputs), program.plan
-    if plan.exact and max_error is None and program.device.type == "cpu":
-        max_error = 0.0
+    exact = plan.exact and max_error is None and program.device.type == "cpu"
     with devices.same_random_numbers(program.device):
         return table_of(
             _as_it_is(program), plan.target, plan.registry, inputs,
-            max_error=max_error, traced=lambda given: trace(program, given),
+            max_error=max_error, whole_error=0.0 if exact else None, traced=lambda given: trace(program, given),
         )  # fmt: skip
 
 

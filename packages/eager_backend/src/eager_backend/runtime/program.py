@@ -175,9 +175,10 @@ class Program:
     def check(self, *inputs: Tensor, max_error: float | None = None) -> Table:
         """The table of nodes, as `ir.debug` gives it, of this program with its weights and buffers as they are now.
 
-        The error in the whole program is that of `trace`: passes leave some values out. Equal bits are asked for where
-        the program was made with optimize=False, else equality to rounding (as `ir.Exported.verify`); `max_error` says
-        otherwise, in units of each result's largest magnitude. Buffers are left as they are.
+        The error in the whole program is that of `trace`: passes leave some values out. A program made with
+        optimize=False is to have torch's bits there. A node alone is compared to rounding (as `ir.Exported.verify`),
+        for torch's kernels round by where operands lie. `max_error` asks otherwise of both, in units of each result's
+        largest magnitude. Buffers are left as they are.
         """
         return layers.check(self, inputs, max_error)
 

@@ -105,11 +105,13 @@ def table_of(
     wide: bool = True,
     whole: bool = True,
     max_error: float | None = None,
+    whole_error: float | None = None,
     traced: Callable[[Sequence[Tensor]], Mapping[str, Tensor]] | None = None,
 ) -> Table:
     """The table of a graph; see `nodes`.
 
-    `traced` gives the values of a program that exists, by name: the errors in the whole are those of it.
+    `traced` gives the values of a program that exists, by name: the errors in the whole are those of it. They may be up
+    to `whole_error`, `max_error` unless it is given.
     """
     start = time.perf_counter()
     computed = [n for n in graph.nodes if watched_values(graph, [n])]
@@ -125,7 +127,8 @@ def table_of(
         together = runs.together(values, expected.of) if whole else {}
     double = Values(graph, wide=True).run(inputs, beside=expected) if wide else None
     skipped = _random(graph, values)
-    made = _Maker(graph, expected, double, alone, together, runs, skipped, max_error)
+    limits = max_error, max_error if whole_error is None else whole_error
+    made = _Maker(graph, expected, double, alone, together, runs, skipped, limits)
     rows = tuple(made.row(n) for n in computed)
     notes = (f"the whole program does not give every value: {runs.whole_failed}",) if runs.whole_failed else ()
     fixed = literals(graph, expected.sizes)
@@ -152,9 +155,9 @@ class _Maker:
         together: Mapping[Value, Tensor],
         runs: Runs,
         skipped: Mapping[str, str],
-        limit: float | None,
+        limits: tuple[float | None, float | None],
     ) -> None:
-        self.limit = limit
+        self.limits = limits  # of the error alone, and in the whole program
         self.narrow = getattr(runs.target, "dtype", None) is not None  # results have the target's own element type
         self.graph, self.expected, self.double, self.runs = graph, expected, double, runs
         self.alone, self.together, self.skipped = alone, together, skipped
@@ -177,18 +180,20 @@ class _Maker:
             drawn = self.graph.context.draws(node) or "empty" in node.op
             if drawn:
                 return Row(node, **about, note=f"not compared: {why or 'memory that nothing was written to'}")
-        own = _worst([self._error(self.alone[v], of[v]) for v in values if v in self.alone])
-        whole = [] if why else [self._error(self.together[v], of[v]) for v in values if v in self.together]
+        limit, whole_limit = self.limits
+        own = _worst([self._error(self.alone[v], of[v], limit) for v in values if v in self.alone])
+        found = {} if why else self.together
+        whole = [self._error(found[v], of[v], whole_limit) for v in values if v in found]
         return Row(
             node, **about, own=own, inherited=_worst(whole), torch_own=self._rounding(node, values),
             torch_whole=self._whole_rounding(values), makes=self._makes(node, self.together),
             torch_makes=self._makes(node, of), note=note,
         )  # fmt: skip
 
-    def _error(self, actual: Tensor, expected: Tensor) -> Error:
+    def _error(self, actual: Tensor, expected: Tensor, limit: float | None) -> Error:
         if self.narrow and actual.is_floating_point() and expected.is_floating_point():
             expected = expected.to(actual.dtype)
-        return distance(actual, expected, limit=self.limit)
+        return distance(actual, expected, limit=limit)
 
     def _rounding(self, node: Node, values: Sequence[Value]) -> Error | None:
         """torch in the graph's element types against float64, from the same operands."""

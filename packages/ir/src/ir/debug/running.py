@@ -77,7 +77,7 @@ class Runs:
         artifact = lower(part.graph, self.target, self.registry, watch=seen)
         self.ops.update(noted)
         with running(self.target, artifact, part.graph) as runner:
-            return list(runner(*[t.clone() for t in inputs]))
+            return list(runner(*inputs))  # themselves: a copy would be laid out otherwise, and be rounded otherwise
 
     def together(self, values: Sequence[Value], given: Mapping[Value, Tensor]) -> dict[Value, Tensor]:
         """These values as the whole program computes them, `given` its own inputs and what each value will take."""
