@@ -78,8 +78,11 @@ def genai_table(source: Path, work: Path) -> list[str]:
     made: dict[str, tuple[Path, float]] = {}
     for weights in ("f32", "int4"):
         start = time.perf_counter()
-        language_models.export(source, path=work / f"ours-{weights}", weights=weights)
-        made[f"ours, {weights}"] = work / f"ours-{weights}", time.perf_counter() - start
+        language_models.export(source, path=work / f"plain-{weights}", weights=weights)
+        made[f"ours, plain, {weights}"] = work / f"plain-{weights}", time.perf_counter() - start
+        start = time.perf_counter()
+        language_models.export(source, path=work / f"ours-{weights}", weights=weights, contrib=True)
+        made[f"ours, contrib, {weights}"] = work / f"ours-{weights}", time.perf_counter() - start
         start = time.perf_counter()
         precision = {"f32": "fp32", "int4": "int4"}[weights]
         out = work / f"builder-{weights}"

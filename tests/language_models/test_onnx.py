@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import json
 
+import onnx
 import pytest
 import torch
 
 import language_models
+from ir.errors import CaptureError
+from language_models import grouped
 from language_models.exporting import reference
 from tests.language_models import checkpoints
 from tests.language_models.architectures import ARCHITECTURES
@@ -16,11 +20,15 @@ genai = pytest.importorskip("onnxruntime_genai")
 STEPS = 32
 
 
-@pytest.fixture(scope="module", params=checkpoints.FAMILIES)
+FORMS = [(family, contrib) for family in checkpoints.FAMILIES for contrib in (False, True)]
+
+
+@pytest.fixture(scope="module", params=FORMS, ids=lambda p: f"{p[0]}-{'contrib' if p[1] else 'plain'}")
 def exported(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(request.param)
-    model = checkpoints.checkpoint(folder / "in", request.param, **checkpoints.FAMILIES[request.param])
-    return model, language_models.export(folder / "in", path=folder / "out")
+    family, contrib = request.param
+    folder = tmp_path_factory.mktemp(family)
+    model = checkpoints.checkpoint(folder / "in", family, **checkpoints.FAMILIES[family])
+    return model, language_models.export(folder / "in", path=folder / "out", contrib=contrib)
 
 
 def in_genai(path, rows):
@@ -104,3 +112,68 @@ def test_keys_that_are_wider_than_values(tmp_path):
     assert not (made.path / "genai_config.json").exists() and "language_models.load(" in made.usage
     tokens, mask = checkpoints.prompts(3)
     assert torch.equal(made.load().generate(tokens, mask, 8), reference(model, tokens, 8, mask))
+
+
+def op_types(made):
+    graph = onnx.load(made.path / "model.onnx", load_external_data=False).graph
+    return graph, collections.Counter(node.op_type for node in graph.node)
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3", "Gemma2", "GptOss"])
+def test_no_step_copies_the_past(tmp_path, family):
+    """What is remembered goes into attention and nowhere else, and comes out of it: one buffer for past and present."""
+    model = checkpoints.model(family, **ARCHITECTURES[family])
+    made = language_models.export(model, path=tmp_path / "out", contrib=True)
+    graph, count = op_types(made)
+    for state in made.manifest.states:
+        (reader,) = (node for node in graph.node if state.given in node.input)
+        (maker,) = (node for node in graph.node if state.result in node.output)
+        assert reader is maker and reader.op_type == "GroupQueryAttention"
+    assert count["GroupQueryAttention"] == model.config.num_hidden_layers
+    said = json.loads((made.path / "genai_config.json").read_text())
+    assert said["search"]["past_present_share_buffer"] is True
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3"])
+def test_heads_stay_where_they_are(tmp_path, family):
+    """Rotary embeddings turn rows as the layers make them: no head is moved to the front and back."""
+    model = checkpoints.model(family, **ARCHITECTURES[family])
+    count = op_types(language_models.export(model, path=tmp_path / "out", contrib=True))[1]
+    assert count["RotaryEmbedding"] == 4 and not count["Transpose"]
+
+
+@pytest.mark.parametrize("family", ["Mistral", "GptOss", "GPT2LMHeadModel", "Gemma2"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_grouped_attention_with_windows_sinks_and_soft_caps(tmp_path, family, batch):
+    model = checkpoints.model(family, **ARCHITECTURES[family])
+    made = language_models.export(model, path=tmp_path / "out", contrib=True)
+    tokens, mask = checkpoints.prompts(batch)
+    assert op_types(made)[1]["GroupQueryAttention"] == 2
+    assert torch.equal(made.load().generate(tokens, mask, STEPS), reference(model, tokens, STEPS, mask))
+
+
+@pytest.mark.parametrize("family", ["Bloom", "DeepseekV3"])
+def test_another_attention_stays_plain(tmp_path, family):
+    model = checkpoints.model(family, **ARCHITECTURES[family])
+    with pytest.warns(UserWarning, match="is written without GroupQueryAttention: "):
+        made = language_models.export(model, path=tmp_path / "out", contrib=True)
+    assert not op_types(made)[1]["GroupQueryAttention"] and not made.manifest.behind
+    tokens, mask = checkpoints.prompts(3)
+    assert torch.equal(made.load().generate(tokens, mask, 8), reference(model, tokens, 8, mask))
+
+
+def test_attention_that_differs_is_seen(monkeypatch):
+    """A window that the interface is not told of."""
+    model = checkpoints.model("Mistral", **ARCHITECTURES["Mistral"])
+    grouped.check(model)
+    real = grouped._attention
+    monkeypatch.setattr(grouped, "_attention", lambda *a, **k: real(*a, **{**k, "sliding_window": None}))
+    with pytest.raises(CaptureError, match="its attention is another"):
+        grouped.check(model)
+
+
+def test_few_bits_with_grouped_attention(tmp_path):
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    made = language_models.export(model, path=tmp_path / "out", contrib=True, weights="int4", verify=True)
+    count = op_types(made)[1]
+    assert count["GroupQueryAttention"] == 2 and count["DequantizeLinear"]

@@ -76,6 +76,8 @@ class Generator:
 
     def _prompt(self, tokens: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         held = self.start(len(tokens))
+        if self.manifest.behind:
+            tokens, mask = (moved_left(rows, mask) for rows in (tokens, mask))
         if not self.manifest.one_by_one:
             return self.step(tokens, mask, held)
         for i in range(tokens.shape[1]):
@@ -96,3 +98,8 @@ class Generator:
         longest = max(map(len, new))
         padded = [np.pad(n, (0, longest - len(n)), constant_values=self.manifest.pad) for n in new]
         return torch.from_numpy(np.concatenate([tokens, np.stack(padded)], 1))
+
+
+def moved_left(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Rows that are padded on their left, padded on their right."""
+    return np.stack([np.roll(row, -int((m < 1).sum())) for row, m in zip(rows, mask, strict=True)])

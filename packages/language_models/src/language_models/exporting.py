@@ -84,7 +84,8 @@ def export(
         logits: "last" for those of the last position alone, "all" for every position, as speculative decoding wants.
         tokenizer: False exports a checkpoint that has no tokenizer.
         verify: generate some tokens from the folder and compare them with those of the model with these weights.
-        **options: those of `ir.export` for the target; `accuracy_level` (onnx): see docs/language-models.md.
+        **options: those of `ir.export` for the target; `accuracy_level` and `contrib` (onnx): see
+            docs/language-models.md.
 
     Raises:
         ExportError: see ir.errors; nothing is written then, and an older folder at `path` stays as it was.

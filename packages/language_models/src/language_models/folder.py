@@ -19,7 +19,9 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is in a folder, for whoever opens it to generate; `one_by_one`: the step takes a token at a time."""
+    """What is in a folder, for whoever opens it to generate; `one_by_one`: the step takes a token at a time,
+    `behind`: its prompts are padded on the right.
+    """
 
     target: str
     step: str
@@ -34,6 +36,7 @@ class Manifest:
     vocabulary: int
     context_length: int
     files: tuple[str, ...] = ()
+    behind: bool = False
 
     def write(self, folder: Path) -> None:
         """Write it last: it names all files of the folder."""

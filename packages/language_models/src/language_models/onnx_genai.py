@@ -10,12 +10,14 @@ Names and settings: onnxruntime-genai, src/config.h and src/models/, version 0.1
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ir
-from ir.errors import RuntimeFailure
+from ir.errors import ExportError, RuntimeFailure
+from language_models import grouped
 from language_models.checkpoint import Checkpoint
 from language_models.contract import GENAI
 from language_models.decoding import Arrays, Generator
@@ -40,19 +42,39 @@ def quantised(model: Any, plan: Plan) -> dict[str, Any]:
 
 
 def write(
-    checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str, accuracy_level: int = 4, **options: Any
-) -> Manifest:
+    checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str, accuracy_level: int = 4, contrib: bool = False,
+    **options: Any,
+) -> Manifest:  # fmt: skip
     """Write the model and its configuration into a folder.
+
+    With `contrib`, attention is GroupQueryAttention where it can be, and a warning says why where it cannot.
 
     Raises:
         ExportError: the model cannot be exported; see ir.errors.
     """
-    graph, manifest = traced(checkpoint, GENAI, last, "onnx", weights)
+    made = _with_grouped_attention(checkpoint, last, weights) if contrib else None
+    if made is None:
+        made = traced(checkpoint, GENAI, last, "onnx", weights)
+    else:
+        options = {**options, "handlers": {**grouped.HANDLERS, **options.get("handlers", {})}, "opset": grouped.OPSET}
+    graph, manifest = made
     ir.export(graph, target="onnx", path=folder / FILE, **{"external_data": True, **options})
     if held_by_genai(manifest):
         said = config(checkpoint, manifest, accuracy_level)
         (folder / CONFIG).write_text(json.dumps(said, indent=2))
     return replace(manifest, step=FILE)
+
+
+def _with_grouped_attention(checkpoint: Checkpoint, last: bool, weights: str) -> tuple[Any, Manifest] | None:
+    """What `traced` gives, of a model whose attention is one op a layer; None if that is not the model's own."""
+    model = checkpoint.model
+    try:
+        graph, manifest = traced(checkpoint, GENAI, last, "onnx", weights, kind=grouped.GroupedStep)
+        grouped.check(model)
+    except ExportError as error:
+        warnings.warn(f"{type(model).__name__} is written without GroupQueryAttention: {error}", stacklevel=2)
+        return None
+    return grouped.turned_flat(graph), manifest
 
 
 def held_by_genai(manifest: Manifest) -> bool:
@@ -96,7 +118,7 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
                 "outputs": outputs,
             },
         },
-        "search": {"max_length": manifest.context_length, "past_present_share_buffer": False, **drawn},
+        "search": {"max_length": manifest.context_length, "past_present_share_buffer": manifest.behind, **drawn},
     }
 
 

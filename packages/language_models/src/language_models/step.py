@@ -36,6 +36,8 @@ class Step(nn.Module):
         last: logits of the last position alone.
     """
 
+    behind = False  # texts may be padded on either side, not behind their end alone
+
     def __init__(self, model: Any, last: bool = True) -> None:
         super().__init__()
         self.model = model

@@ -15,16 +15,22 @@ from language_models.step import BATCH, NEW, PAST, Step, is_state
 
 
 def traced(
-    checkpoint: Checkpoint, contract: Contract, last: bool, target: str, weights: str, single: bool = False
+    checkpoint: Checkpoint,
+    contract: Contract,
+    last: bool,
+    target: str,
+    weights: str,
+    single: bool = False,
+    kind: type[Step] = Step,
 ) -> tuple[Any, Manifest]:
     """The graph of one step and the manifest of the file it comes to; the caller names the file.
 
-    A recurrent model takes one token at a time, and so does any other if `single`.
+    A recurrent model takes one token at a time, and so does any other if `single`; `kind` is the step to trace.
 
     Raises:
         CaptureError: the model takes no cache, or torch.export does not take the model.
     """
-    step = Step(checkpoint.model, last)
+    step = kind(checkpoint.model, last)
     single = single or step.recurrent
     given = _example(step, contract, single)
     names = [*(n for n in given if n != "past_key_values"), *map(contract.state_in, step.states)]
@@ -66,6 +72,7 @@ def manifest_of(checkpoint: Checkpoint, step: Step, contract: Contract, target: 
         padding if padding is not None else (*ends, 0)[0],
         config.vocab_size,
         checkpoint.context_length,
+        behind=step.behind,
     )
 
 
