@@ -23,6 +23,7 @@ OTHERS = {
     "onnxscript._internal",
     "onnxruntime.OrtValue._ortvalue",
     "onnxruntime.InferenceSession._sess",
+    "transformers.PreTrainedConfig._attn_implementation",  # set_attn_implementation has no reader
 }
 OTHERS_NAMES = {name.rpartition(".")[2] for name in OTHERS}
 
