@@ -9,6 +9,9 @@ Each figure is the best of some runs, and those of the peers are taken in turn w
 from __future__ import annotations
 
 import json
+import os
+import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,7 +27,7 @@ from tests.zoo import torchvision_shim  # noqa: F401  (transformers imports only
 PAGE = Path(__file__).with_suffix(".md")
 SIZES = {"vocab_size": 16_000, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
          "num_attention_heads": 12, "num_key_value_heads": 4, "max_position_embeddings": 1024}  # fmt: skip
-ROUNDS, STEPS, PASTS = 3, 24, (64, 512)
+ROUNDS, TURNS, STEPS, PASTS = 3, 9, 24, (64, 512)  # TURNS: of onnxruntime-genai's files, first to last and back
 
 
 def checkpoint(folder: Path) -> Any:
@@ -91,20 +94,40 @@ def genai_table(source: Path, work: Path) -> list[str]:
         if done.returncode:
             raise RuntimeError(done.stderr[-2000:])
         made[f"builder, {weights}"] = out, time.perf_counter() - start
-    best: dict[str, list[float]] = {name: [float("inf")] * 3 for name in made}
     for folder, _ in made.values():
         one_thread(folder)
     models = {name: Genai(folder) for name, (folder, _) in made.items()}
-    for _ in range(ROUNDS):
-        for name, model in models.items():
-            (_, short), (prompt, long) = (model(past) for past in PASTS)
-            best[name] = [min(a, b) for a, b in zip(best[name], (short, long, prompt), strict=True)]
+    taken: dict[str, list[tuple[float, ...]]] = {name: [] for name in made}
+    for turn in range(TURNS):
+        for name in list(models)[:: -1 if turn % 2 else 1]:
+            (_, short), (prompt, long) = (models[name](past) for past in PASTS)
+            taken[name].append((short, long, prompt))
     lines = ["| | export, s | MB | ms a token, past 64 | past 512 | prompt of 512, ms |", "|---|---|---|---|---|---|"]
     for name, (folder, seconds) in made.items():
         size = sum(f.stat().st_size for f in folder.iterdir()) / 1e6
-        short, long, prompt = best[name]
-        lines.append(f"| {name} | {seconds:.1f} | {size:.0f} | {short:.1f} | {long:.1f} | {prompt:.0f} |")
+        peer = taken[f"builder, {name.rpartition(', ')[2]}"]
+        cells = [_cell(mine, theirs) for mine, theirs in zip(zip(*taken[name]), zip(*peer), strict=True)]
+        lines.append(f"| {name} | {seconds:.1f} | {size:.0f} | {' | '.join(cells)} |")
     return lines
+
+
+def _cell(ours: tuple[float, ...], theirs: tuple[float, ...]) -> str:
+    """The best and the median of some turns, and both over those of the builder."""
+    best, middle = min(ours), statistics.median(ours)
+    ratios = f"{best / min(theirs):.2f}, {middle / statistics.median(theirs):.2f}"
+    return f"{best:.1f}, {middle:.1f} ({ratios})"
+
+
+def machine() -> str:
+    """The processor, its number, and the versions."""
+    import onnxruntime
+    import onnxruntime_genai
+
+    told = Path("/proc/cpuinfo")
+    lines = told.read_text().splitlines() if told.exists() else []
+    name = next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), platform.processor())
+    versions = f"onnxruntime {onnxruntime.__version__}, onnxruntime-genai {onnxruntime_genai.__version__}"
+    return f"{name}, {os.cpu_count()} cores; {versions}, torch {torch.__version__}"
 
 
 def eager_table(model: Any, source: Path, work: Path) -> list[str]:
@@ -157,11 +180,14 @@ def main(arguments: list[str]) -> None:
         parts = [
             "# Language models: times",
             "Written by `python -m benchmarks.language_models --write`: a Llama of 100 M parameters (12 layers of 768, "
-            f"12 heads, 4 for keys), one thread, {STEPS} tokens, the best of {ROUNDS} rounds in which all take turns. "
-            "Other work ran on the machine.",
+            f"12 heads, 4 for keys), one thread, {STEPS} tokens, all in turns. "
+            f"Other work ran on the machine: {machine()}.",
             "## Beside onnxruntime-genai's builder, in onnxruntime-genai",
+            f"The best and the median of {TURNS} turns; in brackets both over those of the builder. "
+            "`contrib` is `contrib=True`.",
             "\n".join(genai_table(Path(folder, "in"), Path(folder))),
             "## `generate` on the eager target beside transformers' with a static cache",
+            f"The best of {ROUNDS} rounds.",
             "\n".join(eager_table(model, Path(folder, "in"), Path(folder))),
         ]
     text = "\n\n".join(parts) + "\n"
