@@ -11,7 +11,7 @@ import torch
 
 import language_models
 from ir.errors import CaptureError
-from language_models import grouped
+from language_models import group_query_attention as gqa
 from language_models.exporting import reference
 from tests.language_models import checkpoints
 from tests.language_models.architectures import ARCHITECTURES
@@ -157,19 +157,38 @@ def test_another_attention_stays_plain(tmp_path, family):
     model = checkpoints.model(family, **ARCHITECTURES[family])
     with pytest.warns(UserWarning, match="is written without GroupQueryAttention: "):
         made = language_models.export(model, path=tmp_path / "out", contrib=True)
-    assert not op_types(made)[1]["GroupQueryAttention"] and not made.manifest.behind
+    assert not op_types(made)[1]["GroupQueryAttention"] and made.manifest.padding_side == "left"
     tokens, mask = checkpoints.prompts(3)
     assert torch.equal(made.load().generate(tokens, mask, 8), reference(model, tokens, 8, mask))
 
 
-def test_attention_that_differs_is_seen(monkeypatch):
-    """A window that the interface is not told of."""
-    model = checkpoints.model("Mistral", **ARCHITECTURES["Mistral"])
-    grouped.check(model)
-    real = grouped._attention
-    monkeypatch.setattr(grouped, "_attention", lambda *a, **k: real(*a, **{**k, "sliding_window": None}))
-    with pytest.raises(CaptureError, match="its attention is another"):
-        grouped.check(model)
+@pytest.mark.parametrize(
+    ("family", "untold", "said"),
+    [("Mistral", "sliding_window", "a layer's window is in its mask alone"), ("GptOss", "s_aux", "is another than")],
+)
+def test_attention_that_differs_is_seen(monkeypatch, family, untold, said):
+    """What the interface is not told of; a window by the configuration, as texts of the check may be shorter."""
+    model = checkpoints.model(family, **ARCHITECTURES[family])
+    gqa.check(model)
+    real = gqa._attention
+    monkeypatch.setattr(gqa, "_attention", lambda *a, **k: real(*a, **{**k, untold: None}))
+    with pytest.raises(CaptureError, match=said):
+        gqa.check(model)
+
+
+@pytest.mark.parametrize(("given", "least"), [({"contrib": True}, 23), ({"weights": "int4"}, 21)])
+def test_an_opset_that_is_too_old(tmp_path, given, least):
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    with pytest.raises(ValueError, match=f"is written with opset {least} or newer, not 18: leave opset= out"):
+        language_models.export(model, path=tmp_path / "out", opset=18, **given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_opset_that_is_newer_is_taken(tmp_path):
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    made = language_models.export(model, path=tmp_path / "out", opset=22, weights="int4")
+    found = {o.domain: o.version for o in onnx.load(made.path / "model.onnx", load_external_data=False).opset_import}
+    assert found[""] == 22
 
 
 def test_few_bits_with_grouped_attention(tmp_path):

@@ -76,8 +76,8 @@ class Generator:
 
     def _prompt(self, tokens: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         held = self.start(len(tokens))
-        if self.manifest.behind:
-            tokens, mask = (moved_left(rows, mask) for rows in (tokens, mask))
+        if self.manifest.padding_side == "right":
+            tokens, mask = (padded_right(rows, mask) for rows in (tokens, mask))
         if not self.manifest.one_by_one:
             return self.step(tokens, mask, held)
         for i in range(tokens.shape[1]):
@@ -100,6 +100,6 @@ class Generator:
         return torch.from_numpy(np.concatenate([tokens, np.stack(padded)], 1))
 
 
-def moved_left(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def padded_right(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Rows that are padded on their left, padded on their right."""
     return np.stack([np.roll(row, -int((m < 1).sum())) for row, m in zip(rows, mask, strict=True)])

@@ -19,8 +19,8 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is in a folder, for whoever opens it to generate; `one_by_one`: the step takes a token at a time,
-    `behind`: its prompts are padded on the right.
+    """What is in a folder, for whoever opens it to generate; `one_by_one`: the step takes a token at a time;
+    `padding_side`: "left" or "right", where the step wants the padding of a prompt.
     """
 
     target: str
@@ -36,7 +36,7 @@ class Manifest:
     vocabulary: int
     context_length: int
     files: tuple[str, ...] = ()
-    behind: bool = False
+    padding_side: str = "left"
 
     def write(self, folder: Path) -> None:
         """Write it last: it names all files of the folder."""

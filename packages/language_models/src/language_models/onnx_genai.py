@@ -17,7 +17,7 @@ from typing import Any
 
 import ir
 from ir.errors import ExportError, RuntimeFailure
-from language_models import grouped
+from language_models import group_query_attention as gqa
 from language_models.checkpoint import Checkpoint
 from language_models.contract import GENAI
 from language_models.decoding import Arrays, Generator
@@ -36,14 +36,14 @@ _DRAWING = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty")
 
 
 def quantised(model: Any, plan: Plan) -> dict[str, Any]:
-    """Put layers of few bits into the model; the options that its export then needs."""
+    """Put layers of few bits into the model; no options of its export follow."""
     quantise(model, plan)
-    return {"opset": BLOCKS}
+    return {}
 
 
 def write(
     checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str, accuracy_level: int = 4, contrib: bool = False,
-    **options: Any,
+    opset: int | None = None, **options: Any,
 ) -> Manifest:  # fmt: skip
     """Write the model and its configuration into a folder.
 
@@ -51,12 +51,19 @@ def write(
 
     Raises:
         ExportError: the model cannot be exported; see ir.errors.
+        ValueError: the opset lacks what these weights, or the rotary embeddings of `contrib`, are written with.
     """
+    blocks = {"opset": BLOCKS} if weights.startswith("int") else {}
+    needed = {"opset": gqa.OPSET} if contrib else blocks
+    if isinstance(opset, int) and opset < needed.get("opset", opset):
+        what = "contrib=True" if contrib else f"weights={weights!r}"
+        raise ValueError(f"{what} is written with opset {needed['opset']} or newer, not {opset}: leave opset= out")
     made = _with_grouped_attention(checkpoint, last, weights) if contrib else None
     if made is None:
-        made = traced(checkpoint, GENAI, last, "onnx", weights)
+        made, needed = traced(checkpoint, GENAI, last, "onnx", weights), blocks
     else:
-        options = {**options, "handlers": {**grouped.HANDLERS, **options.get("handlers", {})}, "opset": grouped.OPSET}
+        options["handlers"] = {**gqa.HANDLERS, **(options.get("handlers") or {})}
+    options = {**needed, **options} if opset is None else {**options, "opset": opset}
     graph, manifest = made
     ir.export(graph, target="onnx", path=folder / FILE, **{"external_data": True, **options})
     if held_by_genai(manifest):
@@ -69,12 +76,12 @@ def _with_grouped_attention(checkpoint: Checkpoint, last: bool, weights: str) ->
     """What `traced` gives, of a model whose attention is one op a layer; None if that is not the model's own."""
     model = checkpoint.model
     try:
-        graph, manifest = traced(checkpoint, GENAI, last, "onnx", weights, kind=grouped.GroupedStep)
-        grouped.check(model)
+        graph, manifest = traced(checkpoint, GENAI, last, "onnx", weights, kind=gqa.GroupQueryStep)
+        gqa.check(model)
     except ExportError as error:
         warnings.warn(f"{type(model).__name__} is written without GroupQueryAttention: {error}", stacklevel=2)
         return None
-    return grouped.turned_flat(graph), manifest
+    return gqa.rotary_of_rows(graph), manifest
 
 
 def held_by_genai(manifest: Manifest) -> bool:
@@ -93,6 +100,7 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
     inputs = {"input_ids": GENAI.tokens, "attention_mask": GENAI.mask}
     if manifest.positions:
         inputs["position_ids"] = GENAI.positions
+    shared = manifest.padding_side == "right"  # by past and present, as GroupQueryAttention has them
     remembered = {"key_names": "key", "value_names": "value"}
     inputs |= {f"past_{n}": GENAI.remembered_in.format(layer="%d", part=p) for n, p in remembered.items()}
     outputs = {"logits": GENAI.logits}
@@ -118,7 +126,11 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
                 "outputs": outputs,
             },
         },
-        "search": {"max_length": manifest.context_length, "past_present_share_buffer": manifest.behind, **drawn},
+        "search": {
+            "max_length": manifest.context_length,
+            "past_present_share_buffer": shared,
+            **drawn,
+        },
     }
 
 

@@ -36,7 +36,7 @@ class Step(nn.Module):
         last: logits of the last position alone.
     """
 
-    behind = False  # texts may be padded on either side, not behind their end alone
+    padding_side = "left"  # of the prompts that it is given; texts padded on the right are taken as well
 
     def __init__(self, model: Any, last: bool = True) -> None:
         super().__init__()

@@ -72,7 +72,7 @@ def manifest_of(checkpoint: Checkpoint, step: Step, contract: Contract, target: 
         padding if padding is not None else (*ends, 0)[0],
         config.vocab_size,
         checkpoint.context_length,
-        behind=step.behind,
+        padding_side=step.padding_side,
     )
 
 
