@@ -14,7 +14,6 @@ LIMITS: dict[str, str] = {
         [
             "elementwise/remainder_far",
             "elementwise/polynomial_beyond_float",
-            "elementwise/odd_gamma",
         ],
         FMOD,
     ),
