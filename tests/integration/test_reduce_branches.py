@@ -76,11 +76,39 @@ def test_a_fault_of_the_branch_itself_is_a_script_with_it(model, op, change, tmp
     assert through_ir.returncode == 0, through_ir.stderr  # the fault was planted in this process alone
 
 
-def test_a_fault_of_a_scan_itself_is_named_without_a_script(tmp_path):
-    def wrong(arguments):
-        inner = arguments["combine_graph"]
-        return arguments | {"combine_graph": inner.replace(outputs=(inner.outputs[0], inner.inputs[0]))}
+class Mapped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(8) + 1)
 
-    handlers = wrapped("onnx", "higher_order::scan", wrong)
-    found = ir.debug.reduce(captured(Scan()), target="onnx", handlers=handlers, path=tmp_path / "reduced.py")
-    assert found.nodes[-1] == "higher_order::scan" and not found.paths and "no script" in str(found)
+    def forward(self, x):
+        return torch._higher_order_ops.map(lambda row, s: torch.softmax(row * s, 0), x, self.scale) + 1
+
+
+def carried(arguments):
+    inner = arguments["combine_graph"]
+    return arguments | {"combine_graph": inner.replace(outputs=(inner.outputs[0], inner.inputs[0]))}
+
+
+def as_it_is(arguments):
+    inner = arguments["graph"]
+    return arguments | {"graph": inner.replace(outputs=(inner.inputs[0],))}
+
+
+@pytest.mark.parametrize(
+    ("model", "op", "change", "targets"),
+    [
+        (Scan, "higher_order::scan", carried, ("onnx", "nnef")),
+        (Mapped, "higher_order::map_impl", as_it_is, ("nnef",)),
+    ],
+)
+def test_a_fault_of_a_loop_over_rows_is_a_script_with_it(model, op, change, targets, tmp_path):
+    for target in targets:
+        path = tmp_path / target / "reduced.py"
+        path.parent.mkdir()
+        found = ir.debug.reduce(captured(model()), target=target, handlers=wrapped(target, op, change), path=path)
+        assert found.nodes[-1] == op and "higher_order" in found.script, found
+        done = subprocess.run([sys.executable, path.name], capture_output=True, text=True, cwd=path.parent)
+        assert done.returncode == 1 and "not close" in done.stderr, done.stderr
+        through_ir = subprocess.run([sys.executable, "reduced_ir.py"], capture_output=True, text=True, cwd=path.parent)
+        assert through_ir.returncode == 0, through_ir.stderr  # the fault was planted in this process alone

@@ -17,7 +17,8 @@ class Reduced:
         verdict: how the program fails: `kind` is "mismatch", "export", "runtime", "crash" or "hang"; "capture" where
             torch.export refuses the model.
         script: Python with torch and the runtime alone; empty where the export itself is refused.
-        ir_script: Python that exports and verifies the same with `ir.export`; empty where a scan is left.
+        ir_script: Python that exports and verifies the same with `ir.export`; empty where torch has no
+            function for what is left.
         nodes: the ops that are left, as torch names them.
         paths: the files that were written.
         trials: how many programs were tried.
@@ -51,5 +52,5 @@ class Reduced:
         lines = [f"{self.verdict.kind}: {said}", self.note or nodes]
         lines.append(f"{self.trials} trials in {self.seconds:.1f} s")
         if not self.script and not self.ir_script:
-            lines.append("no script: a scan is left, whose functions take another form in torch")
+            lines.append("no script: an op is left that torch has no function for")
         return "\n".join([*lines, *(f"written to {p}" for p in self.paths)])

@@ -31,6 +31,12 @@ _LITERAL = 64  # elements up to which an array is written out
 _WIDTH = 118
 _SETTINGS = ("strided", "preserve_format", "contiguous_format", "channels_last", "channels_last_3d")
 
+_OPERANDS = {  # of torch's loops, in the order of the op: the function, tensors, and what each step is given beside
+    "higher_order::scan": ("combine_graph", "init", "xs", "additional_inputs"),
+    "higher_order::associative_scan": ("combine_graph", "xs", "additional_inputs"),
+    "higher_order::map_impl": ("graph", "xs", "pos_args"),
+}
+
 
 def write_scripts(
     sample: Sample,
@@ -154,6 +160,8 @@ class _Script:
             return f"torch.cond({self._text(args['pred'])}, {true}, {false}, {self._text(args['operands'])})"
         if node.op == "higher_order::while_loop":
             return self._while(node)
+        if node.op in _OPERANDS:
+            return self._loop(node)
         overload = overload_of(node.op, node.origin.overload)
         if overload is None or node.graphs:
             raise ExportError(f"{node.op} holds graphs of its own, which a script does not say")
@@ -172,6 +180,14 @@ class _Script:
         test, body = (f"{_function_name(node, key)}(*c{more})" for key in ("cond_graph", "body_graph"))
         carried = f"tuple({self._text(node.args['carried_inputs'])})"
         return f"torch._higher_order_ops.while_loop(lambda *c: {test}[0], lambda *c: {body}, {carried})"
+
+    def _loop(self, node: Node) -> str:
+        """A loop by torch's op, whose functions take and give flat lists of tensors, as those of the graph do."""
+        function, *given, more = _OPERANDS[node.op]
+        operands = "".join(f", {self._text(node.args[n])}" for n in given)
+        name = node.op.partition("::")[2]
+        more = f"tuple({self._text(node.args[more])})"
+        return f"torch.ops.higher_order.{name}({_function_name(node, function)}{operands}, {more})"
 
     def _text(self, arg: Any) -> str:
         if isinstance(arg, Value):
