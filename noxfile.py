@@ -96,7 +96,7 @@ def stablehlo(session: nox.Session) -> None:
 @nox.session
 def integration(session: nox.Session) -> None:
     """All packages together: models, custom ops on every target, structure, the command line."""
-    install(session, *PACKAGES, extra=(*TESTS, *MODELS, "hypothesis", "ninja", "torchao"))
+    install(session, *PACKAGES, extra=(*TESTS, *MODELS, "hypothesis", "ninja", "onnxruntime-extensions", "torchao"))
     run_tests(session, "tests/integration")
 
 

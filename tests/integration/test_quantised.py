@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import ir
-from onnx_backend.runtime.session import EXACT
+from onnx_backend.runtime.settings import EXACT
 from tests.zoo import get
 
 with warnings.catch_warnings():

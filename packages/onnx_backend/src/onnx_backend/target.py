@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -39,6 +40,7 @@ from onnx_backend.registry import load
 from onnx_backend.runtime.opened import OnnxFile
 from onnx_backend.runtime.script import script
 from onnx_backend.runtime.session import LIMIT, OnnxProgram, model_bytes
+from onnx_backend.runtime.settings import Options, Provider, Settings
 
 LOWEST_OPSET = 13
 
@@ -62,10 +64,16 @@ class Onnx(Target):
         custom_opsets: the version to import of each domain beside the standard one, {"custom": 2}; 1 by default.
         custom_translation_table: as torch.onnx.export's: operators (torch.ops.ns.op.default) and the onnxscript
             function of each, or a list of them; before everything else, as `handlers` are.
+        session_options: of the sessions in which the program is run and verified: an onnxruntime.SessionOptions, or a
+            dict of its attributes and config entries, {"intra_op_num_threads": 1, "session.use_env_allocators": "1"}.
+        providers: onnxruntime's execution providers in their order, ["CUDAExecutionProvider"], each with its options
+            if it needs some, ("CUDAExecutionProvider", {"device_id": 1}); the CPU by default.
+        custom_op_libraries: shared libraries with kernels of custom ops, for these sessions; the file does not name them.
 
     Raises:
-        ValueError: the opset is out of range.
+        ValueError: the opset is out of range, or onnxruntime has no option or provider of that name here.
         TypeError: it is no whole number.
+        ExportError: a library is not there, or onnxruntime does not load it.
     """
 
     name = "onnx"
@@ -85,6 +93,9 @@ class Onnx(Target):
         devices: Devices | None = None,
         custom_opsets: Mapping[str, int] | None = None,
         custom_translation_table: Mapping[Any, Any] | None = None,
+        session_options: Options = None,
+        providers: str | Sequence[Provider] | None = None,
+        custom_op_libraries: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         newest = onnx.defs.onnx_opset_version()
         if not isinstance(opset, int):
@@ -101,6 +112,7 @@ class Onnx(Target):
         self.devices = devices
         self.custom_opsets = dict(custom_opsets or {})
         self._table = table_handlers(custom_translation_table or {})
+        self.settings = Settings(session_options, providers, custom_op_libraries)
 
     @property
     def registry(self) -> Registry:
@@ -173,10 +185,10 @@ class Onnx(Target):
         feeds = ", ".join(
             f"{v.name!r}: {v.name}" if v.name.isidentifier() else f"{v.name!r}: ..." for v in graph.inputs
         )
-        return f"import onnxruntime\nonnxruntime.InferenceSession({str(path)!r}).run(None, {{{feeds}}})"
+        return f"import onnxruntime\n{self.settings.usage(path)}.run(None, {{{feeds}}})"
 
     def open(self, path: Path, threads: int | None = None) -> OnnxFile:
-        return OnnxFile(path, threads)
+        return OnnxFile(path, threads, self.settings)
 
     def node_names(self, artifact: onnx_ir.Model) -> dict[str, str]:
         return {n.name: n.outputs[0].name for n in artifact.graph if n.name and n.outputs[0].name}
@@ -190,4 +202,5 @@ class Onnx(Target):
     def runner(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None = None) -> OnnxProgram:
         refers = path is not None and self.external_data == "reference"
         staged = refers and path is not None and not any(path.parent.glob("*.safetensors"))
-        return OnnxProgram(artifact, graph, path, path.parent.parent if staged and path is not None else None)
+        lent = path.parent.parent if staged and path is not None else None
+        return OnnxProgram(artifact, graph, path, lent, self.settings)

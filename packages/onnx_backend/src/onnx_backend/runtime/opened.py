@@ -13,22 +13,24 @@ import onnx_ir
 from ir.errors import ExportError, RuntimeFailure
 from ir.opened import Port, Timed
 from onnx_backend.building.dtypes import FROM_SCHEMA
-from onnx_backend.runtime.session import outlive_fork, run, session_options
+from onnx_backend.runtime.session import outlive_fork, run
+from onnx_backend.runtime.settings import Settings
 from onnx_backend.runtime.timing import timed
 
 
 class OnnxFile:
-    """A session on the CPU: torch tensors in and out."""
+    """A session, on the CPU if the settings say nothing: torch tensors in and out."""
 
-    def __init__(self, path: Path, threads: int | None = None) -> None:
-        import onnxruntime as ort
-
-        options = session_options()
-        options.intra_op_num_threads = threads or 0
+    def __init__(self, path: Path, threads: int | None = None, settings: Settings | None = None) -> None:
+        self._settings = settings or Settings()
         try:
-            self.session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            with self._settings.options() as options:
+                if threads is not None:
+                    options.intra_op_num_threads = threads
+                self.session = self._settings.session(str(path), options)
         except Exception as error:
-            raise RuntimeFailure(f"onnxruntime does not load {path}: {error}") from error
+            hint = self._settings.hint(error)
+            raise RuntimeFailure(f"onnxruntime does not load {path}: {error}{hint}") from error
         outlive_fork(self)
         self.path, self.threads = path, threads
         self.inputs = [_port(v, path) for v in self.session.get_inputs()]
@@ -52,14 +54,12 @@ class OnnxFile:
     def timed(self, inputs: Sequence[Any], runs: int) -> list[Timed]:
         """The time of each of onnxruntime's nodes in one run, the median over `runs`."""
 
-        def opened(options: Any) -> Any:
-            import onnxruntime as ort
-
-            options.intra_op_num_threads = self.threads or 0
-            return ort.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
-
         names = [p.name for p in self.inputs], [p.name for p in self.outputs]
-        return timed(opened, session_options(), lambda s: run(s, *names, inputs), runs)
+        settings = self._settings
+        with settings.options() as options:
+            if self.threads is not None:
+                options.intra_op_num_threads = self.threads
+            return timed(lambda o: settings.session(str(self.path), o), options, lambda s: run(s, *names, inputs), runs)
 
 
 def _port(value: Any, path: Path) -> Port:

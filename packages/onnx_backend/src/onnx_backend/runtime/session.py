@@ -16,56 +16,54 @@ from typing import Any, Protocol
 import onnx_ir
 
 from ir.conditions import SINCE, SharedSizes, Slices, sizes_of, small
-from ir.errors import RefusedError, RuntimeFailure
+from ir.errors import ExportError, RefusedError, RuntimeFailure
 from ir.graph import Graph
 from ir.opened import Timed
 from onnx_backend.format.data_files import locations
+from onnx_backend.runtime.settings import Settings
 from onnx_backend.runtime.timing import timed
 
 LIMIT = 2**31 - 2**20  # what a protobuf message may hold, less room for the graph itself
 # An Expand that a condition fails at, as onnxruntime's message names it.
 _NEEDED = re.compile(r"Name:'[^']* needs ([^']*)'")
-# Where onnxruntime would rather be fast: products with 4- and 8-bit weights in float32, not in int8 (level 4, its
-# default); and on x86 without VNNI, int8 weights as uint8, whose products do not saturate in 16 bits.
-EXACT = {"session.qdq_matmulnbits_accuracy_level": "1", "session.x64quantprecision": "1"}
-
-
-def session_options() -> Any:
-    """onnxruntime's options for torch's numbers, and for errors alone in its log."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    for key, value in EXACT.items():
-        options.add_session_config_entry(key, value)
-    return options
 
 
 class OnnxProgram:
-    """A model in onnxruntime on the CPU: torch tensors in and out.
+    """A model in onnxruntime, on the CPU if the settings say nothing: torch tensors in and out.
 
     `folder` is where files that it refers to lie, if not beside it.
     """
 
-    def __init__(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        artifact: onnx_ir.Model,
+        graph: Graph,
+        path: Path | None,
+        folder: Path | None = None,
+        settings: Settings | None = None,
+    ) -> None:
         self.graph, self.slices, self._shared = graph, Slices(graph), SharedSizes(graph)
+        self._settings = settings or Settings()
         self._open = functools.partial(self._opened, artifact, path, folder)
         self._open()
         outlive_fork(self)
 
     def _opened(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None) -> None:
-        import onnxruntime as ort
-
-        options = session_options()
+        source: Any = str(path) if path is not None else model_bytes(artifact)
         try:
-            source: Any = str(path) if path is not None else model_bytes(artifact)
             with contextlib.ExitStack() as held:
+                options = held.enter_context(self._settings.options())
                 if path is not None and folder is not None:
+                    if not self._settings.fresh:
+                        raise ExportError("external_data='reference' takes session_options= as a dict alone")
                     source = path.read_bytes()
                     _lend(options, held, {name: _either(path.parent, folder, name) for name in locations(path)})
-                self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+                self.session = self._settings.session(source, options)
+        except ExportError:
+            raise
         except Exception as error:
-            raise RuntimeFailure(f"onnxruntime does not load the model: {error}") from error
+            what = f"onnxruntime does not load the model: {error}{self._settings.hint(error)}"
+            raise RuntimeFailure(what) from error
         self._source = source
         self.inputs = [i.name for i in self.session.get_inputs()]
         self.outputs = [o.name for o in self.session.get_outputs()]
@@ -91,12 +89,11 @@ class OnnxProgram:
     def timed(self, inputs: Sequence[Any], runs: int) -> list[Timed]:
         """The time of each of onnxruntime's nodes in one run, the median over `runs`."""
 
-        def opened(options: Any) -> Any:
-            import onnxruntime as ort
-
-            return ort.InferenceSession(self._source, options, providers=["CPUExecutionProvider"])
-
-        return timed(opened, session_options(), lambda s: run(s, self.inputs, self.outputs, inputs), runs)
+        settings, names = self._settings, (self.inputs, self.outputs)
+        with settings.options() as options:
+            return timed(
+                lambda o: settings.session(self._source, o), options, lambda s: run(s, *names, inputs), runs
+            )
 
 
 def run(session: Any, names: Sequence[str], outputs: Sequence[str], tensors: Sequence[Any]) -> list[Any]:
