@@ -35,7 +35,7 @@ def _floating(dtype: Any) -> torch.dtype | None:
     raise ValueError(f"dtype={dtype!r}: a floating element type of torch, for float32 to become")
 
 
-class Eager(Target):
+class Eager(Target[Program]):
     """Straight-line Python over torch's kernels.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 from ir import deploying
 from ir import plugins as _plugins
@@ -25,21 +25,26 @@ from ir.importer.wrong_calls import check_handlers
 from ir.loading import loaded
 from ir.lower import lower
 from ir.passes.own_state import with_own_state
-from ir.target import Runner, Target
+from ir.target import A, Runner, Target
 from ir.trial import Trial, notes_of
 from ir.verify import Report
 from ir.view.notebook import summary_of
 from ir.view.report import Notes
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-class Exported:
+    import ir.signatures as t
+
+
+class Exported(Generic[A]):
     """An artifact with the graph it came from; call it to run it in its own runtime."""
 
     def __init__(
         self,
-        target: Target,
+        target: Target[A],
         graph: Graph,
-        artifact: Any,
+        artifact: A,
         path: Path | None = None,
         handlers: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
@@ -235,6 +240,37 @@ class Exported:
         return f"<{self.target.name} program of {len(self.graph.nodes)} nodes>"
 
 
+# What an editor completes and a type checker sees: the options of the target that is named, and its artifact.
+
+
+@overload
+def export(
+    model: Any, args: Any = (), kwargs: Any = None, *, target: Literal["onnx"] = ..., **options: Unpack[t.OnnxOptions]
+) -> Exported[t.OnnxModel]: ...  # fmt: skip
+@overload
+def export(
+    model: Any, args: Any = (), kwargs: Any = None, *, target: Literal["nnef"], **options: Unpack[t.TractOptions]
+) -> Exported[t.NnefDocument]: ...  # fmt: skip
+@overload
+def export(
+    model: Any, args: Any = (), kwargs: Any = None, *, target: Literal["khronos"], **options: Unpack[t.KhronosOptions]
+) -> Exported[t.NnefDocument]: ...  # fmt: skip
+@overload
+def export(
+    model: Any, args: Any = (), kwargs: Any = None, *, target: Literal["eager"], **options: Unpack[t.EagerOptions]
+) -> Exported[t.EagerProgram]: ...  # fmt: skip
+@overload
+def export(
+    model: Any, args: Any = (), kwargs: Any = None, *, target: Literal["stablehlo"], **options: Unpack[t.HLOOptions]
+) -> Exported[t.StableHLOModule]: ...  # fmt: skip
+@overload
+def export(
+    model: Any, args: Any = (), kwargs: Any = None, *, target: Target[A], **options: Unpack[t.Common]
+) -> Exported[A]: ...  # fmt: skip
+@overload
+def export(
+    model: Any, args: Any = (), kwargs: Any = None, *, target: str, **options: Unpack[t.Common]
+) -> Exported[Any]: ...  # fmt: skip
 def export(
     model: Any,
     args: Any = (),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol
 
 from ir.errors import ExportError, OutputError
 from ir.files import stem
@@ -14,7 +14,15 @@ from ir.helper import OpHelper
 from ir.registry import Registry
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from ir.opened import Opened
+
+    A = TypeVar("A", default=Any)  # the artifact
+else:
+    from typing import TypeVar
+
+    A = TypeVar("A")
 
 Pass = Callable[[Graph], Graph]
 
@@ -26,7 +34,7 @@ class Runner(Protocol):
         """The results in the order of `graph.results`."""
 
 
-class Target(abc.ABC):
+class Target(abc.ABC, Generic[A]):
     """A backend with its options. Construct one, or name it: `ir.export(..., target="onnx", opset=18)`."""
 
     name: ClassVar[str]
@@ -66,7 +74,7 @@ class Target(abc.ABC):
         return {}
 
     @abc.abstractmethod
-    def write(self, artifact: Any, path: Path) -> None:
+    def write(self, artifact: A, path: Path) -> None:
         """Write the artifact; `path` lies in a fresh directory whose files are moved to their place afterwards."""
 
     def check_path(self, path: Path) -> None:
@@ -102,11 +110,11 @@ class Target(abc.ABC):
         """
         raise ExportError(f"target {self.name!r} opens no files without the model that they were made of")
 
-    def node_names(self, artifact: Any) -> Mapping[str, str]:
+    def node_names(self, artifact: A) -> Mapping[str, str]:
         """The name of the value that each of the artifact's nodes makes, where its runtime calls nodes otherwise."""
         return {}
 
-    def annotate(self, artifact: Any, key: str, text: str) -> None:
+    def annotate(self, artifact: A, key: str, text: str) -> None:
         """Keep a text in the artifact, which its file will have too.
 
         Raises:
@@ -114,7 +122,7 @@ class Target(abc.ABC):
         """
         raise ExportError(f"a file of target {self.name!r} has no place for {key}")
 
-    def script(self, artifact: Any, literal: Callable[[Any], str]) -> tuple[Sequence[str], Sequence[str]]:
+    def script(self, artifact: A, literal: Callable[[Any], str]) -> tuple[Sequence[str], Sequence[str]]:
         """The modules to import, and lines of Python that define `run(*tensors)`, which gives a list of results.
 
         They call the runtime alone, without `ir`. `literal` gives an expression for an array of numpy.
@@ -124,14 +132,15 @@ class Target(abc.ABC):
         """
         raise ExportError(f"target {self.name!r} has no form without ir")
 
-    def packed(self, artifact: Any) -> Any:
+    def packed(self, artifact: A) -> Any:
         """The artifact as something that can be pickled."""
         return artifact
 
-    def unpacked(self, packed: Any, graph: Graph, handlers: Mapping[str, Callable[..., Any]] | None) -> Any:
+    def unpacked(self, packed: Any, graph: Graph, handlers: Mapping[str, Callable[..., Any]] | None) -> A:
         """The artifact of what `packed` gave, in another process it may be; `handlers` are those of its export."""
-        return packed
+        artifact: A = packed
+        return artifact
 
     @abc.abstractmethod
-    def runner(self, artifact: Any, graph: Graph, path: Path | None = None) -> Runner:
+    def runner(self, artifact: A, graph: Graph, path: Path | None = None) -> Runner:
         """Load the artifact into its runtime, from the file at `path` where there is one."""

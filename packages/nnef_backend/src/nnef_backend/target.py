@@ -47,7 +47,7 @@ _MODE = re.compile(r"^\s*[A-Za-z_]\w*\s*:")
 _ASSERTION = re.compile(r"[\w\s+*/()-]+(?:==|<=|>=|<|>)[\w\s+*/()-]+")
 
 
-class Tract(Target):
+class Tract(Target[Document]):
     """NNEF in the dialect of tract, run in tract in a child process.
 
     Args:

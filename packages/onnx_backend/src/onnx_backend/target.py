@@ -45,7 +45,7 @@ from onnx_backend.runtime.settings import Options, Provider, Settings
 LOWEST_OPSET = 13
 
 
-class Onnx(Target):
+class Onnx(Target[onnx_ir.Model]):
     """ONNX, written with onnx_ir and run in onnxruntime.
 
     Args:
@@ -68,7 +68,8 @@ class Onnx(Target):
             dict of its attributes and config entries, {"intra_op_num_threads": 1, "session.use_env_allocators": "1"}.
         providers: onnxruntime's execution providers in their order, ["CUDAExecutionProvider"], each with its options
             if it needs some, ("CUDAExecutionProvider", {"device_id": 1}); the CPU by default.
-        custom_op_libraries: shared libraries with kernels of custom ops, for these sessions; the file does not name them.
+        custom_op_libraries: shared libraries with kernels of custom ops, for these sessions; the file does not name
+            them.
 
     Raises:
         ValueError: the opset is out of range, or onnxruntime has no option or provider of that name here.

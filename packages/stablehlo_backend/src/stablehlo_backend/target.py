@@ -28,7 +28,7 @@ from stablehlo_backend.runtime.compiler import compiled
 from stablehlo_backend.runtime.modules import HloFile, loaded, run
 
 
-class StableHLO(Target):
+class StableHLO(Target[Module]):
     """A StableHLO module, compiled and run by IREE on the CPU, in a child process.
 
     Args:

@@ -91,9 +91,7 @@ class OnnxProgram:
 
         settings, names = self._settings, (self.inputs, self.outputs)
         with settings.options() as options:
-            return timed(
-                lambda o: settings.session(self._source, o), options, lambda s: run(s, *names, inputs), runs
-            )
+            return timed(lambda o: settings.session(self._source, o), options, lambda s: run(s, *names, inputs), runs)
 
 
 def run(session: Any, names: Sequence[str], outputs: Sequence[str], tensors: Sequence[Any]) -> list[Any]:

@@ -49,7 +49,7 @@ class Settings:
 
     @contextmanager
     def options(self) -> Iterator[Any]:
-        """onnxruntime's SessionOptions, for one session. What is set on a caller's own is taken back, where it can be."""
+        """onnxruntime's SessionOptions, for one session; a caller's own stay as they were, but for config entries."""
         import onnxruntime as ort
 
         own = isinstance(self._given, ort.SessionOptions)
@@ -110,8 +110,8 @@ def _set(options: Any, wanted: Any) -> None:
     """Attributes by their names; keys with a dot are config entries."""
     if not isinstance(wanted, Mapping):
         raise TypeError(
-            f"session_options={wanted!r:.60}: give an onnxruntime.SessionOptions, or a dict of its attributes and config "
-            'entries such as {"intra_op_num_threads": 1}'
+            f"session_options={wanted!r:.60}: give an onnxruntime.SessionOptions, or a dict of its attributes and "
+            'config entries such as {"intra_op_num_threads": 1}'
         )
     known = [n for n in dir(options) if not n.startswith("_") and not callable(getattr(options, n, None))]
     for key, value in wanted.items():
@@ -122,8 +122,8 @@ def _set(options: Any, wanted: Any) -> None:
             near = difflib.get_close_matches(str(key), known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ValueError(
-                f"session_options: onnxruntime has no option {key!r:.60}{hint}; there are {', '.join(known)}, and config "
-                "entries, whose names have a dot"
+                f"session_options: onnxruntime has no option {key!r:.60}{hint}; there are {', '.join(known)}, and "
+                "config entries, whose names have a dot"
             )
         try:
             setattr(options, key, _enumerated(getattr(options, key), value))
@@ -177,5 +177,6 @@ def _register(options: Any, library: Path) -> None:
     except Exception as error:
         why = str(error).rpartition(" : ")[2]
         raise ExportError(
-            f"custom_op_libraries: onnxruntime does not load {library}, which has to export RegisterCustomOps: {why:.300}"
+            f"custom_op_libraries: onnxruntime does not load {library}, which has to export RegisterCustomOps: "
+            f"{why:.300}"
         ) from error
