@@ -18,7 +18,8 @@ class Worker:
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """The batch's columns, and those of the results."""
         kept = batch if self.keep is None else {name: batch[name] for name in self.keep}
-        return kept | self.runner(batch)
+        made: dict[str, Any] = kept | self.runner(batch)
+        return made
 
 
 def map_batches(

@@ -44,10 +44,7 @@ class RayPipeline:
         count = len(self.plan.parts)
         each = [options or {}] * count if not isinstance(options, Sequence) else options
         actor = ray.remote(_Stage)
-        self.actors = [
-            actor.options(num_cpus=threads, **each[k]).remote(pipeline, k)  # type: ignore[dict-item]
-            for k in range(count)
-        ]
+        self.actors = [actor.options(num_cpus=threads, **each[k]).remote(pipeline, k) for k in range(count)]
 
     def start(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Begin a call: references to the results by name, for ray.get."""

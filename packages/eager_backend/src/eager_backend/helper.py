@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -44,7 +44,11 @@ class EagerHelper(OpHelper[Slot]):
 
     # -- emit ------------------------------------------------------------------------------------------------------
 
-    def emit(  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def emit(self, fn: Any, *args: Any, type: TensorType, **kwargs: Any) -> Slot: ...
+    @overload
+    def emit(self, fn: Any, *args: Any, type: Sequence[TensorType] | None = None, **kwargs: Any) -> Any: ...
+    def emit(
         self,
         fn: Callable[..., Any] | Function | Number,
         *args: Any,
@@ -103,7 +107,8 @@ class EagerHelper(OpHelper[Slot]):
     def dtype(self, dtype: DType | None) -> torch.dtype | None:
         """torch's element type, or the program's own in place of float32."""
         if dtype is DType.float32 and self.target.dtype is not None:
-            return self.target.dtype
+            own: torch.dtype = self.target.dtype
+            return own
         return None if dtype is None else TORCH_DTYPES[dtype]
 
     # -- sizes -----------------------------------------------------------------------------------------------------
@@ -238,7 +243,8 @@ class EagerHelper(OpHelper[Slot]):
 
     def finish(self, results: dict[str, Slot]) -> Program:
         if self.target.autotune:
-            return self.target.tuned(self.graph, self.driver.registry)
+            tuned: Program = self.target.tuned(self.graph, self.driver.registry)
+            return tuned
         self.block.entries = io_contract.entries(self, self.block.inputs)
         self.block.results = io_contract.results(self, results)
         entry = self._compile(self.block)

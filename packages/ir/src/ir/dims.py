@@ -112,12 +112,14 @@ class Expr:
 
     def __add__(self, other: Dim) -> Dim:
         if isinstance(other, float):
-            return call("add", self, other)
+            made: Dim = call("add", self, other)
+            return made
         return _without_rests(_collect(self.terms + _terms(other)))
 
     def __mul__(self, other: Dim) -> Dim:
         if isinstance(other, float):
-            return call("mul", self, other)
+            made: Dim = call("mul", self, other)
+            return made
         if not isinstance(other, int | Expr):
             return NotImplemented
         return _collect((_times(m, n), c * d) for m, c in self.terms for n, d in _terms(other))
@@ -285,7 +287,8 @@ def floordiv(a: Dim, b: Dim) -> Dim:
         rest = a - whole
         if whole != 0:
             return floordiv(whole, b) + floordiv(rest, b)
-    return call("floordiv", a, b)
+    made: Dim = call("floordiv", a, b)
+    return made
 
 
 def mod(a: Dim, b: Dim) -> Dim:
@@ -298,7 +301,8 @@ def mod(a: Dim, b: Dim) -> Dim:
         a = _collect((m, (c % b if 2 * (c % b) <= b or not m else c % b - b) if b > 0 else c) for m, c in _terms(a))
         if isinstance(a, int):
             return a % b
-    return call("mod", a, b)
+    made: Dim = call("mod", a, b)
+    return made
 
 
 def _extreme(fn: str, pick: Callable[[int, int], int], args: tuple[Dim, ...]) -> Dim:

@@ -47,7 +47,8 @@ class HandlerError(ExportError):
         kind = type(cause)
         if kind.__module__ == "builtins" and isinstance(cause, (TypeError, ValueError, LookupError, ArithmeticError)):
             with contextlib.suppress(TypeError):  # a class that wants more than a message, as UnicodeDecodeError
-                return type(cls.__name__, (cls, kind), {})(message)
+                error: HandlerError = type(cls.__name__, (cls, kind), {})(message)
+                return error
         return cls(message)
 
     def __str__(self) -> str:
@@ -104,4 +105,4 @@ class UnsupportedOpsError(ExportError):
 
 def note(error: BaseException, text: str) -> None:
     """`error.add_note(text)`, which Python has since 3.11; 3.10 shows the note only in errors of ours."""
-    error.__notes__ = [*getattr(error, "__notes__", ()), text]  # type: ignore[attr-defined]
+    error.__notes__ = [*getattr(error, "__notes__", ()), text]

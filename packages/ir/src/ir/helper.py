@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -90,6 +90,10 @@ class OpHelper(abc.ABC, Generic[V]):
 
     # -- what a backend implements ---------------------------------------------------------------------------------
 
+    @overload
+    def emit(self, op: str, *inputs: Any, outputs: None = None, **attributes: Any) -> V: ...
+    @overload
+    def emit(self, op: str, *inputs: Any, **attributes: Any) -> Any: ...
     @abc.abstractmethod
     def emit(self, op: str, *inputs: Any, **attributes: Any) -> Any:
         """Add one op of the target, checked against the target's own schema at once, and return its result(s)."""
@@ -236,5 +240,6 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     if dtype in (DType.bfloat16, DType.float8_e4m3fn, DType.float8_e5m2):
         import ml_dtypes  # installed with onnx; only models that use these types need it
 
-        return np.dtype(getattr(ml_dtypes, dtype.name))
+        kind: type = getattr(ml_dtypes, dtype.name)
+        return np.dtype(kind)
     return np.dtype(dtype.name)

@@ -48,7 +48,10 @@ class Sample:
 
     def copy(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with tensors of their own, for ops that write to them."""
-        return pytree.tree_map_only(torch.Tensor, torch.clone, (self.args, dict(self.kwargs or {})))
+        copied: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(
+            torch.Tensor, torch.clone, (self.args, dict(self.kwargs or {}))
+        )
+        return copied
 
 
 @dataclass(frozen=True)

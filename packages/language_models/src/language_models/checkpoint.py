@@ -61,7 +61,7 @@ def open_checkpoint(source: Any, dtype: torch.dtype, tokenizer: bool = True) -> 
         return Checkpoint(type(source).__name__, source.eval().to(dtype))
     folder = Path(source)
     _check(folder, tokenizer)
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.disable_progress_bar()
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         raise CaptureError(f"{folder}: {config.model_type} is no causal language model to AutoModelForCausalLM")

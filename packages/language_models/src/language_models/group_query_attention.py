@@ -166,7 +166,7 @@ def _open(past: Mapping[str, torch.Tensor], mask: torch.Tensor, new: int) -> Ite
     """A cache over these tensors, which our attention finds, for a call with this many new tokens."""
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
-    class Held(DynamicLayer):  # type: ignore[misc, no-any-unimported]
+    class Held(DynamicLayer):  # type: ignore[misc]
         """The past of a layer, its new keys as the model makes them, and both together once it has attended."""
 
         def __init__(self, layer: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -53,11 +53,15 @@ class NnefHelper(DataDependentSizes):
 
     # -- emission --------------------------------------------------------------------------------------------------
 
+    @overload
+    def emit(self, op: str, *inputs: Any, outputs: None = None, **attributes: Any) -> NnefValue: ...
+    @overload
+    def emit(self, op: str, *inputs: Any, **attributes: Any) -> Any: ...
     def emit(
         self,
         op: str,
         *inputs: Any,
-        outputs: int = 1,
+        outputs: int | None = None,
         dtype: DType | Sequence[DType] | None = None,
         shape: Sequence[Dim] | Sequence[Sequence[Dim]] | None = None,
         generic: str = "",
@@ -116,9 +120,10 @@ class NnefHelper(DataDependentSizes):
             inputs = map_values(inputs, lambda x: self._through(x, element, work))
             attributes = {k: work if a is element else a for k, a in attributes.items()}
         shapes = infer(operator.rule, [v.type.shape for v in values], attributes, inputs) if shape is None else shape
-        several = outputs > 1 or listed
-        shapes = list(shapes) if shapes is not None and (several or op == "tract_core_scan") else [shapes] * outputs
-        dtypes = list(dtype) if isinstance(dtype, (list, tuple)) else [dtype] * outputs
+        count = outputs or 1
+        several = count > 1 or listed
+        shapes = list(shapes) if shapes is not None and (several or op == "tract_core_scan") else [shapes] * count
+        dtypes = list(dtype) if isinstance(dtype, (list, tuple)) else [dtype] * count
         fixed = all(v.fixed for v in leaves((inputs, list(attributes.values()))))  # a scan's operands are attributes
         after = frozenset[str]().union(*(v.after for v in leaves((inputs, list(attributes.values())))))
         results = []
@@ -151,7 +156,7 @@ class NnefHelper(DataDependentSizes):
     def has(self, op: str) -> bool:
         """True if the target has the operation."""
         operator = OPERATORS[op]
-        return self.target.has(operator)
+        return bool(self.target.has(operator))
 
     def _operator(self, op: str, count: int, attributes: dict[str, Any]) -> Operator:
         operator = OPERATORS.get(op)
@@ -186,7 +191,7 @@ class NnefHelper(DataDependentSizes):
             return None
         if element not in STORED:
             self.refuse(f"tract has no {element} tensors")
-        work = self.target.work(operator, element)
+        work: DType | None = self.target.work(operator, element)
         if work is None:
             self.refuse(f"{self.target.dialect} has no {operator.name} of {element}{self.way_out(element)}")
         return work
@@ -198,7 +203,8 @@ class NnefHelper(DataDependentSizes):
         words = operator.result.split()
         word = words[min(i, len(words) - 1)]
         if word == "to":
-            return attributes["to"]
+            made: DType = attributes["to"]
+            return made
         if word != "=":
             return SHORT[word]
         return element or self.out.dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from iree.compiler import ir as mlir
@@ -35,6 +35,14 @@ class HloHelper(Verbs):
 
     # -- emit ------------------------------------------------------------------------------------------------------
 
+    @overload
+    def emit(
+        self, op: str, *inputs: Any, type: TensorType | None = None, regions: Sequence[Region] = (), **attributes: Any
+    ) -> HloValue: ...
+    @overload
+    def emit(
+        self, op: str, *inputs: Any, type: Sequence[TensorType], regions: Sequence[Region] = (), **attributes: Any
+    ) -> list[HloValue]: ...
     def emit(
         self,
         op: str,

@@ -78,7 +78,8 @@ def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: floa
     # a zero more, since there may be no box at all
     largest = torch.cat([boxes.reshape(-1), boxes.new_zeros(1)]).max()
     offsets = idxs.to(boxes) * (largest + 1)
-    return torch.ops.torchvision.nms(boxes + offsets[:, None], scores, iou_threshold)
+    kept: Tensor = torch.ops.torchvision.nms(boxes + offsets[:, None], scores, iou_threshold)
+    return kept
 
 
 def stand_in() -> None:

@@ -48,4 +48,4 @@ def settled(device: torch.device) -> None:
 
 def same_random_numbers(device: torch.device) -> AbstractContextManager[Any]:
     """What is drawn inside is not missing from torch's generators afterwards."""
-    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])  # type: ignore[no-any-return]
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])

@@ -90,4 +90,4 @@ def split(h, self, split_size=None, dim=0, split_sizes=None):
     """Tensor.split is Python; the kernels behind it are not."""
     if split_size is None:
         return h.emit(Tensor.split_with_sizes, self, split_sizes, dim)
-    return h.emit(VF.split, self, split_size, dim)  # type: ignore[attr-defined]
+    return h.emit(VF.split, self, split_size, dim)

@@ -114,7 +114,7 @@ class _Clock:
             torch.cuda.synchronize(self.device)
 
     def between(self, start: Any, end: Any) -> float:
-        return start.elapsed_time(end) / 1e3 if self.on_gpu else end - start
+        return float(start.elapsed_time(end) / 1e3 if self.on_gpu else end - start)
 
 
 def profile(program: CompiledProgram, inputs: Sequence[Tensor], runs: int) -> Profile:

@@ -19,8 +19,9 @@ def watched(program: CompiledProgram, hook: Hook) -> CompiledProgram:
     """A clone whose calls tell the hook of each step: its place in `plan.block.steps`, and what it made."""
     clone = program.clone()
     main = FunctionType(program.plan.watched, clone.constants.globals)
-    clone.run = partial(main, hook)  # type: ignore[assignment]
-    return clone
+    clone.run = partial(main, hook)
+    made: CompiledProgram = clone
+    return made
 
 
 def private(program: CompiledProgram, inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -45,10 +45,10 @@ def choose(graph: Graph, passes: Sequence[str], build: Build) -> tuple[str, ...]
 def example(graph: Graph) -> list[torch.Tensor] | None:
     """The inputs that the model was captured with, None for a program saved without them."""
     try:
-        args, kwargs = graph.context.example()  # type: ignore[union-attr]
+        args, kwargs = graph.context.example()
     except (AttributeError, ExportError):
         return None
-    tensors: list[torch.Tensor] = graph.structure.flatten(args, kwargs)  # type: ignore[union-attr]
+    tensors: list[torch.Tensor] = graph.structure.flatten(args, kwargs)
     return tensors
 
 

@@ -66,7 +66,7 @@ def _frozen(h: Compilation, operands: Sequence[Any]) -> bool:
 def _folded(h: Compilation, conv: Step, norm: Step) -> Step:
     gamma, beta, mean, variance = norm.args[1:5]
     kernel, offset = (*conv.args[1:], None)[:2]
-    epsilon = norm.args[_NORMS[norm.fn][1]]  # type: ignore[index]
+    epsilon = norm.args[_NORMS[norm.fn][1]]
     weight = h.constants.derive(scaled_kernel, kernel, gamma, variance, epsilon, wish=f"{kernel.name}_folded")
     bias = h.constants.derive(scaled_offset, offset, gamma, beta, mean, variance, epsilon, wish=f"{kernel.name}_offset")
     args = (conv.args[0], weight, bias, *conv.args[3:])
@@ -108,7 +108,7 @@ def is_product(h: Compilation, norm: Step) -> bool:
 def product(h: Compilation, norm: Step) -> Step:
     """offset + x * scale, in place of the batch norm."""
     x, gamma, beta, mean, variance = norm.args[:5]
-    epsilon, axes = norm.args[_NORMS[norm.fn][1]], x.type.rank - 2  # type: ignore[index]
+    epsilon, axes = norm.args[_NORMS[norm.fn][1]], x.type.rank - 2
     scale = h.constants.derive(channel_scale, gamma, variance, epsilon, axes, wish=f"{mean.name}_scale")
     offset = h.constants.derive(channel_offset, gamma, beta, mean, variance, epsilon, axes, wish=f"{mean.name}_offset")
     return replace(norm, fn=VF.addcmul, args=(offset, x, scale))

@@ -68,4 +68,5 @@ def _linear(h: Compilation, step: Step) -> Linear | None:
 def activated(bias: Tensor, x: Tensor, weight: Tensor, use_gelu: bool) -> Tensor:
     """The same for a tensor of any rank."""
     rows = addmm_activation(bias, x.flatten(0, -2), weight, use_gelu=use_gelu)
-    return rows.view(*x.shape[:-1], weight.shape[1])
+    made: Tensor = rows.view(*x.shape[:-1], weight.shape[1])
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -141,7 +142,9 @@ def _exp2(self: Tensor) -> Tensor:
     return torch.pow(torch.full_like(own(self), 2), own(self)).to(result_type(self))
 
 
-_SIMPLE = {1: lambda x: x, 2: lambda x: x * x, 3: lambda x: x * (x * x), -1: torch.reciprocal, 0.5: torch.sqrt}
+_SIMPLE: dict[float, Callable[[Tensor], Tensor]] = {
+    1: lambda x: x, 2: lambda x: x * x, 3: lambda x: x * (x * x), -1: torch.reciprocal, 0.5: torch.sqrt
+}  # fmt: skip
 
 
 @decomposition("pow")

@@ -181,7 +181,8 @@ def _lcm(self: Tensor, other: Tensor) -> Tensor:
     a, b = torch.broadcast_tensors(self.to(dtype), other.to(dtype))
     divisor = torch.gcd(a, b)
     share = torch.div(a, torch.where(divisor == 0, 1, divisor), rounding_mode="trunc")
-    return (share * b).abs()
+    multiple: Tensor = (share * b).abs()
+    return multiple
 
 
 # -- the parts of a floating-point number ------------------------------------------------------------------------------

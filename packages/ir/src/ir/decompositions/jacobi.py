@@ -78,7 +78,8 @@ def _in_rounds(turn: Any, state: list[Tensor], size: int) -> list[Tensor]:
 
     def step(i: Tensor, *operands: Tensor) -> list[Tensor]:
         *state, table = operands
-        return turn(table.index_select(0, torch.remainder(i, count).reshape(1)).reshape(-1), *state)
+        turned: list[Tensor] = turn(table.index_select(0, torch.remainder(i, count).reshape(1)).reshape(-1), *state)
+        return turned
 
     return repeat(_sweeps(size) * count, step, state, table)
 

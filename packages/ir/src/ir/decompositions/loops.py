@@ -29,7 +29,7 @@ def repeat(
     if (isinstance(count, int) and count == 0) or all(_is_empty(s) for s in state):
         return list(state)
     state = _apart(state, constants)
-    *last, _ = scan_op(body, list(state), [torch.arange(count)], tuple(constants))
+    last: list[Tensor] = scan_op(body, list(state), [torch.arange(count)], tuple(constants))[:n]
     return last
 
 

@@ -97,5 +97,5 @@ def _matrix_exp(self: Tensor) -> Tensor:
 
 @decomposition("addbmm")
 def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    made = alpha * torch.matmul(batch1, batch2).sum(0)
+    made: Tensor = alpha * torch.matmul(batch1, batch2).sum(0)
     return made if beta == 0 else beta * self + made

@@ -40,5 +40,7 @@ def _native_group_norm(
 def _norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
     """The norm of each slice along one axis, of the whole tensor for -1, as weight normalisation takes it."""
     if dim == -1:
-        return torch.linalg.vector_norm(v, pow)
-    return torch.linalg.vector_norm(v, pow, [d for d in range(v.dim()) if d != dim % v.dim()], keepdim=True)
+        norm: Tensor = torch.linalg.vector_norm(v, pow)
+        return norm
+    norms: Tensor = torch.linalg.vector_norm(v, pow, [d for d in range(v.dim()) if d != dim % v.dim()], keepdim=True)
+    return norms

@@ -174,4 +174,5 @@ def _var(self: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool
 @decomposition("_cdist_forward")
 def _cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None = None) -> Tensor:
     gap = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
-    return torch.linalg.vector_norm(gap, p, dim=-1)
+    distance: Tensor = torch.linalg.vector_norm(gap, p, dim=-1)
+    return distance

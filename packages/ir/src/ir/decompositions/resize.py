@@ -128,7 +128,8 @@ def _weighted(x: Tensor, dim: int, taps: Taps) -> Tensor:
         if index.dim() == 1:
             return x.index_select(dim, index) * weight.reshape(-1, *behind)
         window = x.index_select(dim, index.reshape(-1)).unflatten(dim, index.shape)
-        return (window * weight.reshape(*index.shape, *behind)).sum(dim + 1)
+        weighed: Tensor = (window * weight.reshape(*index.shape, *behind)).sum(dim + 1)
+        return weighed
 
     first, *others = (read(i, w) for i, w in taps)
     return sum(others, first)
@@ -165,7 +166,8 @@ def _merged(taps: Taps) -> Taps:
 
 def _places(a: Axis, real: torch.dtype, corners: bool, copies: bool) -> Tensor:
     index, ratio = torch.arange(a.new, dtype=real), _ratio(a, real, corners, copies)
-    return index * ratio if corners else (index + 0.5) * ratio - 0.5
+    places: Tensor = index * ratio if corners else (index + 0.5) * ratio - 0.5
+    return places
 
 
 def _linear_taps(a: Axis, real: torch.dtype, corners: bool) -> Taps:

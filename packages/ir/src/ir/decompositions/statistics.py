@@ -240,7 +240,8 @@ def _cov(
         freedom = torch.clamp(total - lost, min=0)
         apart = x - (x * w).sum(1, keepdim=True) / total
         other = apart * w
-    return ((apart @ other.mT.conj()) / freedom.to(apart.dtype)).squeeze()
+    covariance: Tensor = ((apart @ other.mT.conj()) / freedom.to(apart.dtype)).squeeze()
+    return covariance
 
 
 @decomposition("corrcoef")
@@ -268,7 +269,8 @@ def _pdist(self: Tensor, p: float = 2.0) -> Tensor:
     apart = self[first] - self[second]
     if p == 0:  # as torch's kernel, which keeps nan
         return apart.abs().ceil().clamp(max=1).sum(-1)
-    return torch.linalg.vector_norm(apart, p, -1)
+    distance: Tensor = torch.linalg.vector_norm(apart, p, -1)
+    return distance
 
 
 @decomposition("nonzero_static")
@@ -298,7 +300,8 @@ def _isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = Fals
 
 @decomposition("isin.Tensor_Scalar")
 def _isin_number(elements: Tensor, test_element: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    return elements != test_element if invert else elements == test_element
+    answer: Tensor = elements != test_element if invert else elements == test_element
+    return answer
 
 
 @decomposition("isin.Scalar_Tensor")
@@ -310,7 +313,8 @@ def _number_isin(element: Any, test_elements: Tensor, *, assume_unique: bool = F
             raise NotImplementedError(f"{tested.dtype} does not hold {element}, and torch's answer depends on the size")
         element = torch.full([1], element) if tested.shape[0] >= 10 else element
     found = (tested == element).any()
-    return ~found if invert else found
+    answer: Tensor = ~found if invert else found
+    return answer
 
 
 def _holds(dtype: torch.dtype, number: Any) -> bool:

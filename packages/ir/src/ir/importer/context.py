@@ -70,7 +70,7 @@ class Capture:
         Raises:
             CaptureError: the program carries none (a .pt2 file saved without them).
         """
-        inputs = self.program.example_inputs
+        inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = self.program.example_inputs
         if inputs is None:
             raise CaptureError("this program carries no example inputs; give args= to verify")
         return inputs

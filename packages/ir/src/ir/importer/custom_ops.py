@@ -163,7 +163,10 @@ def _fresh_results(fn: Fn) -> Fn:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         result = fn(*args, **kwargs)
         given = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
-        fresh = lambda r: r.clone() if isinstance(r, torch.Tensor) and any(_shares(r, a) for a in given) else r  # noqa: E731
+
+        def fresh(r: Any) -> Any:
+            return r.clone() if isinstance(r, torch.Tensor) and any(_shares(r, a) for a in given) else r
+
         if isinstance(result, (tuple, list)):
             return type(result)(fresh(r) for r in result)
         return fresh(result)

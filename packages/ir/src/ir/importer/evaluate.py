@@ -126,7 +126,8 @@ def _on_meta(node: Node, sizes: Mapping[str, int], dtypes: Mapping[DType, DType]
 def tensor_of(weight: Weight) -> torch.Tensor:
     """A weight's content as a torch tensor."""
     if weight.tensor is not None:
-        return weight.tensor.detach().cpu()
+        content: torch.Tensor = weight.tensor.detach().cpu()
+        return content
     array = weight.numpy()
     if weight.type.dtype is DType.bfloat16:  # numpy has no name of its own for it
         return torch.from_numpy(array.view("int16").copy()).view(torch.bfloat16)

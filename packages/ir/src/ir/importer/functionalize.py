@@ -382,7 +382,7 @@ class Memories:
         if any(t.kind != memory.tops[0].kind for t in memory.tops):
             raise CaptureError("tensors of several element types share one memory that the model writes to")
         flat = View(memory, seen, self.importer.symbols, valid=memory.writes)
-        flat.place = Place((size,), (1,))  # type: ignore[misc]
+        flat.place = Place((size,), (1,))
         flat.value = self.scatters.zeros(flat.type)
         for top in memory.tops:
             flat.value = self.scatters.scatter(flat.place, top.place, flat.value, self.value(top))

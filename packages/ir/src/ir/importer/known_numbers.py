@@ -167,7 +167,7 @@ def followed(model: torch.nn.Module) -> Iterator[set[str]]:
         finally:
             read.update(names[i] for i in used)
 
-    model.forward = call  # type: ignore[method-assign]
+    model.forward = call
     try:
         yield read
     finally:

@@ -21,7 +21,7 @@ def functionalised(program: ExportedProgram) -> ExportedProgram:
     example = program.example_inputs
     try:
         with fake_rules.dynamic():
-            done = program.run_decompositions({})
+            done: ExportedProgram = program.run_decompositions({})
     except Exception as error:
         raise CaptureError(
             "the model casts by itself (autocast), or transforms functions (vmap, grad); torch's functionalisation, "

@@ -225,7 +225,8 @@ def _place_results(program: ExportedProgram, parts: Sequence[_Part], home: Mappi
 
 
 def _buffer(program: ExportedProgram, target: str | None) -> str:
-    return next(s.arg.name for s in program.graph_signature.input_specs if s.target == target)
+    name: str = next(s.arg.name for s in program.graph_signature.input_specs if s.target == target)
+    return name
 
 
 def _check_state(program: ExportedProgram, parts: Sequence[_Part]) -> None:

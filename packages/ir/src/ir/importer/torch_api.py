@@ -47,7 +47,7 @@ VF: Any = torch._C._VariableFunctions
 NN: Any = torch._C._nn
 LINALG: Any = torch._C._linalg  # type: ignore[attr-defined]
 SPECIAL: Any = torch._C._special  # type: ignore[attr-defined]
-addmm_activation: Any = torch._addmm_activation  # type: ignore[attr-defined]  # a product, a bias and relu or gelu
+addmm_activation: Any = torch._addmm_activation  # a product, a bias and relu or gelu
 native_batch_norm_no_training: Any = VF._native_batch_norm_legit_no_training
 assert_scalar: Any = VF._assert_scalar  # raises what the model says
 set_grad_enabled: Any = torch._C._set_grad_enabled  # the public one makes an object
@@ -212,7 +212,7 @@ def storage_key(tensor: torch.Tensor) -> int:
     Raises:
         NotImplementedError, RuntimeError: the tensor shows no memory (sparse, a subclass, traced under vmap).
     """
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def writes_so_far(tensor: torch.Tensor) -> int:

@@ -152,7 +152,7 @@ class _Search:
                 return None
         if args["self"] is first:
             return None  # the width comes from elsewhere
-        half = self.edit.value(f"{value.name}_half", value.type.with_shape((*value.type.shape[:-1], width // 2)))  # type: ignore[operator]
+        half = self.edit.value(f"{value.name}_half", value.type.with_shape((*value.type.shape[:-1], width // 2)))
         self.inner.add(node)
         self.made.setdefault(node, []).append(replace(node, args=args, outputs=(half,)))
         return half

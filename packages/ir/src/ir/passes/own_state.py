@@ -25,6 +25,6 @@ def with_own_state(graph: Graph) -> Graph:
 def _memory(weight: Weight) -> int | None:
     """What names the memory that the tensor lies in; None where it shows none (sparse, a subclass, computed)."""
     try:
-        return storage_key(weight.tensor)  # type: ignore[no-any-return]
+        return storage_key(weight.tensor)
     except (AttributeError, NotImplementedError, RuntimeError):
         return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Union
 
 from ir.errors import RefusedError
 from ir.graph import ComputedWeight, Context, Graph, Node, Origin, Value, Weight, leaves, map_arg
@@ -81,7 +81,7 @@ class Split:
         self.packed = packed
 
 
-Item = Any  # Value | Split
+Item = Union[Value, Split]
 
 
 def split_complex(graph: Graph, context: Context | None, handled: Callable[[Node], bool]) -> Graph:
@@ -149,11 +149,12 @@ class Splitter:
         if item.parts is None:
             assert item.packed is not None
             last = len(item.type.shape)
-            item.parts = tuple(
+            re, im = (
                 self.emit("aten::select", "int", {"self": item.packed, "dim": last, "index": i},
                           f"{item.name}_{part}", _real(item.type))
                 for i, part in enumerate(("re", "im"))
             )  # fmt: skip
+            item.parts = re, im
         return item.parts
 
     def pack(self, item: Item) -> Value:
@@ -170,11 +171,12 @@ class Splitter:
         """A weight of this graph (`own`) or of a body: itself, or its two parts."""
         if weight not in self._held:
             if not value.type.dtype.is_complex:
-                held: Item = value if own else self.value(value.name, value.type)
-                self.weights[held] = weight
+                real = value if own else self.value(value.name, value.type)
+                self.weights[real] = weight
+                self._held[weight] = real
             else:
-                held = Split(value, parts=tuple(self._part(value, weight, part) for part in ("real", "imag")))
-            self._held[weight] = held
+                parts = tuple(self._part(value, weight, part) for part in ("real", "imag"))
+                self._held[weight] = Split(value, parts=parts)
         return self._held[weight]
 
     def _part(self, value: Value, weight: Weight, part: str) -> Value:
@@ -209,7 +211,7 @@ class Splitter:
             (value,), source = node.outputs, env[node.args["self"]]
             env[value] = self.pack(source) if value.type.rank else source
             if value.type.dtype.is_complex:
-                env[value] = Split(value, packed=source)
+                env[value] = Split(value, packed=self.pack(source))
         elif self.handled(node):
             self._packed(node, env, via, alone=True)
         elif node.op == "ir::scalar":
@@ -320,7 +322,7 @@ class Splitter:
         items = [env[v] for v in node.inputs]
         self._open.append(node.overload)
         if rule is not None:
-            operands = [x for i in items for x in (self.parts(i) if isinstance(i, Split) else (i,))]
+            operands: list[Item] = [x for i in items for x in (self.parts(i) if isinstance(i, Split) else (i,))]
             graph = rule
         else:
             assert body is not None

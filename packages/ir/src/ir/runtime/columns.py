@@ -176,7 +176,8 @@ def _numbers(data: Any, rows: int, lengths: Collection[int], port: Port) -> np.n
     if width := next(iter(lengths), 0) % kind.itemsize:
         raise ValueError(f"its rows end {width} bytes after a number of {kind.itemsize}")
     if kind.kind == "b":
-        return (np.frombuffer(data, np.uint8) != 0).reshape(rows, -1)
+        bits: np.ndarray = (np.frombuffer(data, np.uint8) != 0).reshape(rows, -1)
+        return bits
     return np.frombuffer(data, kind).reshape(rows, -1)
 
 

@@ -92,7 +92,7 @@ def export(
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     several = isinstance(target, Sequence) and not isinstance(target, str)
-    targets = list(target) if isinstance(target, Sequence) and several else [target] * len(split)  # type: ignore[list-item]
+    targets = list(target) if isinstance(target, Sequence) and several else [target] * len(split)
     if len(targets) != len(split):
         raise ExportError(f"{len(targets)} targets are given for {len(split)} stages")
     for k, (graph, one) in enumerate(zip(split, targets, strict=True)):

@@ -12,6 +12,7 @@ from typing import Any
 
 from ir.dims import Dim, product
 from ir.types import DType
+from nnef_backend.building.steps import NnefValue
 
 _TILE = 16  # elements of 4 bytes in the stride that the kernel misreads
 
@@ -37,7 +38,7 @@ def _same_but_repeated(shape: Sequence[Dim] | None, result: Sequence[Dim]) -> bo
     )
 
 
-def permute(h: Any, x: Any, perm: Sequence[int]) -> Any:
+def permute(h: Any, x: NnefValue, perm: Sequence[int]) -> NnefValue:
     """`x` with its axes permuted; a batch that comes last is moved past the matrices as past one axis.
 
     tract moves a permutation neither over the reshape that joins rows and columns nor over the one that parts them.
@@ -62,7 +63,8 @@ def writes_batch_last(sizes: Sequence[Dim]) -> bool:
     return any(s == _TILE or not isinstance(s, int) for s in strides)
 
 
-def _permuted(h: Any, x: Any, perm: Sequence[int]) -> Any:
+def _permuted(h: Any, x: NnefValue, perm: Sequence[int]) -> NnefValue:
     if list(perm) == list(range(len(perm))):
         return x
-    return h.emit("transpose", x, axes=list(perm), shape=[x.type.shape[p] for p in perm])
+    made: NnefValue = h.emit("transpose", x, axes=list(perm), shape=[x.type.shape[p] for p in perm])
+    return made

@@ -31,7 +31,7 @@ def _never(h: Any) -> Any:
 # -- products of what is repeated: tract takes the repetition out, and loses its size or its terms ---------------------
 
 
-def repeated(op: str, x: Any, shape: Sequence[Any], attributes: Mapping[str, Any]) -> frozenset[int]:
+def repeated(op: str, x: NnefValue, shape: Sequence[Any], attributes: Mapping[str, Any]) -> frozenset[int]:
     """The axes of a result along which, to tract, one element is repeated: it sees through these operations."""
     old, axes = x.type.shape, attributes.get("axes", ())
     if op in ("tract_core_broadcast", "tile"):

@@ -130,4 +130,5 @@ def zeros_at_run_time(h: Any, length: Dim) -> NnefValue:
     while one.type.rank:
         one = h.take(one, h.const(0, DType.int64), 0)
     number = h.cast(one, DType.float32)
-    return h.expand(h.cast(h.emit("lt", number, number), DType.int64), [length])
+    zeros: NnefValue = h.expand(h.cast(h.emit("lt", number, number), DType.int64), [length])
+    return zeros

@@ -16,9 +16,10 @@ from ir import dims
 from ir.dims import Dim, Expr
 from ir.helper import numpy_dtype
 from ir.types import DType
+from nnef_backend.building.steps import NnefValue
 
 
-def provable(h: Any, x: Any, first: int, before: Sequence[Dim], after: Sequence[Dim]) -> tuple[Any, list[Dim]]:
+def provable(h: Any, x: Any, first: int, before: Sequence[Dim], after: Sequence[Dim]) -> tuple[NnefValue, list[Dim]]:
     """`x`, whose axes from `first` on are `before`, and sizes for them that hold as many elements beyond doubt.
 
     A size may be another than the one in `after`, to which the caller cuts the axis then.
@@ -51,13 +52,14 @@ def _divisions(size: Dim) -> Iterator[tuple[Expr, int]]:
                 yield atom.args[0], atom.args[1]  # type: ignore[misc]
 
 
-def cut(h: Any, x: Any, axis: int, size: Dim, kept: Dim) -> Any:
+def cut(h: Any, x: NnefValue, axis: int, size: Dim, kept: Dim) -> NnefValue:
     """`x` with an axis of `size` said to be `kept`, of which it has no more: a run where it has stops."""
     over = size - kept
     nothing = h.constant(np.zeros(2, numpy_dtype(x.type.dtype)))  # of one element tract takes any slice for the whole
     guard = h.slice(nothing, 0, over + 1, over + 2)
     part = h.slice(x, axis, 0, kept)
-    return h.emit("or" if x.type.dtype is DType.bool else "add", part, h.squeeze(guard, [0]))
+    made: NnefValue = h.emit("or" if x.type.dtype is DType.bool else "add", part, h.squeeze(guard, [0]))
+    return made
 
 
 def settled(h: Any, x: Any, shape: Sequence[Dim]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from typing import Any, NoReturn, Protocol
 
@@ -25,7 +25,7 @@ class Computes(Protocol):
     def cast(self, x: NnefValue, dtype: DType) -> NnefValue:
         """`x` in another element type."""
 
-    def emit(self, op: str, *inputs: Any) -> Any:
+    def emit(self, op: str, *inputs: Any) -> NnefValue:
         """One operation of the document."""
 
     def reduce(self, op: str, x: NnefValue, dim: Any) -> NnefValue:
@@ -41,6 +41,7 @@ class Computes(Protocol):
         """Refuse the node."""
 
 
+Naming = Callable[[str], str]  # a symbol's name in the document
 _ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "max", "min")
 
 
@@ -62,7 +63,7 @@ def is_textual(x: Any) -> bool:
     return True
 
 
-def size_text(dim: Expr, name: Any, hidden: Collection[d.Atom] = ()) -> str:
+def size_text(dim: Expr, name: Naming, hidden: Collection[d.Atom] = ()) -> str:
     """The expression as text; `name` gives a symbol's name in the document, `hidden` are quotients to hide anywhere."""
     text, _ = _text(_truncating(dim), name, hidden)
     return text
@@ -92,7 +93,7 @@ def _divides(atom: d.Atom) -> bool:
     return isinstance(atom, d.Call) and atom.fn == "floordiv"
 
 
-def _text(x: Any, name: Any, hidden: Collection[d.Atom]) -> tuple[str, int]:
+def _text(x: Any, name: Naming, hidden: Collection[d.Atom]) -> tuple[str, int]:
     """Text and how tightly it binds: 0 a sum, 1 a product, 2 an atom. There is no unary minus but in numbers."""
     if not isinstance(x, Expr):
         return str(x), 2 if x >= 0 else 0
@@ -112,7 +113,7 @@ def _text(x: Any, name: Any, hidden: Collection[d.Atom]) -> tuple[str, int]:
     return parts[0], 2 if len(ordered[0][0]) == 1 and "*" not in parts[0] and "/" not in parts[0] else 1
 
 
-def _atom(atom: d.Atom, name: Any, hidden: Collection[d.Atom], mixed: bool) -> str:
+def _atom(atom: d.Atom, name: Naming, hidden: Collection[d.Atom], mixed: bool) -> str:
     if isinstance(atom, d.Symbol):
         return name(atom.name)
     texts = [_text(a, name, hidden) for a in atom.args]

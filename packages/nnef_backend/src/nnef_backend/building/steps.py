@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ir.types import DType, TensorType
 from nnef_backend.format import document as doc
 from nnef_backend.format.document import Operation
+
+X = TypeVar("X")
 
 
 class NnefValue:
@@ -146,11 +148,13 @@ def leaves(x: Any) -> Iterator[NnefValue]:
             yield from leaves(item)
 
 
-def map_values(x: Any, fn: Callable[[Any], Any]) -> Any:
+def map_values(x: X, fn: Callable[[Any], Any]) -> X:
     """Nested lists with a function applied to what they hold."""
-    if isinstance(x, (list, tuple)):
-        return type(x)(map_values(item, fn) for item in x)
-    return fn(x)
+    nested: Any = x
+    if isinstance(nested, (list, tuple)):
+        return type(nested)(map_values(item, fn) for item in nested)  # type: ignore[return-value]
+    made: X = fn(x)
+    return made
 
 
 def _literal(x: Any) -> Any:

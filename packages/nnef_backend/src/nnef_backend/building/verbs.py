@@ -122,10 +122,10 @@ class Verbs(OpHelper["NnefValue"]):
             return self.unsqueeze(x, list(range(first, first + len(after))))
         if not after:
             return self.squeeze(x, list(range(first, first + len(before))))
-        part = {} if len(before) == len(old) else {"axis_start": first, "axis_count": len(before)}
+        part: dict[str, Any] = {} if len(before) == len(old) else {"axis_start": first, "axis_count": len(before)}
         x, sizes = provable(self, x, first, before, after)
         stated = [*new[:first], *sizes, *new[first + len(after) :]]
-        made = self.emit("reshape", x, shape_=sizes, shape=stated, **part)
+        made: NnefValue = self.emit("reshape", x, shape_=sizes, shape=stated, **part)
         for axis, size in enumerate(new):  # equal where torch runs, but tract does not know
             made = made if stated[axis] == size else cut(self, made, axis, stated[axis], size)
         return made

@@ -84,6 +84,10 @@ class ConstantNode:
     data: Any
 
 
+def _absent(node: TensorNode | ConstantNode) -> bool:
+    return isinstance(node, ConstantNode) and node.data is None
+
+
 @dataclass(frozen=True)
 class OpNode:
     """The node: its op, and its arguments in the order of the op's schema."""
@@ -197,8 +201,7 @@ class OpHelper:
 
     def data_nodes_to_nnef_tensors(self, data_nodes: Sequence[TensorNode | ConstantNode]) -> list[Tensor]:
         """The same for each; an argument that is None becomes `null_ref`."""
-        absent = lambda n: isinstance(n, ConstantNode) and n.data is None  # noqa: E731
-        return [self.null_ref if absent(n) else self.get_or_add_tensor_variable_in_nnef(n) for n in data_nodes]
+        return [self.null_ref if _absent(n) else self.get_or_add_tensor_variable_in_nnef(n) for n in data_nodes]
 
     def unary_output_op_without_attr(self, nnef_op_type: str, node: OpNode) -> Tensor:
         """One operation over all inputs, as the node's output."""

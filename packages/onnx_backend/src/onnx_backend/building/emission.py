@@ -6,7 +6,7 @@ import abc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import onnx_ir
@@ -93,6 +93,16 @@ class Emitter(OpHelper[OnnxValue]):
             return condition
         return self.emit("Xor", OnnxValue(negation.inputs[0], condition.type), True)
 
+    @overload
+    def emit(
+        self, op: str, *inputs: Any, outputs: None = None, dtype: DType | Sequence[DType] | None = None,
+        shape: Sequence[Dim] | None = None, **attributes: Any,
+    ) -> OnnxValue: ...  # fmt: skip
+    @overload
+    def emit(
+        self, op: str, *inputs: Any, outputs: int, dtype: DType | Sequence[DType] | None = None,
+        shape: Sequence[Dim] | None = None, **attributes: Any,
+    ) -> Any: ...  # fmt: skip
     def emit(
         self,
         op: str,

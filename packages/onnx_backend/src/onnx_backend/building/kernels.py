@@ -40,7 +40,8 @@ _SHORT = {d.short: d for d in DType}
 
 @lru_cache(maxsize=1)
 def _table() -> Mapping[str, list[tuple[int, str, str]]]:
-    return json.loads(TABLE.read_text())
+    table: Mapping[str, list[tuple[int, str, str]]] = json.loads(TABLE.read_text())
+    return table
 
 
 @cache

@@ -96,7 +96,7 @@ class Sizes(Emitter):
                 parts.append(self.size(x))
         return self.emit("Concat", *parts, axis=0, shape=(len(dims),))
 
-    def _cached(self, key: Any, make: Any) -> OnnxValue:
+    def _cached(self, key: Any, make: Callable[[], OnnxValue]) -> OnnxValue:
         for scope in reversed(self.scopes):
             if key in scope.sizes:
                 return scope.sizes[key]

@@ -54,7 +54,7 @@ class Verbs(Sizes):
                 return self.emit("Flatten", x, axis=axis, shape=shape)
             # at opset 13 a 0 takes what stands in its place, which is a 0 where the axis was there before
             zero: dict[str, Any] = {"allowzero": 1} if self.opset >= 14 else {}
-            return self.emit("Reshape", x, self.lengths(shape), **zero, shape=shape)
+            made = self.emit("Reshape", x, self.lengths(shape), **zero, shape=shape)
         made = self.emit("Reshape", x, self.lengths(dims), shape=shape)
         made.before = x
         return made
@@ -188,7 +188,7 @@ class Verbs(Sizes):
         """Pieces of these sizes along an axis."""
         if len(sizes) == 1:
             return [x]
-        pieces = self.emit("Split", x, self.lengths(sizes), axis=axis, outputs=len(sizes))
+        pieces: list[OnnxValue] = self.emit("Split", x, self.lengths(sizes), axis=axis, outputs=len(sizes))
         for piece, size in zip(pieces, sizes, strict=True):
             piece.type = piece.type.with_shape([*x.type.shape[:axis], size, *x.type.shape[axis + 1 :]])
         return pieces

@@ -124,12 +124,14 @@ def _header(tensor: Any, place: Place | None) -> bytes:
     shape = [int(d) for d in tensor.shape]
     proto = onnx.TensorProto(name=tensor.name, data_type=int(tensor.dtype), dims=shape)
     if place is None:
-        return proto.SerializeToString() + bytes([_RAW_DATA]) + _varint(tensor.nbytes)
+        head: bytes = proto.SerializeToString()
+        return head + bytes([_RAW_DATA]) + _varint(tensor.nbytes)
     proto.data_location = onnx.TensorProto.EXTERNAL
     for key in ("location", "offset", "length", "checksum"):
         if (value := getattr(place, key)) != "":
             proto.external_data.add(key=key, value=str(value))
-    return proto.SerializeToString()
+    data: bytes = proto.SerializeToString()
+    return data
 
 
 def _write_data(tensor: Any, file: BinaryIO | _Summed) -> None:

@@ -178,4 +178,5 @@ def model_bytes(artifact: onnx_ir.Model) -> bytes:
     """
     if weight_bytes(artifact) > LIMIT:
         raise RuntimeFailure("a model of more than 2 GB runs from its file only: give path=")
-    return onnx_ir.to_proto(artifact).SerializeToString()
+    data: bytes = onnx_ir.to_proto(artifact).SerializeToString()
+    return data

@@ -6,11 +6,13 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from iree.compiler import ir as mlir
 
 from stablehlo_backend.building.values import attribute
+
+T = TypeVar("T")
 
 
 class Region(NamedTuple):
@@ -42,11 +44,12 @@ class Builder:
         with _context():
             mlir.InsertionPoint.at_block_begin(self.module.body).insert(mlir.Operation.parse(text))
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def once(self, key: Any, make: Callable[[], T]) -> T:
         """What `make` gives, made once in the open block or one around it that can be read from here."""
         for scope in reversed(self.scopes):
             if key in scope.known:
-                return scope.known[key]
+                found: T = scope.known[key]
+                return found
             if scope.isolated:
                 break
         made = self.scopes[-1].known[key] = make()

@@ -104,8 +104,8 @@ class Verbs(Sizes):
         nothing = [0] * x.type.rank
         bounds = along(start, nothing), along(maximum(start, stop), x.type.shape), along(step, [1] * x.type.rank)
         if x.type.is_static and result.is_static and isinstance(start, int):
-            names = ("start_indices", "limit_indices", "strides")
-            return self.emit("slice", x, **dict(zip(names, bounds, strict=True)), type=result)
+            starts, limits, steps = bounds
+            return self.emit("slice", x, start_indices=starts, limit_indices=limits, strides=steps, type=result)
         return self.emit("real_dynamic_slice", x, *map(self.sizes_tensor, bounds), type=result)
 
     def concat(self, parts: Sequence[HloValue], axis: int) -> HloValue:

@@ -67,14 +67,14 @@ class Pair:
         return Pair(self.re + re, self.im if im is None else self.im + im)
 
     def __radd__(self, other: Number) -> Pair:
-        return self + other
+        return self.__add__(other)
 
     def __sub__(self, other: Number) -> Pair:
         re, im = parts(other)
         return Pair(self.re - re, self.im if im is None else self.im - im)
 
     def __rsub__(self, other: Number) -> Pair:
-        return -self + other
+        return (-self).__add__(other)
 
     def __mul__(self, other: Number) -> Pair:
         re, im = parts(other)
@@ -83,7 +83,7 @@ class Pair:
         return Pair(self.re * re - self.im * im, self.re * im + self.im * re)
 
     def __rmul__(self, other: Number) -> Pair:
-        return self * other
+        return self.__mul__(other)
 
     def __truediv__(self, other: Number) -> Pair:
         """The quotient; the divisor is scaled first: its square must neither overflow nor vanish (Smith, 1962)."""

@@ -168,12 +168,14 @@ def addcdiv(self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Any:
 @rule("eq")
 def eq(self: Any, other: Any) -> Tensor:
     (a, b), (c, d) = p.parts(self), p.parts(other)
-    return (a == c) & ((0.0 if b is None else b) == (0.0 if d is None else d))
+    equal: Tensor = (a == c) & ((0.0 if b is None else b) == (0.0 if d is None else d))
+    return equal
 
 
 @rule("ne")
 def ne(self: Any, other: Any) -> Tensor:
-    return ~eq(self, other)
+    differs: Tensor = ~eq(self, other)
+    return differs
 
 
 @rule("isclose")
@@ -181,7 +183,8 @@ def isclose(self: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal
     near = (self - other).abs() <= atol + rtol * other.abs()
     finite = torch.isfinite(self.re) & torch.isfinite(self.im) & torch.isfinite(other.re) & torch.isfinite(other.im)
     same = eq(self, other) | (near & finite)
-    return same | (UNARY["isnan"](self) & UNARY["isnan"](other)) if equal_nan else same
+    equal: Tensor = same | (UNARY["isnan"](self) & UNARY["isnan"](other)) if equal_nan else same
+    return equal
 
 
 def truth(x: Any) -> Any:
@@ -247,7 +250,8 @@ def std(self: Pair, **how: Any) -> Tensor:
 
 @rule("linalg_vector_norm")
 def vector_norm(self: Pair, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-    return torch.linalg.vector_norm(self.abs(), ord, dim, keepdim, dtype=real_type(dtype))
+    made: Tensor = torch.linalg.vector_norm(self.abs(), ord, dim, keepdim, dtype=real_type(dtype))
+    return made
 
 
 # -- products: linear in each operand ----------------------------------------------------------------------------------
@@ -271,7 +275,8 @@ def vdot(self: Pair, other: Pair) -> Pair:
 @rule("addbmm")
 def addbmm(self: Any, batch1: Any, batch2: Any, beta: Any = 1, alpha: Any = 1) -> Pair:
     product = bilinear(lambda a, b: torch.bmm(a, b).sum(0), first(batch1, batch2), batch2)
-    return product * alpha + times(self, beta)
+    made: Pair = product * alpha + times(self, beta)
+    return made
 
 
 # -- random numbers: the variance is shared by the parts ---------------------------------------------------------------
@@ -283,7 +288,8 @@ def randn_like(self: Pair, **layout: Any) -> Pair:
 
 
 def _normal(shape: Any, mean: Any, std: Any, **layout: Any) -> Pair:
-    return Pair(torch.randn(shape), torch.randn(shape)) * (std * math.sqrt(0.5)) + mean
+    made: Pair = Pair(torch.randn(shape), torch.randn(shape)) * (std * math.sqrt(0.5)) + mean
+    return made
 
 
 RULES["prims::normal"] = _normal

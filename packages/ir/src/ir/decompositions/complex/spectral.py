@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from torch import Tensor
 
 from ir.decompositions.complex.pairs import Pair, times
 from ir.decompositions.complex.rules import bilinear, rule
+
+T = TypeVar("T", Tensor, Pair)
 
 DIRECT = 2**17  # elements of the largest matrix that is multiplied with in one step, where there is another way
 
@@ -69,7 +71,7 @@ def _both(x: Any, fn: Callable[[Tensor], Tensor]) -> Any:
     return x.map(fn) if isinstance(x, Pair) else fn(x)
 
 
-def _scaled(x: Any, normalization: int, lengths: Sequence[Any]) -> Any:
+def _scaled(x: T, normalization: int, lengths: Sequence[Any]) -> T:
     """Normalised as torch's at::native::fft_norm_mode says: 0 not at all, 1 by the root of the size, 2 by the size."""
     if normalization == 0:
         return x
@@ -95,7 +97,8 @@ def c2c(self: Pair, dim: Sequence[int], normalization: int, forward: bool) -> Pa
 def r2c(self: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Pair:
     last, length = dim[-1], self.shape[dim[-1]]
     made = moved(dft(self.movedim(last, -1), -1, length // 2 + 1 if onesided else None), -1, last)
-    return _scaled(c2c(made, dim[:-1], 0, True), normalization, [self.shape[d] for d in dim])
+    whole: Pair = c2c(made, dim[:-1], 0, True)
+    return _scaled(whole, normalization, [self.shape[d] for d in dim])
 
 
 @rule("_fft_c2r")

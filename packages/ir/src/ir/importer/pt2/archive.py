@@ -151,7 +151,7 @@ class Archive:
     def _after_local_header(self, at: int, name: bytes, flags: int, crc: int, size: int) -> int:
         """Where a record's bytes start; its own header must say what the directory says."""
         mark, _, given, method, _, _, its_crc, packed, its_size, named, extra = _LOCAL.unpack_from(self._bytes, at)
-        start = at + _LOCAL.size + named + extra
+        start: int = at + _LOCAL.size + named + extra
         same = mark == b"PK\3\4" and given == flags and not method and start + size <= len(self._bytes)
         if not same or self._bytes[at + _LOCAL.size : at + _LOCAL.size + named] != name:
             raise CaptureError(f"the record {name!r} and the archive's directory differ")

@@ -150,7 +150,8 @@ class SavedProgram:
         )
         values = [n.meta["val"] for n, s in users if s.kind == InputKind.USER_INPUT]
         leaves = [torch.empty([0] * len(v.shape)) if isinstance(v, Tensors) else None for v in values]
-        return pytree.tree_unflatten(leaves, self.call_spec.in_spec)
+        nested: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(leaves, self.call_spec.in_spec)
+        return nested
 
     def rebuilt(self) -> tuple[torch.export.ExportedProgram, dict[str, str]]:
         """The program for torch's own functionalisation; see ir.importer.pt2.rebuild."""

@@ -11,13 +11,16 @@ import json
 import keyword
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ir.errors import CaptureError
 from ir.importer.pt2.expressions import Size, parse, torch_value
 from ir.importer.pt2.values import text
 from ir.importer.size_rules import known
 from ir.importer.torch_api import deserialized
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)*", re.ASCII)
@@ -29,7 +32,9 @@ _GROUPS = ("tensor_values", "sym_int_values", "sym_float_values", "sym_bool_valu
 _CHECKED = ("torch.ops.aten._assert_scalar.", "torch.ops.aten._assert_async.")  # their texts are messages
 
 
-def rebuilt(document: Any, tensors: Mapping[str, Any], constants: Mapping[str, Any]) -> Any:
+def rebuilt(
+    document: Any, tensors: Mapping[str, Any], constants: Mapping[str, Any]
+) -> tuple[ExportedProgram, dict[str, str]]:
     """The program, with flat arguments and results and without guards, and the source lines by their stand-ins.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -87,7 +88,7 @@ def device(value: Any) -> torch.device:
         raise CaptureError(f"the device {kind!r:.40} is unknown to this torch") from error
 
 
-PLAIN = {  # tag -> its value; what names other values is read by the graph
+PLAIN: dict[str, Callable[[Any], Any]] = {  # tag -> its value; what names other values is read by the graph
     "as_none": lambda _: None,
     "as_int": integer,
     "as_ints": lambda v: [integer(i) for i in v],

@@ -136,7 +136,7 @@ class OtherType:
 
     def isSubtypeOf(self, other: Any) -> bool:
         """True if the other is of the same kind."""
-        return self._kind == other.kind()
+        return bool(self._kind == other.kind())
 
     def sizes(self) -> None: ...
 
