@@ -18,7 +18,7 @@ MODELS = ("torchvision", "timm", "transformers")
 def install(session: nox.Session, *packages: str, extra: tuple[str, ...] = ()) -> None:
     """Packages of this repository and others, under the constraints; torch first, or a dependency picks another one."""
     session.install("-c", "constraints.txt", "torch", "numpy")
-    local = [f"./packages/{p}" for p in packages]
+    local = [f"./packages/{p}{'[cli]' if p == 'ir' else ''}" for p in packages]
     session.install("-c", "constraints.txt", *local, *extra)
 
 
@@ -156,11 +156,12 @@ def site(session: nox.Session) -> None:
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """Wheels of all packages into dist/, installed from there into an environment of their own and tried."""
+    """Wheels and sdists of all packages into dist/, the same at each build, installed from there and tried."""
     dist = Path("dist")
     shutil.rmtree(dist, ignore_errors=True)
-    for package in (*PACKAGES, *EXTRAS):
-        session.run("python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(dist), f"./packages/{package}")
+    session.install("build", "hatchling", "twine")
+    session.run("python", "tests/wheels_build.py", str(dist), *PACKAGES, *EXTRAS)
+    session.run("twine", "check", "--strict", *map(str, sorted(dist.iterdir())))
     session.install("-c", "constraints.txt", "torch", "numpy")
     session.install("-c", "constraints.txt", "--find-links", str(dist), "ir==1.0.0", "onnx_backend==1.0.0")
     session.run("python", "-I", "tests/wheels_smoke.py")  # -I: tests/ir must not stand before ir

@@ -78,7 +78,7 @@ def run(python: str, torch: str) -> list[str]:
 def _install(command: str, python: str, torch: str) -> None:
     pip = [command, "-m", "pip", "install", "-q", "--no-cache-dir"]
     oldest = [f"{name}=={v}" for name, v in bounds().items() if name in LIBRARIES] if (python, torch) == OLDEST else []
-    local = [f"./packages/{p}" for p in PACKAGES]
+    local = [f"./packages/{p}{'[cli]' if p == 'ir' else ''}" for p in PACKAGES]
     subprocess.run([*pip, f"torch=={torch}", *LIBRARIES, *oldest, *OTHERS, *local], check=True, cwd=ROOT)
 
 

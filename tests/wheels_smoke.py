@@ -1,4 +1,7 @@
-"""Run where only the wheels of ir and onnx_backend are installed: other targets say what to install."""
+"""Run where only the wheels of ir and onnx_backend are installed: other targets and the command say what to install."""
+
+import subprocess
+import sys
 
 import torch
 
@@ -15,3 +18,5 @@ for target, package in {"nnef": "nnef_backend", "eager": "eager_backend"}.items(
         assert package in str(error), error
     else:
         raise AssertionError(f"{target} is installed")
+done = subprocess.run([sys.executable, "-m", "ir", "export", "timm:resnet18"], capture_output=True, text=True)
+assert done.returncode == 1 and done.stderr.count("\n") == 1 and "pip install 'ir[cli]'" in done.stderr, done

@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
 from rich.console import Console
 
 import ir
-from ir.cli import exporting, main, summary
+from ir.cli import exporting, main, progress, sources, summary
 from ir.cli.inputs import arguments, parse
 from ir.errors import CaptureError
 
@@ -238,20 +238,49 @@ def test_help_needs_no_torch(tmp_path):
     assert done.returncode == 0 and "--quantize" in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_it_says_what_to_install(missing):
+    lines = [f"import sys; sys.modules[{missing!r}] = None", "from ir.cli import main; main(['--version'])"]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "needs typer and rich: pip install 'ir[cli]'" in done.stderr
+
+
 def test_the_shell_completes_commands():
     asked = {"_IR_COMPLETE": "complete_bash", "COMP_WORDS": "ir ben", "COMP_CWORD": "1"}
     done = subprocess.run([sys.executable, "-m", "ir"], env={**os.environ, **asked}, capture_output=True, text=True)
     assert done.stdout.split() == ["bench"]
 
 
-def test_a_terminal_shows_what_is_being_done(tmp_path, monkeypatch):
+STAGES = ["load", "capture", "import", "passes", "lower", "write", "verify"]
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_a_terminal_shows_each_stage_and_the_bytes_of_the_file(target, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(progress, "_EVERY", 0.0)
+    monkeypatch.setattr(progress, "_SETTLED", 0.0)
+    lines: list[str] = []
+    monkeypatch.setattr(progress.Status, "update", lambda self, line: lines.append(line))
+    (tmp_path / "large_models.py").write_text(
+        "import torch\nlayer = torch.nn.Linear(2000, 500), torch.randn(2, 2000)\n"
+    )
     shown = io.StringIO()
-    progress = Console(file=shown, force_terminal=True, width=80)
-    (tmp_path / "net.onnx").write_text("")
-    folder = tmp_path / f".net.onnx.{'0' * 16}.partial"
-    folder.mkdir()
-    (folder / "net.onnx").write_bytes(b"0" * 2_000_000)
-    with exporting._stage(progress, "export", {}, "onnx", tmp_path / "net.onnx"):
-        time.sleep(0.6)
-    assert "onnx export: 2 MB" in shown.getvalue()
+    call = exporting.Call([target], {}, None, None, True, (), False)
+    request = sources.request(None, None, None, False, None)
+    (found,) = exporting.export("large_models:layer", request, call, 0, Console(file=shown, force_terminal=True))
+    assert list(found.seconds) == STAGES and all(s >= 0 for s in found.seconds.values())
+    for stage in STAGES[3:]:
+        assert f"{target} {stage}" in shown.getvalue()
+    assert any(re.fullmatch(rf"{target} write: .*B of 4 MB, \d+ s left", line) for line in lines), lines
+    assert lines[-1] >= f"{target} write: 4 MB"
+
+
+def test_nothing_is_shown_where_stderr_is_no_terminal(call, tmp_path):
+    code, _, err = call("export cli_models:with_args --json")
+    assert (code, err) == (0, "")
+    quiet = Console(file=(shown := io.StringIO()), force_terminal=True, quiet=True)
+    with progress.Stages(quiet).stage("capture"):
+        pass
+    assert shown.getvalue() == ""

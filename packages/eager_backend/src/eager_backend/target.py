@@ -24,6 +24,7 @@ from ir.importer.capture import capture
 from ir.importer.pt2.program import SavedProgram
 from ir.lower import lower
 from ir.passes.own_state import with_own_state
+from ir.progress import wrote
 from ir.registry import Registry
 from ir.target import Runner, Target
 
@@ -183,6 +184,7 @@ class _Disk(io.RawIOBase):
                 rest = memoryview(data).cast("B")
                 while rest:  # one unbuffered write moves 2 GB at most
                     rest = rest[self.file.write(rest) :]
+                wrote(count)
             except OSError as error:
                 self.refused = error
         return count

@@ -25,6 +25,7 @@ from ir.importer.wrong_calls import check_handlers
 from ir.loading import loaded
 from ir.lower import lower
 from ir.passes.own_state import with_own_state
+from ir.progress import stage
 from ir.target import A, Runner, Target
 from ir.trial import Trial, notes_of
 from ir.verify import Report
@@ -369,10 +370,12 @@ def _written(program: Exported, path: Path, given: Any, verify: bool | str) -> N
     """The artifact in its place, compared with torch on what is given before it comes there."""
     target = program.target
     with staged(path, target.check_path, target.side_files) as temporary:
-        target.write(program.artifact, temporary)
+        with stage("write", target.weight_bytes(program.graph)):
+            target.write(program.artifact, temporary)
         if verify:
-            runner = loaded(target, program.artifact, program.graph, temporary)
-            program._verify(runner, *given, others=True)
+            with stage("verify"):
+                runner = loaded(target, program.artifact, program.graph, temporary)
+                program._verify(runner, *given, others=True)
             close = getattr(runner, "close", None)
             if close is not None:
                 close()

@@ -133,17 +133,6 @@ def staged(
         raise _refused(f"{place} is not written", error) from error
 
 
-def written(path: str | os.PathLike[str]) -> int:
-    """The bytes that lie in staging directories of `path`: of a file that is being written there."""
-    place = Path(path)
-    found = 0
-    with contextlib.suppress(OSError):  # they come and go
-        for folder in place.parent.glob("*.partial"):
-            if folder.name.startswith(_prefix(place)):
-                found += sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
-    return found
-
-
 def _refused(what: str, error: OSError) -> OutputError:
     made = OutputError(f"{what}: {error.strerror or error}")
     made.errno = error.errno

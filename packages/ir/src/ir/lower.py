@@ -17,6 +17,7 @@ from ir.helper import OpHelper, Refusal, refusal_text
 from ir.locks import one_at_a_time
 from ir.passes.promote import mixes, promote
 from ir.preparation import prepared, takes_packed
+from ir.progress import stage
 from ir.registry import Handler, Registry, place_of
 from ir.target import Target
 
@@ -370,7 +371,10 @@ def lower(
     `watch` is told of each op of the target as it is emitted, with the node (after the passes) that it is for.
     """
     registry = registry or target.registry
-    driver = Driver(prepared(graph, target, registry, graph.context), target, registry)
-    if watch is not None:
-        driver.watch(watch)
-    return driver.run()
+    with stage("passes"):
+        ready = prepared(graph, target, registry, graph.context)
+    with stage("lower"):
+        driver = Driver(ready, target, registry)
+        if watch is not None:
+            driver.watch(watch)
+        return driver.run()

@@ -73,6 +73,10 @@ class Target(abc.ABC, Generic[A]):
         """
         return {}
 
+    def weight_bytes(self, graph: Graph) -> int:
+        """About how many bytes of weights `write` will write, for who waits for it."""
+        return sum(value.type.nbytes for value in graph.weights)
+
     @abc.abstractmethod
     def write(self, artifact: A, path: Path) -> None:
         """Write the artifact; `path` lies in a fresh directory whose files are moved to their place afterwards."""

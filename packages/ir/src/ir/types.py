@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import enum
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -100,6 +101,16 @@ class TensorType:
     @property
     def is_static(self) -> bool:
         return all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def numbers(self) -> builtins.int:
+        """How many numbers it holds, one along each dynamic dimension."""
+        return math.prod(d for d in self.shape if isinstance(d, int))
+
+    @property
+    def nbytes(self) -> builtins.int:
+        """The bytes that these take."""
+        return self.numbers * self.dtype.bits // 8
 
     def with_dtype(self, dtype: DType) -> TensorType:
         return TensorType(dtype, self.shape, self.layout)

@@ -133,6 +133,11 @@ class Tract(Target[Document]):
         """Whether this weight is stored in blocks of 4 bits."""
         return self.weights == "q4_0" and quantise.packs(graph, value, weight, self.weights_filter)
 
+    def weight_bytes(self, graph: Graph) -> int:
+        """Of packed weights 18 bytes for 32 numbers."""
+        packed = [v for v, w in graph.weights.items() if self.packs(graph, v, w)]
+        return super().weight_bytes(graph) - sum(v.type.nbytes - v.type.numbers * 18 // 32 for v in packed)
+
     def stored_weights(self, graph: Graph) -> dict[str, Any]:
         """What the artifact holds in the place of the model's own weights: the numbers of their blocks."""
         import torch

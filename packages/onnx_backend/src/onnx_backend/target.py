@@ -168,6 +168,9 @@ class Onnx(Target[onnx_ir.Model]):
                 places |= write_data(group, path.parent / name)
         write_model(artifact, path, places)
 
+    def weight_bytes(self, graph: Graph) -> int:
+        return 0 if self.external_data == "reference" else super().weight_bytes(graph)
+
     def side_files(self, path: Path) -> set[str]:
         """The data files of the model at `path`, but for those that another model of the folder refers to."""
         return own(path)

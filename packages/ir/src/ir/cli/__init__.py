@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 
-import typer
-from rich.console import Console
-
-from ir.cli.app import app
-from ir.errors import ExportError
+_LIBRARIES = ("typer", "rich")  # of the extra `cli`
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -17,21 +12,14 @@ def main(argv: list[str] | None = None) -> None:
 
     Exit codes: 0 done, 1 refused or different from torch, 2 a wrong call.
     """
-    argv = sys.argv[1:] if argv is None else argv
-    if "--traceback" not in argv:
-        logging.disable(logging.CRITICAL)  # torch logs what its exceptions say as well
-    stderr = Console(stderr=True, soft_wrap=True, emoji=False)
     try:
-        code = app(argv, standalone_mode=False, prog_name="ir")
-    except Exception as error:
-        if "--traceback" in argv:
+        from ir.cli.command import run
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _LIBRARIES:
             raise
-        said = getattr(error, "format_message", None)  # a wrong call, to typer
-        text = said() if said else f"{type(error).__name__}: {error}"
-        hint = "" if said or isinstance(error, ExportError) else " (--traceback shows where)"
-        stderr.print(f"{text}{hint}", style="red", highlight=False, markup=False)
-        raise SystemExit(2 if said else 1) from None
-    except (KeyboardInterrupt, typer.Abort):
-        stderr.print("interrupted; nothing was written", style="red")
-        raise SystemExit(130) from None
-    raise SystemExit(code if isinstance(code, int) else 0)
+        where = "pip install 'ir[cli]', from a checkout pip install './packages/ir[cli]'"
+        print(
+            f"the command line needs {' and '.join(_LIBRARIES)}: {where}; ir.export in Python does not", file=sys.stderr
+        )
+        raise SystemExit(1) from None
+    run(sys.argv[1:] if argv is None else argv)

@@ -35,6 +35,7 @@ from ir.importer.symbols import Symbols
 from ir.importer.tensor_meta import Tensors
 from ir.importer.torch_api import guards_code, pytree, set_guards_code
 from ir.locks import one_at_a_time
+from ir.progress import stage
 
 
 @one_at_a_time
@@ -74,7 +75,9 @@ def capture(
     dynamic_shapes = cache_shapes.spread(model, args, kwargs, dynamic_shapes)
     if isinstance(model, (str, os.PathLike)):
         with told(Path(model)):
-            return _saved(SavedProgram(Path(model)), args, kwargs, dynamic_shapes, input_names, output_names)
+            with stage("read"):
+                saved = SavedProgram(Path(model))
+            return _saved(saved, args, kwargs, dynamic_shapes, input_names, output_names)
     module = model if isinstance(model, torch.nn.Module) else None
     program, rung = _program(model, args, kwargs, dynamic_shapes)
     symbols = Symbols(program.range_constraints)
@@ -133,6 +136,7 @@ def arguments(args: Any, kwargs: Any = None) -> tuple[tuple[Any, ...], dict[str,
     return tuple(args), dict(kwargs or {})
 
 
+@stage("capture")
 def _program(
     model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> tuple[ExportedProgram, Rung | None]:
@@ -176,6 +180,7 @@ def of_program(
 # -- the graph ---------------------------------------------------------------------------------------------------------
 
 
+@stage("import")
 @held_back
 def _import(
     program: ExportedProgram | SavedProgram,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -88,7 +87,7 @@ def facts(graph: Graph, targets: Sequence[Target] = (), largest: int = 5) -> Fac
     sums: Counter[str] = Counter()
     for node, flops in zip(nodes, flops_of(graph, nodes, sizes), strict=True):
         sums[node.overload] += flops
-    weights = [Tensor(w.name, str(v.type), bytes_of(v)) for v, w in graph.weights.items()]
+    weights = [Tensor(w.name, str(v.type), v.type.nbytes) for v, w in graph.weights.items()]
     return Facts(
         graph.name,
         len(nodes),
@@ -108,17 +107,10 @@ def _by_type(graph: Graph) -> list[Weights]:
     groups: dict[str, list[Value]] = {}
     for value in graph.weights:
         groups.setdefault(value.type.dtype.name, []).append(value)
-    return [Weights(name, len(vs), sum(map(numbers_of, vs)), sum(map(bytes_of, vs))) for name, vs in groups.items()]
-
-
-def numbers_of(value: Value) -> int:
-    """The numbers in a tensor of fixed sizes."""
-    return math.prod(s for s in value.type.shape if isinstance(s, int))
-
-
-def bytes_of(value: Value) -> int:
-    """The bytes that a tensor of fixed sizes takes."""
-    return numbers_of(value) * value.type.dtype.bits // 8
+    return [
+        Weights(name, len(vs), sum(v.type.numbers for v in vs), sum(v.type.nbytes for v in vs))
+        for name, vs in groups.items()
+    ]
 
 
 def all_nodes(graph: Graph) -> list[Node]:

@@ -16,7 +16,7 @@ from ir.files import staged
 from ir.graph import Graph, Node, Value
 from ir.text import arg_text
 from ir.view.errors import errors_of
-from ir.view.facts import Facts, all_nodes, bytes_of, flops_of, short
+from ir.view.facts import Facts, all_nodes, flops_of, short
 
 _MARK = b"<!-- a page of `ir show --html` -->"
 
@@ -86,7 +86,7 @@ class Content:
             "outputs": [self._output(name, v) for name, v in self.graph.results.items()],
             "nodes": nodes,
             "scopes": self.scopes,
-            "weights": [[w.name, str(v.type), bytes_of(v)] for v, w in self.graph.weights.items()],
+            "weights": [[w.name, str(v.type), v.type.nbytes] for v, w in self.graph.weights.items()],
             "lines": [list(line) for line in self.lines],
             "ways": {t: {o.op: o.ways[t] for o in facts.ops} for t in facts.targets},
             "errors": self._errors(),
@@ -142,7 +142,7 @@ class Content:
         return self._open[-1][1]
 
     def _sum_weights(self, nodes: list[dict[str, Any]]) -> None:
-        sizes = [bytes_of(v) for v in self.graph.weights]
+        sizes = [v.type.nbytes for v in self.graph.weights]
         for scope in self.scopes:
             read = {w for n in nodes[scope["first"] : scope["last"] + 1] for w in n["w"]}
             scope["bytes"] = sum(sizes[w] for w in read)

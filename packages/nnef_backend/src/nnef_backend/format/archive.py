@@ -16,6 +16,7 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 
 from ir.files import staged
+from ir.progress import wrote
 from nnef_backend.errors import DocumentError, PathError
 from nnef_backend.format import unpack
 from nnef_backend.format.dat import BlockQuantised, file_size, pieces
@@ -125,6 +126,7 @@ def _write_all(stream: BinaryIO, piece: bytes | memoryview) -> None:
     rest = memoryview(piece)
     while rest:
         rest = rest[stream.write(rest) :]
+    wrote(len(piece))
 
 
 def _write_tar(write: Write, text: bytes, tensors: list[tuple[str, TensorSource]]) -> None:
@@ -146,6 +148,7 @@ def _write_tar_member(write: Write, name: str, size: int, content: Iterable[byte
     write(head)
     for piece in content:
         write(piece)
+        wrote(len(piece))
     padding = -size % TAR_BLOCK
     write(bytes(padding))
     return len(head) + size + padding

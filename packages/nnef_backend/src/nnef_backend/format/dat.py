@@ -102,7 +102,8 @@ def _content(tensor: np.ndarray | BlockQuantised) -> Iterator[bytes | memoryview
     if array.size == 0:
         yield bytes(_data_bytes(tensor))
     elif array.flags.c_contiguous and array.dtype == little:
-        yield array.reshape(-1).view(np.uint8).data
+        data = array.reshape(-1).view(np.uint8).data
+        yield from (data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
     else:
         step = max(1, PIECE_BYTES // array.itemsize)
         for start in range(0, array.size, step):

@@ -18,6 +18,8 @@ import numpy as np
 import onnx
 import onnx_ir
 
+from ir.progress import wrote
+
 _LENGTH_DELIMITED = 2
 _GRAPH = (onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number << 3) | _LENGTH_DELIMITED
 _INITIALIZER = (onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number << 3) | _LENGTH_DELIMITED
@@ -142,6 +144,7 @@ def _write_data(tensor: Any, file: BinaryIO | _Summed) -> None:
         file.write(_content(tensor))
     if file.tell() - start != tensor.nbytes:
         raise OSError(f"{tensor.name}: {file.tell() - start} bytes written for {tensor.nbytes}")
+    wrote(tensor.nbytes)
 
 
 def _content(tensor: Any) -> Any:

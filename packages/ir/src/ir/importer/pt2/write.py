@@ -14,6 +14,7 @@ import torch
 from ir.importer.pt2.archive import Archive
 from ir.importer.torch_api import PT2_TABLE
 from ir.importer.weights import TorchWeight
+from ir.progress import wrote
 
 _ALIGNED = 64  # where torch's own writer places every record
 
@@ -44,3 +45,4 @@ def _add(target: zipfile.ZipFile, path: Path, name: str, data: Any) -> None:
     start = target.fp.tell() + 30 + len(entry.filename.encode()) + 4
     entry.extra = struct.pack("<2sH", b"FB", -start % _ALIGNED) + bytes(-start % _ALIGNED)
     target.writestr(entry, data)
+    wrote(len(data))
