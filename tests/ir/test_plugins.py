@@ -112,3 +112,19 @@ def test_a_plugin_that_fails_half_way_leaves_nothing_and_can_be_loaded_again(mod
     del BODIES["aten::relu"]
     for name in [n for n in sys.modules if n.startswith("half_package")]:
         del sys.modules[name]
+
+
+BROKEN = "\n[ir.targets]\nhalf = half_backend:Half\n"
+
+
+def test_a_target_that_is_broken_leaves_the_others(tmp_path, monkeypatch):
+    (tmp_path / "half_backend.py").write_text("import a_runtime_that_is_not_here")
+    info = tmp_path / "half-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: half\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    working, broken = plugins.working_targets()
+    assert {t.name for t in working} <= plugins.targets().keys() - {"half"}
+    (said,) = (text for text in broken if "half" in text)
+    assert "'half' (half_backend:Half) could not be imported: ModuleNotFoundError" in said

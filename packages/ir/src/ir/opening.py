@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from pathlib import Path
 
-from ir.errors import ExportError, PluginError
+from ir.errors import ExportError
 from ir.opened import Opened
-from ir.plugins import TARGETS, find_target
+from ir.plugins import find_target, working_targets
 from ir.target import Target
 
 
@@ -33,15 +32,10 @@ def target_of(path: str | Path, target: str | Target | None = None) -> Target:
         raise ExportError(f"{place}: no such file or directory")
     if target is not None:
         return find_target(target, {})
-    failed = []
-    for name in sorted(e.name for e in entry_points(group=TARGETS)):
-        try:
-            found = find_target(name, {})
-        except PluginError as error:  # one that is broken leaves the others
-            failed.append(str(error))
-            continue
+    working, broken = working_targets()
+    for found in working:
         if found.reads(place):
             return found
     raise ExportError(
-        "; ".join([f"{place}: no installed target reads files of this name (--target says which one does)", *failed])
+        "; ".join([f"{place}: no installed target reads files of this name (--target says which one does)", *broken])
     )

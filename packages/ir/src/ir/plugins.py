@@ -88,6 +88,17 @@ def find_target(target: str | Target, options: dict[str, Any]) -> Target:
     return made
 
 
+def working_targets() -> tuple[list[Target], list[str]]:
+    """The installed targets that can be imported, by their names, and what is said of the others."""
+    working, broken = [], []
+    for name in sorted(targets()):
+        try:
+            working.append(find_target(name, {}))
+        except PluginError as error:  # one that is broken leaves the others
+            broken.append(str(error))
+    return working, broken
+
+
 def warn_of_misspelt() -> None:
     """Warn of handlers for a name that is no target but nearly one; a target that is not installed may have some."""
     for other in registries():

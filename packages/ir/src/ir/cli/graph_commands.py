@@ -64,7 +64,12 @@ def show(
     if (module or op) and not (as_json or html):
         print("\n".join(nodes))
         return
-    found = facts(made, [plugins.find_target(name, {}) for name in target or plugins.targets()])
+    if target:
+        asked = [plugins.find_target(name, {}) for name in target]
+    else:
+        asked, broken = plugins.working_targets()
+        print(*(f"left out: {why}" for why in broken), sep="\n", end="\n" * bool(broken), file=sys.stderr)
+    found = facts(made, asked)
     if html is not None:
         write(made, found, html, title=source)
         print(f"written to {html}", file=sys.stderr)

@@ -245,7 +245,9 @@ def _library(name: str) -> Any:
         return importlib.import_module(name)
     except Exception as error:  # one that does not fit the installed torch fails in many ways
         library = name.partition(".")[0]
-        raise CaptureError(f"{library} cannot be imported ({error}): pip install a {library} for this torch") from error
+        guilty = next((n for n in ("torchvision", "torchaudio") if n in str(error)), library)
+        why = f"{library} cannot be imported ({error})"
+        raise CaptureError(f"{why}: pip install a {guilty} for torch {torch.__version__}") from error
 
 
 def _built(make: Callable[[], Any], what: str) -> Any:
