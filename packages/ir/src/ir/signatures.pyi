@@ -5,7 +5,7 @@
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import onnx_ir
 import torch
@@ -19,10 +19,10 @@ from onnx_backend.building.devices import Devices
 from onnx_backend.runtime.settings import Options, Provider
 from stablehlo_backend.format.module import Module
 
-OnnxModel = onnx_ir.Model
-NnefDocument = Document
-EagerProgram = Program
-StableHLOModule = Module
+OnnxModel: TypeAlias = onnx_ir.Model
+NnefDocument: TypeAlias = Document
+EagerProgram: TypeAlias = Program
+StableHLOModule: TypeAlias = Module
 
 class Common(TypedDict, total=False):
     """For every target."""
