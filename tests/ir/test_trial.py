@@ -195,3 +195,77 @@ def test_sizes_out_of_range_are_refused_in_the_graphs_words():
     graph = ir.capture(lambda x: x.reshape(1, -1), (torch.ones(8),), dynamic_shapes=({0: Dim("n", min=4, max=9)},))
     with pytest.raises(ir.RefusedError, match="n"):
         Trial(graph, TARGET, Runner(graph)).run((torch.ones(12),), {}, others=False)
+
+
+# -- deep models, where torch's own float32 is as far from float64 as the tolerance ------------------------------------
+
+
+class Deep(torch.nn.Module):
+    """Forty layers that double any difference: torch's float32 lies up to 1e-3 from its float64."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            turns = [2 * torch.linalg.qr(torch.randn(64, 64))[0] for _ in range(40)]
+        self.layers = torch.nn.ParameterList(turns)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        start = torch.zeros(64, dtype=torch.float32)
+        for turn in self.layers:
+            x = torch.tanh(x.to(torch.float32) @ turn + start)
+        return x
+
+
+def deep(change=lambda y: y):
+    """The report of a runtime that computes the model exactly, but for a change."""
+    model, x = Deep(), torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    exact = x.double()
+    for turn in model.layers:
+        exact = torch.tanh(exact @ turn.detach().double())
+    results = [change(exact).float(), torch.ones(())]
+    return Trial(ir.capture(model, (x,)), TARGET, lambda *inputs: results).run((x,), {}, others=False)
+
+
+def test_an_exact_runtime_is_right_where_torch_rounds():
+    report = deep()
+    assert report.ok and report.rows[0].error > 3e-4 and "torch's own float32 is" in str(report)
+
+
+def noise(shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
+FAULTS = {
+    "one in a thousand too large": lambda y: y * 1.001,
+    "shifted": lambda y: y + 5e-4,
+    "through bfloat16": lambda y: y.bfloat16().double(),
+    "one row wrong": lambda y: torch.cat([y[:-1], y[-1:] * 1.01]),
+    "one element wrong": lambda y: torch.cat([y.flatten()[:-1], y.flatten()[-1:] + 5e-3]).view_as(y),
+    "rounding four times torch's": lambda y: y + 3e-4 * noise(y.shape),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_do_not_hide_behind_torchs_rounding(fault):
+    report = deep(FAULTS[fault])
+    assert not report.ok and "torch's own float32 is" in str(report)
+
+
+def test_a_tolerance_that_was_given_is_kept():
+    model, x = Deep(), torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    exact = x.double()
+    for turn in model.layers:
+        exact = torch.tanh(exact @ turn.detach().double())
+    trial = Trial(ir.capture(model, (x,)), TARGET, lambda *inputs: [exact.float(), torch.ones(())], atol=1e-4)
+    assert not trial.run((x,), {}, others=False).ok
+
+
+def test_an_op_without_a_kernel_in_float64_leaves_float32_to_compare_with():
+    def bits(x):
+        return x.view(torch.int32).view(torch.float32) + 1
+
+    report, _ = tried(bits, torch.ones(3), spoil=lambda results: [results[0] + 1e-2])
+    assert not report.ok and "float64" not in str(report)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ir
+from ir.verify import held_to_float64, rows
 
 
 def compared(actual, expected, **options):
@@ -60,3 +61,46 @@ def test_random_results_compare_by_shape():
 def test_check_names_what_differs():
     with pytest.raises(ir.MismatchError, match="1 of 2 elements differ"):
         compared(f(1, 2), f(1, 3)).check()
+
+
+# -- held to float64 where torch's own float32 is as far from it -------------------------------------------------------
+
+
+def judged(ours, own, count=4096, scale=1.0, seed=0):
+    """A result beyond the tolerance whose errors, and torch's own, have these root mean squares."""
+    draw = np.random.default_rng(seed).standard_normal
+    exact = scale * np.tanh(draw(count))
+    expected, actual = ((exact + scale * rms * draw(count)).astype(np.float32) for rms in (own, ours))
+    (row,) = rows(["y"], [actual], [expected])
+    assert not row.ok
+    return held_to_float64(row, actual, expected, exact)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+def test_two_roundings_of_the_same_size_are_equal(scale):
+    row = judged(8e-5, 8e-5, scale=scale)
+    assert row.ok and "torch's own float32 is" in str(row) and "MISMATCH" not in str(row)
+
+
+@pytest.mark.parametrize(("ours", "own"), [(2.5e-4, 8e-5), (8e-5, 3e-5), (1e-3, 1e-3), (3e-4, 2e-4)])
+def test_what_is_further_from_float64_than_torch_differs(ours, own):
+    """Also where torch's own float32 is too far from it to say anything."""
+    row = judged(ours, own)
+    assert not row.ok and "torch's own float32 is" in str(row)
+
+
+@pytest.mark.parametrize("spoil", [np.nan, np.inf, 2e-3])
+def test_one_wrong_element_differs(spoil):
+    noise = np.random.default_rng(0).standard_normal((3, 1000))
+    exact = noise[0]
+    expected, actual = ((exact + 9e-5 * n).astype(np.float32) for n in noise[1:])
+    actual[7] += np.float32(spoil)
+    (row,) = rows(["y"], [actual], [expected])
+    assert not held_to_float64(row, actual, expected, exact).ok
+
+
+def test_what_float64_makes_infinite_or_another_shape_is_left_alone():
+    row = judged(1e-3, 8e-5)
+    a = np.zeros(4, np.float32)
+    for exact in (np.full(4, np.inf), np.zeros(5), np.zeros(4, np.float32)):
+        assert held_to_float64(row, a, a, exact) is row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -59,6 +60,23 @@ def with_wide(text: str, rows: Rows) -> str:
     reasons = [f"- {name} on {target}: {reason[:300]}" for name, target, reason in failures(rows)]
     table = _table(["model", "ops", *WIDE_TARGETS], body) + "\n".join(["\nWhat did not come out:\n", *reasons, ""])
     return text.partition(WIDE.partition("\n\n")[0])[0] + WIDE.format(count=len(rows), right=right) + table
+
+
+def wide_rows(text: str) -> dict[str, dict[str, Any]]:
+    """What the page says of the second zoo: for rows that are not measured again."""
+    section = text.partition(WIDE.partition("\n\n")[0])[2]
+    reasons = dict(re.findall(r"^- (\S+ on \S+): (.*)$", section, re.MULTILINE))
+    found: dict[str, dict[str, Any]] = {}
+    for line in section.splitlines():
+        name, ops, *cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("| ") else [""] * 2
+        if len(cells) != len(WIDE_TARGETS) or name == "model":
+            continue
+        found[name] = {"ops": ops} if ops else {}
+        for target, cell in zip(WIDE_TARGETS, cells, strict=True):
+            other = "MismatchError" if "differs" in cell else "no"
+            failed = {"failure": reasons.get(f"{name} on {target}", other)}
+            found[name] |= {} if not cell else {target: failed if cell.startswith("**") else {"error": float(cell)}}
+    return found
 
 
 def _wide(result: Mapping[str, Any]) -> str:

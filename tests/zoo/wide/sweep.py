@@ -2,7 +2,7 @@
 
 Each model runs in a fork of this process with a time limit: a crash or an endless loop costs one row, and nothing is
 imported twice. What was found goes to build/zoo/wide.jsonl, a line a model, the newest last; --resume tries what has no
-line there, --write puts all that is known into docs/models.md.
+line there, --write puts all that is known into docs/models.md, where rows without a line there stay as they are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import ir
 
 from ..entry import Model
 from ..measure import TARGETS, run
-from ..page import with_wide
+from ..page import wide_rows, with_wide
 from ..sweep import DOCS, ROOT
 from . import peer
 from .models import NAMES, get
@@ -145,8 +145,11 @@ def main() -> int:
             lines.write(json.dumps(found) + "\n")
         print(name, *(f"{t}={kind(found[t])}" for t in wanted), f"{found['wall']:.0f} s", flush=True)
     if options.write:
-        found = known()
-        DOCS.write_text(with_wide(DOCS.read_text(), {name: found[name] for name in NAMES if name in found}))
+        text = DOCS.read_text()
+        found = wide_rows(text)
+        for name, row in known().items():
+            found.setdefault(name, {}).update(row)
+        DOCS.write_text(with_wide(text, {name: found[name] for name in NAMES if name in found}))
     return 0
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from eager_backend.building import io_contract
 from eager_backend.building.contracts import Compilation
 from eager_backend.building.steps import Block, Function, Number, Slot, Step
+from eager_backend.passes.group_norm import centred
 from eager_backend.registry import Kernel
 from ir.importer.torch_api import VF
 from ir.ops import is_random
@@ -27,6 +28,8 @@ _STRIDED = frozenset(
 
 def any_strides(h: Compilation, step: Step, other: Collection[Any]) -> list[Step]:
     """The step in a form that gives the same whatever strides the tensors `other` have."""
+    if step.fn is VF.group_norm:
+        return centred(h, step, other)
     draws = step.node is not None and is_random(step.node)  # numbers are drawn in the order of memory
     strided = step.fn in _STRIDED or step.fn is Tensor.view or draws
     if not strided and (not isinstance(step.fn, _NEED_CONTIGUOUS) or step.fn is io_contract.write_back):

@@ -15,6 +15,8 @@ from ir.graph import Body, Graph, Node, Value, Weight
 from ir.importer import calling_convention as st
 from ir.importer.bodies import Bodies
 from ir.importer.evaluate import evaluate, flops, result_shapes, result_types
+from ir.importer.float64 import InFloat64, widened
+from ir.importer.float64 import InFloat64, widened
 from ir.importer.ladder import Rung
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.torch_api import pytree
@@ -90,9 +92,7 @@ class Capture:
 
         `weights` stand in for the model's own of these names. `guarded` has torch check sizes as its own module does.
         """
-        if guarded not in self._references:
-            self._references[guarded] = _module(self.program, guarded)
-        module = self._references[guarded]
+        module = self._module(guarded)
         state = {k: v.detach().clone() for k, v in self._mutated(module, graph)}
         start = {w.name: w.tensor for w in graph.weights.values() if w.name in state}
         args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs)))
@@ -104,17 +104,45 @@ class Capture:
                 made = (
                     torch.func.functional_call(module, given, args, dict(kwargs)) if given else module(*args, **kwargs)
                 )
-                leaves = pytree.tree_leaves(made)
-                outputs = [
-                    leaf for leaf, o in zip(leaves, graph.structure.outputs, strict=True) if not isinstance(o, st.Fixed)
-                ]
-                after = dict(self._mutated(module, graph))
-                after.update(zip(graph.structure.input_names, graph.structure.flatten(args, kwargs), strict=True))
-                return self.arrays([*outputs, *(after[name] for name in graph.updates)])
+                return self._results(graph, made, dict(self._mutated(module, graph)), args, kwargs)
         finally:
             with torch.no_grad():
                 for k, v in self._mutated(module, graph):
                     v.copy_(state[k])
+
+    @one_at_a_time
+    def exact(
+        self, graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], weights: Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        """What `reference` gives, computed by torch in float64 where the model says float32.
+
+        Raises:
+            Exception: torch's own, of any kind, where an op has no kernel in float64.
+        """
+        module = self._module(guarded=False)
+        stored = {w.name: w.tensor for w in graph.weights.values() if w.name in graph.updates}
+        state = {k: stored.get(k, v).detach().clone() for k, v in _state(module)}
+        given = widened(state | dict(weights or {}))
+        args, kwargs = widened(pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs))))
+        with torch.no_grad(), InFloat64():  # type: ignore[no-untyped-call]
+            made = torch.func.functional_call(module, given, args, dict(kwargs))
+        return self._results(graph, made, given, args, kwargs)
+
+    def _module(self, guarded: bool) -> Any:
+        """torch's own module of the program, made once."""
+        if guarded not in self._references:
+            self._references[guarded] = _module(self.program, guarded)
+        return self._references[guarded]
+
+    def _results(
+        self, graph: Graph, made: Any, state: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> list[Any]:
+        """A call's outputs and what it wrote to buffers and inputs, as arrays."""
+        leaves = zip(pytree.tree_leaves(made), graph.structure.outputs, strict=True)
+        given = zip(graph.structure.input_names, graph.structure.flatten(args, kwargs), strict=True)
+        after = {**state, **dict(given)}
+        outputs = [leaf for leaf, o in leaves if not isinstance(o, st.Fixed)]
+        return self.arrays([*outputs, *(after[name] for name in graph.updates)])
 
     @staticmethod
     def _mutated(module: torch.nn.Module, graph: Graph) -> list[tuple[str, torch.Tensor]]:
