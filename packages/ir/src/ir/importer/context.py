@@ -16,7 +16,6 @@ from ir.importer import calling_convention as st
 from ir.importer.bodies import Bodies
 from ir.importer.evaluate import evaluate, flops, result_shapes, result_types
 from ir.importer.float64 import InFloat64, widened
-from ir.importer.float64 import InFloat64, widened
 from ir.importer.ladder import Rung
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.torch_api import pytree
