@@ -145,47 +145,54 @@ class Bodies:
         sizes = sorted({name for e in exprs if e.kind == "int" for name in e.symbols})
         fakes += [trace.size(symbol(name)) for name in sizes]
 
-        def call(*inputs: Any) -> Any:
-            given = iter(inputs[: len(values)])
-            known = dict(zip(sizes, inputs[len(values) :], strict=True))
-
-            def actual(arg: Any) -> Any:
-                if not isinstance(arg, Value):
-                    return _static(trace, arg, known)
-                return Pair(next(given), next(given)) if apart and arg.type.dtype.is_complex else next(given)
-
-            kwargs = {k: map_arg(a, actual) for k, a in node.args.items()}
-            kwargs = {k: list(v) if isinstance(v, tuple) else v for k, v in kwargs.items()}
-            if apart:
-                return _results(node, fn(**kwargs))
-            written = [name for name in writes_of(node) if kwargs[name] is not None]
-            kwargs |= {n: pytree.tree_map_only(torch.Tensor, torch.clone, kwargs[n]) for n in written}
-            result = [_invoke(fn, node, dict(kwargs))]
-            if written:  # other returned values, such as `state.add_(x)`, are dropped if the op returns nothing
-                result = [*_own_results(node, result), *(kwargs[n] for n in written)]
-            return [r for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor)]
-
+        call = _on_operands(node, fn, trace, len(values), sizes, apart)
         with trace.tracing():
             traced = _traced(call, fakes)
         trace.check(traced)
         importer = Importer(trace.symbols, traced)
         placeholders = [n for n in traced.graph.nodes if n.op == "placeholder"]
-        inputs = []
-        for p, name in zip(placeholders[len(values) :], sizes, strict=True):
-            importer.env[p] = symbol(name)
-        for i, (p, v) in enumerate(zip(placeholders, values, strict=False)):
-            inputs.append(Value(f"in_{i}" if not named else _argument_name(node, i), v.type))
-            importer.env[p] = inputs[-1]
+        names = [_argument_name(node, i) if named else f"in_{i}" for i in range(len(values))]
+        inputs = tuple(Value(name, v.type) for name, v in zip(names, values, strict=True))
+        importer.env |= dict(zip(placeholders, inputs, strict=False))
+        importer.env |= zip(placeholders[len(values) :], map(symbol, sizes), strict=True)
         if writes(traced):
             importer.remember(traced.graph)
         results = importer.run(traced.graph)
         if any(isinstance(w.tensor, FakeTensor) or w.tensor.is_meta for w in importer.weights.values()):
             raise NotImplementedError(f"the kernel of {node.op} makes its result out of sight of the tracer")
-        names = tuple(f"out_{i}" for i in range(len(results)))
         random = any(self.draws(n) for n in importer.nodes)
         nodes = importer.nodes if random else _read(importer.nodes, results)
-        return Graph(tuple(inputs), tuple(nodes), tuple(results), names, importer.weights, random=random,
+        outputs = tuple(f"out_{i}" for i in range(len(results)))
+        return Graph(inputs, tuple(nodes), tuple(results), outputs, importer.weights, random=random,
                      name=node.op.replace("::", "_"))  # fmt: skip
+
+
+def _on_operands(
+    node: Node, fn: Callable[..., Any], trace: TraceContext, count: int, sizes: Sequence[str], apart: bool
+) -> Callable[..., list[torch.Tensor]]:
+    """`fn` as a function of the node's operands, `count` tensors, and of the sizes that its arguments have."""
+
+    def call(*inputs: Any) -> Any:
+        given = iter(inputs[:count])
+        known = dict(zip(sizes, inputs[count:], strict=True))
+
+        def actual(arg: Any) -> Any:
+            if not isinstance(arg, Value):
+                return _static(trace, arg, known)
+            return Pair(next(given), next(given)) if apart and arg.type.dtype.is_complex else next(given)
+
+        kwargs = {k: map_arg(a, actual) for k, a in node.args.items()}
+        kwargs = {k: list(v) if isinstance(v, tuple) else v for k, v in kwargs.items()}
+        if apart:
+            return _results(node, fn(**kwargs))
+        written = [name for name in writes_of(node) if kwargs[name] is not None]
+        kwargs |= {n: pytree.tree_map_only(torch.Tensor, torch.clone, kwargs[n]) for n in written}
+        result = [_invoke(fn, node, dict(kwargs))]
+        if written:  # other returned values, such as `state.add_(x)`, are dropped if the op returns nothing
+            result = [*_own_results(node, result), *(kwargs[n] for n in written)]
+        return [r for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor)]
+
+    return call
 
 
 def _read(nodes: Sequence[Node], results: Sequence[Any]) -> list[Node]:

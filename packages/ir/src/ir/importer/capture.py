@@ -13,26 +13,20 @@ from typing import Any
 import torch
 from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
 
 from ir.collector import held_back
-from ir.dims import Expr
 from ir.errors import CaptureError
-from ir.graph import Graph, Value
-from ir.importer import cache_shapes, caches, file_guards, guards, io_names, ladder, sharded, wrong_calls
-from ir.importer import calling_convention as st
-from ir.importer.bodies import Bodies
+from ir.graph import Graph
+from ir.importer import cache_shapes, caches, guards, ladder, sharded, wrong_calls
 from ir.importer.context import Capture
-from ir.importer.dim_names import check_names, name_symbols, signature_names
+from ir.importer.dim_names import check_names, name_symbols
 from ir.importer.functions import FunctionModule
-from ir.importer.fx_importer import Importer
 from ir.importer.ladder import Rung
 from ir.importer.private_writes import writes
-from ir.importer.pt2.expressions import Size
+from ir.importer.program_graph import graph_of
 from ir.importer.pt2.program import SavedProgram, told
 from ir.importer.retrace import functionalised, needs_retrace
 from ir.importer.symbols import Symbols
-from ir.importer.tensor_meta import Tensors
 from ir.importer.torch_api import guards_code, pytree, set_guards_code
 from ir.locks import one_at_a_time
 from ir.progress import stage
@@ -85,7 +79,9 @@ def capture(
     branches = guards.branches(program, symbols, asserted=rung is not None and rung.deferred)
     if needs_retrace(program.graph_module):
         program = functionalised(program)
-    return _import(program, module, rung, symbols, branches, input_names, output_names)
+    return graph_of(
+        program, symbols, model=module, rung=rung, branches=branches, input_names=input_names, output_names=output_names
+    )
 
 
 @held_back
@@ -104,7 +100,7 @@ def _saved(
         own = Symbols(saved.install_fakes()) if writes(saved.graph_module) else saved.symbols
         own.rename(symbol_names or {})
         name_symbols(saved, own, args, kwargs, dynamic_shapes)
-        return _import(saved, None, None, own, (), input_names, output_names)
+        return graph_of(saved, own, input_names=input_names, output_names=output_names)
     program, lines = saved.rebuilt()
     spec = saved.call_spec
     symbols = Symbols(program.range_constraints)
@@ -117,7 +113,7 @@ def _saved(
     call.in_spec, call.out_spec, call.forward_arg_names = spec.in_spec, spec.out_spec, saved.argument_names
     set_guards_code(program, guards_code(saved))
     names = [*(input_names or ()), *saved.input_names[len(input_names or ()) :]]
-    return _import(program, None, None, symbols, (), names, output_names)
+    return graph_of(program, symbols, input_names=names, output_names=output_names)
 
 
 def arguments(args: Any, kwargs: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -174,96 +170,10 @@ def of_program(
     """The graph of a program of torch's with the names of another capture for its symbols."""
     symbols = Symbols(program.range_constraints)
     symbols.rename(symbol_names)
-    return _import(program, None, None, symbols, (), input_names, output_names)
+    return graph_of(program, symbols, input_names=input_names, output_names=output_names)
 
 
-# -- the graph ---------------------------------------------------------------------------------------------------------
-
-
-@stage("import")
-@held_back
-def _import(
-    program: ExportedProgram | SavedProgram,
-    model: torch.nn.Module | None,
-    rung: Rung | None,
-    symbols: Symbols,
-    branches: Sequence[guards.Branch],
-    input_names: Sequence[str] | None,
-    output_names: Sequence[str] | None,
-) -> Graph:
-    importer = Importer(symbols, program.graph_module)
-    signature = program.graph_signature
-    placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
-    inputs: list[Value] = []
-    leaves: list[Any] = []
-    given = iter(io_names.input_names(program, input_names))
-    by_name: dict[str, str] = {}
-    for node, spec in zip(placeholders, signature.input_specs, strict=True):
-        if spec.kind == InputKind.USER_INPUT:
-            fake = node.meta.get("val")
-            if isinstance(fake, Tensors):
-                name = next(given)
-                by_name[node.name] = name
-                importer.env[node] = importer.value(name, fake)
-                inputs.append(importer.env[node])
-                leaves.append(st.TENSOR)
-            elif isinstance(fake, torch.SymInt | Size):
-                name = next(given)
-                importer.env[node] = symbols.convert(fake)
-                inputs.append(importer.integer_input(name, fake))
-                leaves.append(st.Integer(name, symbols.range_of(fake)))
-            else:
-                importer.env[node] = symbols.convert(fake if fake is not None else getattr(spec.arg, "value", None))
-                leaves.append(getattr(spec.arg, "value", None))
-        elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-            importer.env[node] = importer.constant(node, spec.target, _tensor(program, spec))
-        else:
-            raise CaptureError(f"the input {node.name} is a {spec.kind.name}, which has no form in the IR")
-    numbers = [n.args["symbol"] for n in importer.nodes if n.op == "ir::item"]
-    known = {d.as_symbol for d in (*numbers, *(d for v in inputs for d in v.type.shape)) if isinstance(d, Expr)}
-    importer.nodes += guards.checks(branches, symbols, known)
-    if guards.is_from_file(program):
-        specs = zip(placeholders, signature.input_specs, strict=True)
-        arguments = [importer.env[n] for n, s in specs if s.kind == InputKind.USER_INPUT]
-        importer.nodes += file_guards.checks(program, signature_names(program), arguments, symbols.ranges)
-    if writes(program.graph_module):
-        stored = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
-        specs = zip(placeholders, signature.input_specs, strict=True)
-        importer.remember(program.graph, {n: _tensor(program, s) for n, s in specs if s.kind in stored})
-    results = importer.run(program.graph)
-    results = results if isinstance(results, tuple) else (results,)
-    updates: dict[str, Value] = {}
-    users: list[Any] = []
-    for result, out in zip(results, signature.output_specs, strict=True):
-        if out.kind == OutputKind.USER_OUTPUT:
-            users.append(result)
-        elif out.kind == OutputKind.BUFFER_MUTATION:
-            updates[out.target] = result
-        elif out.kind in (OutputKind.USER_INPUT_MUTATION, getattr(OutputKind, "PARAMETER_MUTATION", None)):
-            updates[by_name.get(out.target, out.target)] = result
-        else:
-            raise CaptureError(f"an output of kind {out.kind.name} has no form in the IR")
-    targets = dict(zip(placeholders, (s.target for s in signature.input_specs), strict=True))
-    for node, value in importer.memory.updates() if importer.memory is not None else ():
-        updates[by_name.get(node.name, targets[node] or node.name)] = value
-    outputs, kinds = _outputs(importer, users)
-    spec, names = program.call_spec, tuple(v.name for v in inputs)
-    own = tuple(signature_names(program))
-    convention = st.Structure(spec.in_spec, spec.out_spec, tuple(leaves), kinds, names, own)
-    bodies = Bodies(symbols)
-    return Graph(
-        inputs=tuple(inputs),
-        nodes=tuple(importer.nodes),
-        outputs=outputs,
-        output_names=io_names.output_names(program, kinds, names, output_names),
-        weights=_used(importer, outputs, updates),
-        updates=updates,
-        symbols=symbols.ranges,
-        equal=tuple(guards.equalities(program, symbols)) if isinstance(program, ExportedProgram) else (),
-        random=any(bodies.draws(n) for n in importer.nodes),
-        structure=convention,
-        context=Capture(program, bodies, model, rung),
-    )
+# -- for pickle and copy -----------------------------------------------------------------------------------------------
 
 
 def _taken_apart(context: Capture) -> Any:
@@ -289,7 +199,7 @@ def _restored(saved: bytes, names: Mapping[str, str], rung: Rung | None) -> Any:
         program = torch.export.load(io.BytesIO(saved))
     symbols = Symbols(program.range_constraints)
     symbols.rename(names)
-    return _import(program, None, rung, symbols, (), None, None).context
+    return graph_of(program, symbols, rung=rung).context
 
 
 def _reread(path: Path, names: Mapping[str, str]) -> Any:
@@ -298,31 +208,3 @@ def _reread(path: Path, names: Mapping[str, str]) -> Any:
 
 
 copyreg.pickle(Capture, _taken_apart)
-
-
-def _outputs(importer: Importer, users: Sequence[Any]) -> tuple[tuple[Value, ...], tuple[Any, ...]]:
-    """The graph's outputs, and for each leaf of the model's output what it is."""
-    values: list[Value] = []
-    kinds: list[Any] = []
-    for r in users:
-        if isinstance(r, Value):
-            kinds.append(st.TensorOutput(len(values)))
-            values.append(r)
-        elif r is None or isinstance(r, bool | int | float | str):
-            kinds.append(st.Fixed(r))
-        else:
-            kinds.append(st.ScalarOutput(len(values)))
-            values.append(importer.scalar_tensor(r, f"scalar_{len(values)}"))
-    return tuple(values), tuple(kinds)
-
-
-def _used(importer: Importer, outputs: Sequence[Value], updates: Mapping[str, Value]) -> dict[Value, Any]:
-    """The weights that something reads, in the model's order."""
-    used = {v for n in importer.nodes for v in n.inputs} | set(outputs) | set(updates.values())
-    return {v: w for v, w in importer.weights.items() if v in used}
-
-
-def _tensor(program: ExportedProgram | SavedProgram, spec: Any) -> torch.Tensor:
-    if spec.target in program.constants:
-        return program.constants[spec.target]
-    return program.state_dict[spec.target]

@@ -81,40 +81,38 @@ def build(name: str, args: Sequence[Any], ranges: Callable[[], Mapping[str, Rang
             result = dims.call("where", condition, value, result)
         return result
     args = [float(a) if isinstance(a, Fraction) else a for a in args]
-    if name == "Identity":
-        return args[0]
-    if name == "Add":
-        return _reduce("add", args)
+    if name in _RULES:
+        return _RULES[name](*args)
     if name == "Pow" and isinstance(args[1], int) and args[1] > 0:
         return _reduce("mul", args[:1] * args[1])
-    if name in ("FloorDiv", "CleanDiv"):
-        return dims.floordiv(*args)
-    if name == "CeilDiv":
-        return dims.ceildiv(*args)
-    if name in ("PythonMod", "Mod"):
-        return dims.mod(*args)
-    if name == "ModularIndexing":
-        return dims.mod(dims.floordiv(args[0], args[1]), args[2])
-    if name == "Max":
-        return dims.maximum(*args)
-    if name == "Min":
-        return dims.minimum(*args)
-    if name in ("And", "Or"):
-        return _reduce(name.lower(), args)
     if name in ("FloorToInt", "TruncToInt", "CeilToInt") and (exact := _line(args[0])) is not None:
         total, divisor = exact.total
         if name != "TruncToInt" or bounds(total, ranges())[0] >= 0:
             return (dims.ceildiv if name == "CeilToInt" else dims.floordiv)(total, divisor)
-    if name == "Abs":
-        return dims.maximum(args[0], -args[0])
-    if name == "TruncToFloat":
-        return dims.call("float", dims.call("trunc", *args))
     called = _called(name)
     if called in FUNCTIONS:
         return dims.call(called, *args)
     raise CaptureError(
         f"the size expression {name}({', '.join(map(str, args))}) uses {name}, which has no form in the IR"
     )
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "Identity": lambda x: x,
+    "Add": lambda *terms: _reduce("add", terms),
+    "And": lambda *truths: _reduce("and", truths),
+    "Or": lambda *truths: _reduce("or", truths),
+    "FloorDiv": dims.floordiv,
+    "CleanDiv": dims.floordiv,
+    "CeilDiv": dims.ceildiv,
+    "PythonMod": dims.mod,
+    "Mod": dims.mod,
+    "ModularIndexing": lambda x, by, period: dims.mod(dims.floordiv(x, by), period),
+    "Max": dims.maximum,
+    "Min": dims.minimum,
+    "Abs": lambda x: dims.maximum(x, -x),
+    "TruncToFloat": lambda x: dims.call("float", dims.call("trunc", x)),
+}
 
 
 def _product(args: Sequence[Any]) -> Any:
@@ -125,7 +123,7 @@ def _product(args: Sequence[Any]) -> Any:
     return dims.call("truediv", _reduce("mul", [*rest, fraction.numerator]), fraction.denominator)
 
 
-def _reduce(fn: str, args: list[Any]) -> Any:
+def _reduce(fn: str, args: Sequence[Any]) -> Any:
     exact = all(isinstance(a, int) or (isinstance(a, Expr) and a.kind == "int") for a in args)
     result = args[0]
     for a in args[1:]:

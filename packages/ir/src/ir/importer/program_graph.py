@@ -1,0 +1,188 @@
+"""A captured program -> ir.Graph: its placeholders, its guards, its nodes, and what it returns and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from ir.collector import held_back
+from ir.dims import Expr
+from ir.errors import CaptureError
+from ir.graph import Graph, Value, Weight
+from ir.importer import calling_convention as st
+from ir.importer import file_guards, guards, io_names
+from ir.importer.bodies import Bodies
+from ir.importer.context import Capture
+from ir.importer.dim_names import signature_names
+from ir.importer.fx_importer import Importer
+from ir.importer.ladder import Rung
+from ir.importer.private_writes import writes
+from ir.importer.pt2.expressions import Size
+from ir.importer.pt2.program import SavedProgram
+from ir.importer.symbols import Symbols
+from ir.importer.tensor_meta import Tensors
+from ir.progress import stage
+
+_STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+@stage("import")
+@held_back
+def graph_of(
+    program: ExportedProgram | SavedProgram,
+    symbols: Symbols,
+    *,
+    model: torch.nn.Module | None = None,
+    rung: Rung | None = None,
+    branches: Sequence[guards.Branch] = (),
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+) -> Graph:
+    """The graph of a program.
+
+    Args:
+        program: torch's, or one that was read from a .pt2 file.
+        symbols: the program's, with their names and ranges.
+        model: what it was captured from, where that is at hand.
+        rung: how it was captured; None for a program that existed already.
+        branches: the conditions on sizes that the capture decided.
+        input_names: for the first of its tensor inputs.
+        output_names: for the first of its outputs.
+
+    Raises:
+        CaptureError: it has something that the IR cannot say.
+    """
+    work = _ProgramImporter(program, symbols)
+    work.take_inputs(input_names)
+    work.add_checks(branches)
+    results = work.run()
+    users, updates = work.sorted_results(results)
+    outputs, kinds = _outputs(work.importer, users)
+    names = tuple(v.name for v in work.inputs)
+    spec, own = program.call_spec, tuple(signature_names(program))
+    convention = st.Structure(spec.in_spec, spec.out_spec, tuple(work.leaves), kinds, names, own)
+    bodies = Bodies(symbols)
+    return Graph(
+        inputs=tuple(work.inputs),
+        nodes=tuple(work.importer.nodes),
+        outputs=outputs,
+        output_names=io_names.output_names(program, kinds, names, output_names),
+        weights=_used(work.importer, outputs, list(updates.values())),
+        updates=updates,
+        symbols=symbols.ranges,
+        equal=tuple(guards.equalities(program, symbols)) if isinstance(program, ExportedProgram) else (),
+        random=any(bodies.draws(n) for n in work.importer.nodes),
+        structure=convention,
+        context=Capture(program, bodies, model, rung),
+    )
+
+
+class _ProgramImporter:
+    """The work on one program."""
+
+    def __init__(self, program: ExportedProgram | SavedProgram, symbols: Symbols) -> None:
+        self.program = program
+        self.symbols = symbols
+        self.importer = Importer(symbols, program.graph_module)
+        placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
+        self.specs = list(zip(placeholders, program.graph_signature.input_specs, strict=True))
+        self.inputs: list[Value] = []
+        self.leaves: list[Any] = []
+        self._names: dict[str, str] = {}  # of tensor inputs, by the names of their placeholders
+
+    def take_inputs(self, input_names: Sequence[str] | None) -> None:
+        """Every placeholder as an input, a fixed argument or a weight."""
+        given = iter(io_names.input_names(self.program, input_names))
+        for node, spec in self.specs:
+            if spec.kind == InputKind.USER_INPUT:
+                self._argument(node, spec, given)
+            elif spec.kind in _STORED:
+                self.importer.env[node] = self.importer.constant(node, spec.target, self._tensor(spec))
+            else:
+                raise CaptureError(f"the input {node.name} is a {spec.kind.name}, which has no form in the IR")
+
+    def _argument(self, node: Any, spec: Any, given: Any) -> None:
+        importer, fake = self.importer, node.meta.get("val")
+        if isinstance(fake, Tensors):
+            name = self._names[node.name] = next(given)
+            importer.env[node] = importer.value(name, fake)
+            self.inputs.append(importer.env[node])
+            self.leaves.append(st.TENSOR)
+        elif isinstance(fake, torch.SymInt | Size):
+            name = next(given)
+            importer.env[node] = self.symbols.convert(fake)
+            self.inputs.append(importer.integer_input(name, fake))
+            self.leaves.append(st.Integer(name, self.symbols.range_of(fake)))
+        else:
+            fixed = getattr(spec.arg, "value", None)
+            importer.env[node] = self.symbols.convert(fake if fake is not None else fixed)
+            self.leaves.append(fixed)
+
+    def add_checks(self, branches: Sequence[guards.Branch]) -> None:
+        """Nodes for the conditions that torch assumed of sizes and arguments."""
+        importer = self.importer
+        numbers = [n.args["symbol"] for n in importer.nodes if n.op == "ir::item"]
+        sizes = (*numbers, *(d for v in self.inputs for d in v.type.shape))
+        known = {d.as_symbol for d in sizes if isinstance(d, Expr)}
+        importer.nodes += guards.checks(branches, self.symbols, known)
+        if guards.is_from_file(self.program):
+            arguments = [importer.env[n] for n, s in self.specs if s.kind == InputKind.USER_INPUT]
+            names = signature_names(self.program)
+            importer.nodes += file_guards.checks(self.program, names, arguments, self.symbols.ranges)
+
+    def run(self) -> tuple[Any, ...]:
+        """Import every node; what the program returns."""
+        if writes(self.program.graph_module):
+            stored = {n: self._tensor(s) for n, s in self.specs if s.kind in _STORED}
+            self.importer.remember(self.program.graph, stored)
+        results = self.importer.run(self.program.graph)
+        return results if isinstance(results, tuple) else (results,)
+
+    def sorted_results(self, results: Sequence[Any]) -> tuple[list[Any], dict[str, Value]]:
+        """What the user gets of the results, and the new contents of buffers and inputs by name."""
+        updates: dict[str, Value] = {}
+        users: list[Any] = []
+        for result, out in zip(results, self.program.graph_signature.output_specs, strict=True):
+            if out.kind == OutputKind.USER_OUTPUT:
+                users.append(result)
+            elif out.kind == OutputKind.BUFFER_MUTATION:
+                updates[out.target] = result
+            elif out.kind in (OutputKind.USER_INPUT_MUTATION, getattr(OutputKind, "PARAMETER_MUTATION", None)):
+                updates[self._names.get(out.target, out.target)] = result
+            else:
+                raise CaptureError(f"an output of kind {out.kind.name} has no form in the IR")
+        targets = {n: s.target for n, s in self.specs}
+        for node, value in self.importer.memory.updates() if self.importer.memory is not None else ():
+            updates[self._names.get(node.name, targets[node] or node.name)] = value
+        return users, updates
+
+    def _tensor(self, spec: Any) -> torch.Tensor:
+        known = self.program.constants if spec.target in self.program.constants else self.program.state_dict
+        tensor: torch.Tensor = known[spec.target]
+        return tensor
+
+
+def _outputs(importer: Importer, users: Sequence[Any]) -> tuple[tuple[Value, ...], tuple[Any, ...]]:
+    """The graph's outputs, and for each leaf of the model's output what it is."""
+    values: list[Value] = []
+    kinds: list[Any] = []
+    for r in users:
+        if isinstance(r, Value):
+            kinds.append(st.TensorOutput(len(values)))
+            values.append(r)
+        elif r is None or isinstance(r, bool | int | float | str):
+            kinds.append(st.Fixed(r))
+        else:
+            kinds.append(st.ScalarOutput(len(values)))
+            values.append(importer.scalar_tensor(r, f"scalar_{len(values)}"))
+    return tuple(values), tuple(kinds)
+
+
+def _used(importer: Importer, outputs: Sequence[Value], updates: Sequence[Value]) -> dict[Value, Weight]:
+    """The weights that something reads, in the model's order."""
+    used = {v for n in importer.nodes for v in n.inputs} | set(outputs) | set(updates)
+    return {v: w for v, w in importer.weights.items() if v in used}
