@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, TypeGuard, TypeVar, Union
+from typing import Any, TypeGuard, TypeVar, Union, cast
 
 from ir.dim_functions import BOOL, FLOAT, FUNCTIONS
 
@@ -112,14 +112,12 @@ class Expr:
 
     def __add__(self, other: Dim) -> Dim:
         if isinstance(other, float):
-            made: Dim = call("add", self, other)
-            return made
+            return cast("Dim", call("add", self, other))
         return _without_rests(_collect(self.terms + _terms(other)))
 
     def __mul__(self, other: Dim) -> Dim:
         if isinstance(other, float):
-            made: Dim = call("mul", self, other)
-            return made
+            return cast("Dim", call("mul", self, other))
         if not isinstance(other, int | Expr):
             return NotImplemented
         return _collect((_times(m, n), c * d) for m, c in self.terms for n, d in _terms(other))
@@ -287,8 +285,7 @@ def floordiv(a: Dim, b: Dim) -> Dim:
         rest = a - whole
         if whole != 0:
             return floordiv(whole, b) + floordiv(rest, b)
-    made: Dim = call("floordiv", a, b)
-    return made
+    return cast("Dim", call("floordiv", a, b))
 
 
 def mod(a: Dim, b: Dim) -> Dim:
@@ -301,8 +298,7 @@ def mod(a: Dim, b: Dim) -> Dim:
         a = _collect((m, (c % b if 2 * (c % b) <= b or not m else c % b - b) if b > 0 else c) for m, c in _terms(a))
         if isinstance(a, int):
             return a % b
-    made: Dim = call("mod", a, b)
-    return made
+    return cast("Dim", call("mod", a, b))
 
 
 def _extreme(fn: str, pick: Callable[[int, int], int], args: tuple[Dim, ...]) -> Dim:

@@ -65,9 +65,7 @@ def attend(
     if softcap:
         scores = torch.tanh(scores / softcap) * softcap
     ends = (before + torch.arange(new, device=query.device))[:, :, None]
-    seen = places <= ends
-    if window > 0:
-        seen = seen & (places > ends - window)
+    seen = (places <= ends) & (places > ends - window) if window > 0 else places <= ends
     scores = scores.masked_fill(~seen[:, None, None], float("-inf"))
     if sinks is not None:
         extra = sinks.view(1, groups, heads // groups, 1, 1).expand(batch, groups, heads // groups, new, 1)

@@ -100,7 +100,6 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
     inputs = {"input_ids": GENAI.tokens, "attention_mask": GENAI.mask}
     if manifest.positions:
         inputs["position_ids"] = GENAI.positions
-    shared = manifest.padding_side == "right"  # by past and present, as GroupQueryAttention has them
     remembered = {"key_names": "key", "value_names": "value"}
     inputs |= {f"past_{n}": GENAI.remembered_in.format(layer="%d", part=p) for n, p in remembered.items()}
     outputs = {"logits": GENAI.logits}
@@ -128,7 +127,7 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
         },
         "search": {
             "max_length": manifest.context_length,
-            "past_present_share_buffer": shared,
+            "past_present_share_buffer": manifest.padding_side == "right",  # as GroupQueryAttention has them
             **drawn,
         },
     }

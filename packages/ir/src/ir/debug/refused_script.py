@@ -56,14 +56,12 @@ def write_script(
         f"torch.export.export(module, args, kwargs{'' if shapes is None else ', dynamic_shapes=dynamic_shapes'})"
     )
     text = "\n".join([*lines, ""]).replace(f'"{file.name}"', f'__file__.replace("{path.name}", "{file.name}")')
-    written = [path]
     with staged(path) as temporary:
         temporary.write_text(text)
     if kept:
         with staged(file) as temporary:
             torch.save(kept, temporary)
-        written.append(file)
-    return text, tuple(written)
+    return text, (path, file) if kept else (path,)
 
 
 def _is_saved(module: nn.Module) -> bool:

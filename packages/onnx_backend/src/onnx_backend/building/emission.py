@@ -137,7 +137,6 @@ class Emitter(OpHelper[OnnxValue]):
         given = {k: v for k, v in attributes.items() if v is not None}
         if dynamic := next((k for k, v in given.items() if _is_dynamic(v)), None):
             self.refuse(f"{op}'s {dynamic} is {given[dynamic]}, which is only known at run time")
-        cast_back: dict[str, DType] = {}
         if name == "MatMul" and schema is not None:
             values = [scaled_once(self, v) for v in values]
             made = of_perhaps_empty(self, *values)
@@ -149,27 +148,34 @@ class Emitter(OpHelper[OnnxValue]):
             if name in FORMS:
                 return FORMS[name](self, *values, **given)
             values = apart(self, name, values)
+        if domain:
+            self.use_domain(domain)
+        count = outputs or (max(1, schema.min_outputs) if schema else 1)
+        results = self._added(domain, name, schema, values, given, (count, dtype, shape))
+        return results if count > 1 else results[0]
+
+    def _added(
+        self, domain: str, name: str, schema: OpSchema | None, values: list[OnnxValue | None], given: dict[str, Any],
+        wanted: tuple[int, Any, Any],
+    ) -> list[OnnxValue]:  # fmt: skip
+        """The node, through a wider element type where onnxruntime has no kernel for that of its operands."""
+        cast_back: dict[str, DType] = {}
+        count, dtype, shape = wanted
         if schema is not None:
             values, cast_back, through = self._through(name, schema, values)
             self._check(name, schema, values, given)
             self._exact(name, values, given)
-        elif domain:
-            self.use_domain(domain)
-        count = outputs or (max(1, schema.min_outputs) if schema else 1)
         types = self._types(name, schema, values, given, count, dtype, shape)
         results = [onnx_ir.Value(name=self.names.unique(f"{self.node.name}.{name}")) for _ in range(count)]
         self.scope.nodes.append(
             self.node_of(domain, name, values, [_attribute(k, v) for k, v in given.items()], results)
         )
         made = [OnnxValue(r, t) for r, t in zip(results, types, strict=True)]
-        if cast_back and schema is not None:
-            variables = [schema.output(i).variable for i in range(count)]
-            for m, v in zip(made, variables, strict=True):
-                m.type = m.type.with_dtype(through.get(v, m.type.dtype))
+        variables = [schema.output(i).variable for i in range(count)] if cast_back and schema is not None else []
+        for m, v in zip(made, variables, strict=False):
+            m.type = m.type.with_dtype(through.get(v, m.type.dtype))
         self._note(name, made)
-        if cast_back and schema is not None:
-            made = [self.cast(m, cast_back.get(v)) for m, v in zip(made, variables, strict=True)]
-        return made if count > 1 else made[0]
+        return [self.cast(m, cast_back.get(v)) for m, v in zip(made, variables, strict=True)] if variables else made
 
     def _is_double(self, values: list[OnnxValue | None]) -> bool:
         """True of float64 whose digits are to be kept."""

@@ -168,6 +168,14 @@ def _padded(x: Tensor, amount: int, mode: str) -> Tensor:
     return padded.reshape(*x.shape[:-1], padded.shape[-1])
 
 
+def _overlapped(frames: Tensor, size: int, hop: int, whole: Any) -> Tensor:
+    """[batch, frames, size] -> [batch, whole]: of each frame in rows of `hop` samples, row j stands j frames later."""
+    rows = -(-size // hop)
+    t = torch.nn.functional.pad(frames, (0, rows * hop - size)).unflatten(-1, (rows, hop))
+    later = [torch.nn.functional.pad(t[:, :, j], (0, 0, j, rows - 1 - j)) for j in range(rows)]
+    return sum(later[1:], later[0]).flatten(1)[:, :whole]
+
+
 @rule("istft")
 def istft(
     self: Pair,
@@ -196,18 +204,12 @@ def istft(
     count = self.shape[-1]
     whole = n_fft + hop * (count - 1)
 
-    rows = -(-n_fft // hop)  # of `hop` samples in a frame
-
-    def overlapped(t: Tensor) -> Tensor:
-        """[batch, frames, n_fft] -> [batch, whole]: each row of a frame stands that many frames later."""
-        t = torch.nn.functional.pad(t, (0, rows * hop - n_fft)).unflatten(-1, (rows, hop))
-        later = [torch.nn.functional.pad(t[:, :, j], (0, 0, j, rows - 1 - j)) for j in range(rows)]
-        return sum(later[1:], later[0]).flatten(1)[:, :whole]
-
     start = n_fft // 2 if center else 0
     end = start + length if length is not None else whole - n_fft // 2 if center else whole
-    signal = _both(times(frames, window), lambda t: overlapped(t)[:, start:end])
-    envelope = _both(times(window, window), lambda t: overlapped(t.expand(1, count, n_fft))[:, start:end])
+    signal = _both(times(frames, window), lambda t: _overlapped(t, n_fft, hop, whole)[:, start:end])
+    envelope = _both(
+        times(window, window), lambda t: _overlapped(t.expand(1, count, n_fft), n_fft, hop, whole)[:, start:end]
+    )
     made = signal / envelope
     if length is not None and not (isinstance(whole, int) and end <= whole):
         made = _both(made, lambda t: torch.nn.functional.pad(t, (0, length))[:, :length])
