@@ -28,7 +28,8 @@ if TYPE_CHECKING:
         RuntimeFailure,
         UnsupportedOpsError,
     )
-    from ir.export import Exported, export
+    from ir.export import export
+    from ir.exported import Exported
     from ir.graph import Body, Graph, Node, Origin, Range, Value
     from ir.helper import OpHelper
     from ir.importer.autograd_functions import op_from_function
@@ -67,10 +68,8 @@ _NAMES = {
         "RuntimeFailure",
         "UnsupportedOpsError",
     ),
-    "ir.export": (
-        "Exported",
-        "export",
-    ),
+    "ir.export": ("export",),
+    "ir.exported": ("Exported",),
     "ir.graph": (
         "Body",
         "Graph",

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ir.export import Exported
+from ir.exported import Exported
 from ir.graph import Range
 
 

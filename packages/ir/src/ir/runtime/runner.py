@@ -19,7 +19,7 @@ from ir.runtime import cpus, sessions
 from ir.runtime.sessions import Key, Packed
 
 if TYPE_CHECKING:
-    from ir.export import Exported
+    from ir.exported import Exported
 
 
 @dataclass(frozen=True)
