@@ -13,18 +13,22 @@ import transformers
 from ir.errors import CaptureError, ExportError
 from ir.importer.checkpoint import load_weights, without_weights
 from ir.stored import checkpoint
+from language_models.tasks import auto_class, task_of
 
 # what tokenizers of transformers are saved as, whichever of them a checkpoint has
 _TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*", "vocab*", "merges.txt")
+_PROCESSOR = ("preprocessor_config.json", "processor_config.json", "generation_config.json")  # of images and sound
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A decoder that is held in memory; `tokenizer` are the files that go along as they are."""
+    """A model of transformers; `tokenizer` are the files that go along as they are, `folder` where they come from."""
 
     name: str
     model: Any
     tokenizer: tuple[Path, ...] = field(default=())
+    folder: Path | None = None
+    task: str = "text-generation"
 
     @property
     def config(self) -> Any:
@@ -44,33 +48,35 @@ class Checkpoint:
         return found[0] if found else 1 << 20
 
 
-def open_checkpoint(source: Any, dtype: torch.dtype, tokenizer: bool = True) -> Checkpoint:
+def open_checkpoint(source: Any, dtype: torch.dtype, tokenizer: bool = True, task: str | None = None) -> Checkpoint:
     """The checkpoint in a folder, or one made of a model.
 
     Args:
         source: the folder that `save_pretrained` wrote, or a model.
         dtype: the element type of floating weights.
         tokenizer: a folder without one is refused.
+        task: a name of `tasks.AUTO`; by default the checkpoint's own.
 
     Raises:
-        CaptureError: there is no such folder, no weights or no tokenizer in it, or no model that makes text.
+        CaptureError: there is no such folder, no weights or no tokenizer in it, or no model of that task.
     """
     if isinstance(source, torch.nn.Module):
-        if not hasattr(source, "generate") or not hasattr(source, "config"):
+        if not hasattr(source, "generate") and not hasattr(source, "get_input_embeddings"):
             raise CaptureError(f"a {type(source).__name__} makes no text: give a model of AutoModelForCausalLM")
-        return Checkpoint(type(source).__name__, source.eval().to(dtype))
+        own = task or task_of(source.config, type(source).__name__)
+        return Checkpoint(type(source).__name__, source.eval().to(dtype), task=own)
     folder = Path(source)
     _check(folder, tokenizer)
     transformers.utils.logging.disable_progress_bar()
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-    if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise CaptureError(f"{folder}: {config.model_type} is no causal language model to AutoModelForCausalLM")
-    model = _mapped(folder, config, dtype) or _read(folder, dtype)
-    files = sorted({f for pattern in _TOKENIZER for f in folder.glob(pattern) if f.is_file()})
-    return Checkpoint(folder.resolve().name, model.eval(), tuple(files))
+    task = task or task_of(config, next(iter(config.architectures or ()), None))
+    model = _mapped(folder, config, dtype, task) or _read(folder, dtype, task)
+    kept = _TOKENIZER if task in ("text-generation", "feature-extraction") else (*_TOKENIZER, *_PROCESSOR)
+    files = sorted({f for pattern in kept for f in folder.glob(pattern) if f.is_file()})
+    return Checkpoint(folder.resolve().name, model.eval(), tuple(files), folder, task)
 
 
-def _mapped(folder: Path, config: Any, dtype: torch.dtype) -> Any:
+def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str) -> Any:
     """The model over weights that stay in the checkpoint's files; None where their names are not the model's own.
 
     transformers renames and joins weights of some architectures while it loads them.
@@ -80,7 +86,7 @@ def _mapped(folder: Path, config: Any, dtype: torch.dtype) -> Any:
     except ExportError:  # of other formats than safetensors
         return None
     with without_weights():
-        model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+        model: Any = auto_class(task).from_config(config, dtype=dtype)
     own = {*dict(model.named_parameters(remove_duplicate=False)), *dict(model.named_buffers())}
     tied = {n for n, _ in model.named_parameters(remove_duplicate=False)} - {n for n, _ in model.named_parameters()}
     if names - own or {n for n, _ in model.named_parameters()} - names - tied:
@@ -91,14 +97,27 @@ def _mapped(folder: Path, config: Any, dtype: torch.dtype) -> Any:
     return model
 
 
-def _read(folder: Path, dtype: torch.dtype) -> Any:
-    loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, local_files_only=True, output_loading_info=True
-    )
+def _read(folder: Path, dtype: torch.dtype, task: str) -> Any:
+    loaded: Any = auto_class(task).from_pretrained(folder, dtype=dtype, local_files_only=True, output_loading_info=True)
     model, found = loaded
-    if missing := sorted(found["missing_keys"]):
+    missing = sorted(found["missing_keys"])
+    if missing and (task != "feature-extraction" or _counts(model, missing)):
         raise CaptureError(f"{folder} has no weights for {', '.join(missing[:4])}: its text would be random")
     return model
+
+
+def _counts(model: Any, missing: list[str]) -> bool:
+    """True if the vectors of tokens come from weights of these names; poolers behind them may be missing."""
+    own = dict(model.named_parameters())
+    if not own.keys() >= set(missing):
+        return True
+    body = model.eval().get_encoder() if model.config.is_encoder_decoder else model.eval()
+    with torch.no_grad():
+        before = body(torch.arange(1, 5)[None]).last_hidden_state
+        for name in missing:
+            own[name].normal_()
+        after = body(torch.arange(1, 5)[None]).last_hidden_state
+    return not torch.equal(before, after)
 
 
 def _check(folder: Path, tokenizer: bool) -> None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import copy
 import importlib
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from ir.errors import MismatchError
+from ir.errors import MismatchError, RefusedError
 from language_models.checkpoint import Checkpoint, copy_tokenizer, open_checkpoint
-from language_models.folder import Manifest, check_place, new_folder
+from language_models.folder import Manifest, check_place, described, new_folder, size_text
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
+from language_models.parts import Parts
+from language_models.tasks import AUTO, WRITERS
 from language_models.weights import Plan
 
 TARGETS = {"onnx": "language_models.onnx_genai", "nnef": "language_models.tract", "eager": "language_models.eager"}
@@ -29,23 +29,19 @@ class Exported:
     """A folder that was written, and what is in it."""
 
     path: Path
-    manifest: Manifest
+    manifest: Manifest | Parts
     usage: str
     loss: Loss | None = None
 
     def summary(self) -> dict[str, str]:
         """What there is to say of the folder, for a table."""
         sizes = {name: (self.path / name).stat().st_size for name in self.manifest.files}
-        grows = [s for s in self.manifest.states if self.manifest.contract.past in s.shape]
-        token = sum(math.prod(d for d in s.shape if isinstance(d, int)) * np.dtype(s.dtype).itemsize for s in grows)
         return {
             "folder": str(self.path),
-            "size": _bytes(sum(sizes.values())),
+            "size": size_text(sum(sizes.values())),
             "largest file": max(sizes, key=lambda name: sizes[name]),
             "weights": self.manifest.weights,
-            "vocabulary": f"{self.manifest.vocabulary:,}",
-            "context": f"{self.manifest.context_length:,} tokens",
-            "remembered": f"{len(self.manifest.states)} tensors, {_bytes(token)} a token",
+            **self.manifest.facts(),
             **({} if self.loss is None else {"loss": str(self.loss)}),
         }
 
@@ -65,14 +61,15 @@ def export(
     calibration: str | torch.Tensor | None = None,
     text: str | torch.Tensor | None = None,
     logits: str = "last",
+    task: str | None = None,
     tokenizer: bool = True,
     verify: bool = False,
     **options: Any,
 ) -> Exported:
-    """Export a decoder of transformers to a folder that its runtime generates from.
+    """Export a model of transformers to a folder that its runtime generates from, or embeds with.
 
     Args:
-        source: the folder that `save_pretrained` wrote, or a model of AutoModelForCausalLM.
+        source: the folder that `save_pretrained` wrote, or a model in memory.
         path: the folder to write; an older export there is replaced, anything else is refused.
         target: "onnx" (onnxruntime-genai, or onnxruntime alone), "nnef" (tract) or "eager" (torch).
         weights: "f32", "f16", "bf16"; "int8" (onnx) or "int4" (onnx, nnef) for linear layers, the rest in float32.
@@ -82,22 +79,30 @@ def export(
             it weights are rounded to the nearest.
         text: a text, or tokens [1, length], on which the loss against float weights is measured: `loss` of the result.
         logits: "last" for those of the last position alone, "all" for every position, as speculative decoding wants.
+        task: "text-generation", "text2text-generation", "automatic-speech-recognition", "image-text-to-text" or
+            "feature-extraction" (embeddings); by default the checkpoint's own.
         tokenizer: False exports a checkpoint that has no tokenizer.
         verify: generate some tokens from the folder and compare them with those of the model with these weights.
-        **options: those of `ir.export` for the target; `accuracy_level` and `contrib` (onnx): see
-            docs/language-models.md.
+        **options: those of `ir.export` for the target; `accuracy_level` and `contrib` (onnx); `pooling` and `normalise`
+            (embeddings): see docs/language-models.md.
 
     Raises:
         ExportError: see ir.errors; nothing is written then, and an older folder at `path` stays as it was.
         ValueError: an argument is none of those that are named here.
     """
     runtime = importlib.import_module(TARGETS[_one_of("target", target, TARGETS)])
+    if task is None and "pooling" in options:
+        task = "feature-extraction"
+    if task is not None:
+        _one_of("task", task, AUTO)
     dtype = FLOATS[_one_of("weights", weights, runtime.WEIGHTS)] if weights in FLOATS else torch.float32
     _one_of("weights", weights, runtime.WEIGHTS)
     last = _one_of("logits", logits, ("last", "all")) == "last"
     place = Path(path)
     check_place(place)
-    checkpoint = open_checkpoint(source, dtype, tokenizer)
+    checkpoint = open_checkpoint(source, dtype, tokenizer, task)
+    _only_of_text(checkpoint.task, text=text, calibration=calibration)
+    writer = importlib.import_module(WRITERS[checkpoint.task]) if checkpoint.task in WRITERS else runtime
     tokens = None if text is None else tokens_of(text, source)[:1, :LONGEST]
     floats = None if tokens is None else logits_of(checkpoint.model, tokens)
     if weights not in FLOATS:
@@ -106,28 +111,36 @@ def export(
         model = copy.deepcopy(checkpoint.model) if isinstance(source, torch.nn.Module) else checkpoint.model
         checkpoint = replace(checkpoint, model=model)
         options |= runtime.quantised(model, plan)
+    options |= {"last": last} if writer is runtime else {"target": target}
     with new_folder(place) as folder:
-        manifest = runtime.write(checkpoint, folder, last=last, weights=weights, **options)
+        manifest = writer.write(checkpoint, folder, weights=weights, **options)
         copy_tokenizer(checkpoint, folder)
         manifest.write(folder)
+        if writer is not runtime:
+            if verify or writer.ALWAYS_COMPARED:
+                writer.check(checkpoint, writer.load(folder, manifest), manifest)
         # of models that remember states some run wrong in tract, and a wrong folder is worse than none
-        if verify or (manifest.one_by_one and target == "nnef"):
+        elif verify or (manifest.one_by_one and target == "nnef"):
             check(checkpoint, runtime.load(folder, manifest, **runtime.EXACT))
         lost = None if tokens is None or floats is None else loss(runtime.load(folder, manifest), floats, tokens)
-    return Exported(place, Manifest.read(place), runtime.usage(place, manifest), lost)
+    return Exported(place, type(manifest).read(place), writer.usage(place, manifest), lost)
 
 
 def load(path: str | os.PathLike[str], **options: Any) -> Any:
     """The model of an exported folder in its runtime: `.generate(input_ids, attention_mask=, max_new_tokens=)`.
 
-    `options` are those of `eager_backend.Eager`, where the folder is for that.
+    One of embeddings is called instead, with tokens and their mask. `options` are those of `eager_backend.Eager`, where
+    the folder is a decoder for that.
 
     Raises:
         CaptureError: the folder is no export.
         RuntimeFailure: its runtime does not load it.
     """
-    manifest = Manifest.read(Path(path))
-    return importlib.import_module(TARGETS[manifest.target]).load(Path(path), manifest, **options)
+    folder = Path(path)
+    if (task := described(folder)["kind"]) in WRITERS:
+        return importlib.import_module(WRITERS[task]).load(folder, Parts.read(folder), **options)
+    manifest = Manifest.read(folder)
+    return importlib.import_module(TARGETS[manifest.target]).load(folder, manifest, **options)
 
 
 def check(checkpoint: Checkpoint, generator: Any, count: int = 16) -> None:
@@ -153,12 +166,10 @@ def reference(model: Any, tokens: torch.Tensor, count: int, mask: torch.Tensor |
     return found
 
 
-def _bytes(count: float) -> str:
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
+def _only_of_text(task: str, **given: Any) -> None:
+    for name, value in given.items():
+        if value is not None and task != "text-generation":
+            raise RefusedError(f"{name}= is for decoders of text (text-generation), and this is {task}: leave it out")
 
 
 def _one_of(option: str, value: str, allowed: Any) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ir.errors import CaptureError, OutputError
 from ir.files import staged
@@ -15,6 +18,7 @@ from language_models.contract import Contract, State
 
 MANIFEST = "language_model.json"
 FORMAT = 1
+UNSOUND = (OSError, ValueError, KeyError, TypeError, AttributeError)  # what a strange description raises
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,11 @@ class Manifest:
     context_length: int
     files: tuple[str, ...] = ()
     padding_side: str = "left"
+    kind: str = "text-generation"
 
     def write(self, folder: Path) -> None:
         """Write it last: it names all files of the folder."""
-        files = sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())
-        said = asdict(replace(self, files=(*files, MANIFEST)))
-        said["states"] = [s.to_json() for s in self.states]
-        (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, **said}, indent=1))
+        describe(folder, {**asdict(self), "states": [s.to_json() for s in self.states]})
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -52,15 +54,58 @@ class Manifest:
         Raises:
             CaptureError: the folder has none that this version reads.
         """
+        said = described(folder)
         try:
-            said: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
-            if said.pop("format") != FORMAT:
-                raise ValueError("another format")
             said["states"] = tuple(State.of_json(s) for s in said["states"])
             said["contract"] = Contract(**said["contract"])
             return cls(**{**said, "eos": tuple(said["eos"]), "files": tuple(said["files"])})
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CaptureError(f"{folder} is no folder of language_models.export: {MANIFEST} ({error})") from error
+        except UNSOUND as error:
+            raise no_export(folder, error) from error
+
+    def facts(self) -> dict[str, str]:
+        """What there is to say of the folder, for a table."""
+        grows = [s for s in self.states if self.contract.past in s.shape]
+        token = sum(math.prod(d for d in s.shape if isinstance(d, int)) * np.dtype(s.dtype).itemsize for s in grows)
+        return {
+            "vocabulary": f"{self.vocabulary:,}",
+            "context": f"{self.context_length:,} tokens",
+            "remembered": f"{len(self.states)} tensors, {size_text(token)} a token",
+        }
+
+
+def describe(folder: Path, said: dict[str, Any]) -> None:
+    """Write what is in a folder, and the names of all its files."""
+    files = sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())
+    (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, **said, "files": [*files, MANIFEST]}, indent=1))
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """What `describe` wrote.
+
+    Raises:
+        CaptureError: the folder has no description that this version reads.
+    """
+    try:
+        said: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        if said.pop("format") != FORMAT:
+            raise ValueError("another format")
+        return {"kind": "text-generation", **said}
+    except UNSOUND as error:
+        raise no_export(folder, error) from error
+
+
+def no_export(folder: Path, error: Exception) -> CaptureError:
+    """What to raise for a description that cannot be read."""
+    return CaptureError(f"{folder} is no folder of language_models.export: {MANIFEST} ({error})")
+
+
+def size_text(count: float) -> str:
+    """A number of bytes in three digits."""
+    for unit in ("B", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
 
 
 @contextlib.contextmanager
@@ -82,8 +127,8 @@ def check_place(path: Path) -> None:
     if not path.is_dir() or not any(path.iterdir()):
         return
     try:
-        known = {path / name for name in Manifest.read(path).files}
-    except CaptureError:
+        known = {path / str(name) for name in described(path)["files"]}
+    except (CaptureError, KeyError, TypeError):
         raise OutputError(f"{path} is not an export of ours and stays as it is: choose another folder") from None
     for file in path.rglob("*"):
         if file.is_file() and file not in known:

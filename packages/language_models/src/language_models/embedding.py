@@ -1,0 +1,164 @@
+"""Embeddings: one program from texts to one vector each, with the pooling in the file.
+
+    model.onnx | .nnef.tgz | .pt2    input_ids, attention_mask -> sentence_embedding
+    tokenizer.json, ...              as the checkpoint has them
+
+Names: as Optimum writes models of sentence-transformers. How tokens are pooled is said by the caller, or by the files
+that sentence-transformers keeps beside a checkpoint (modules.json, 1_Pooling/config.json); padding never counts, on
+whichever side it stands.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ir.errors import CaptureError, MismatchError
+from language_models.checkpoint import Checkpoint
+from language_models.parts import Part, Parts, Program, write_part
+
+TASK = "feature-extraction"
+ALWAYS_COMPARED = False
+OUTPUT = "sentence_embedding"
+_KNOWN = ("Transformer", "Pooling", "Normalize")  # modules of sentence-transformers that are written here
+_MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_lasttoken": "last"}
+
+
+def mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The mean over the tokens of a text."""
+    weights = mask.to(hidden.dtype)[..., None]
+    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
+
+
+def cls(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The first token of a text."""
+    return _at(hidden, mask.argmax(1))
+
+
+def last(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The last token of a text."""
+    return _at(hidden, (mask * torch.arange(mask.shape[1], device=mask.device)).amax(1))
+
+
+def _at(hidden: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    return hidden.gather(1, place[:, None, None].expand(-1, -1, hidden.shape[-1])).squeeze(1)
+
+
+POOLING = {"mean": mean, "cls": cls, "last": last}
+
+
+class Embed(nn.Module):
+    """A model from tokens to a vector for each text."""
+
+    def __init__(self, model: Any, pooling: str, normalise: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.pool, self.normalise = POOLING[pooling], normalise
+        takes = inspect.signature(model.forward).parameters
+        self._given = {"use_cache": False} if "use_cache" in takes else {}
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        found = self.model(input_ids=input_ids, attention_mask=attention_mask, **self._given)
+        pooled = self.pool(found.last_hidden_state, attention_mask)
+        return nn.functional.normalize(pooled, dim=-1) if self.normalise else pooled
+
+
+def pooling_of(folder: Path) -> tuple[str, bool]:
+    """How sentence-transformers pools a checkpoint, and whether it normalises; the mean where it says nothing.
+
+    Raises:
+        CaptureError: it does more than that.
+    """
+    modules = folder / "modules.json"
+    if not modules.is_file():
+        return "mean", False
+    try:
+        said = [(str(m["type"]).rpartition(".")[2], folder / str(m["path"])) for m in json.loads(modules.read_text())]
+        places = {name: place for name, place in said}
+        found = json.loads((places["Pooling"] / "config.json").read_text()) if "Pooling" in places else {}
+        modes = [n for n, v in found.items() if n.startswith("pooling_mode_") and v is True]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CaptureError(f"{modules} cannot be read ({error}): say pooling=") from error
+    strange = [n for n, _ in said if n not in _KNOWN] + [n for n in modes if n not in _MODES]
+    if strange or len(modes) > 1:
+        raise CaptureError(f"{modules} asks for {', '.join(strange or modes)}, which is not written: say pooling=")
+    return _MODES[modes[0]] if modes else "mean", "Normalize" in places
+
+
+def embedder(checkpoint: Checkpoint, pooling: str | None, normalise: bool | None) -> Embed:
+    """The model with the pooling that was asked for, or that the checkpoint's files say."""
+    if pooling is not None and pooling not in POOLING:
+        raise ValueError(f"pooling={pooling!r:.60} is none of {', '.join(sorted(POOLING))}")
+    said = ("mean", False) if pooling is not None or checkpoint.folder is None else pooling_of(checkpoint.folder)
+    model = checkpoint.model.get_encoder() if checkpoint.model.config.is_encoder_decoder else checkpoint.model
+    if model.main_input_name != "input_ids":
+        raise CaptureError(f"{type(model).__name__} takes {model.main_input_name} and no texts: there is no embedding")
+    return Embed(model, pooling or said[0], said[1] if normalise is None else normalise)
+
+
+def write(
+    checkpoint: Checkpoint, folder: Path, *, target: str, weights: str, pooling: str | None = None,
+    normalise: bool | None = None, **options: Any,
+) -> Parts:  # fmt: skip
+    """Write the program into a folder.
+
+    Raises:
+        ExportError: the model cannot be exported; see ir.errors.
+    """
+    module = embedder(checkpoint, pooling, normalise)
+    ids = torch.ones(2, 5, dtype=torch.int64)
+    given, sizes = {"input_ids": ids, "attention_mask": ids.clone()}, {0: "batch_size", 1: "sequence_length"}
+    part = write_part(module, folder / "model", target, given, dict.fromkeys(given, sizes), [OUTPUT], **options)
+    width = int(module(**given).shape[-1])
+    said = {"pooling": module.pool.__name__, "normalised": module.normalise, "width": width}
+    return Parts(TASK, target, weights, {"model": part}, said)
+
+
+class Embedder:
+    """Texts to vectors: `embedder(input_ids, attention_mask)`; padding may stand on either side."""
+
+    def __init__(self, folder: Path, part: Part, target: str) -> None:
+        self._program = Program(folder, part, target)
+
+    def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        return self._program({"input_ids": input_ids, "attention_mask": mask})[OUTPUT]
+
+
+def load(folder: Path, manifest: Parts, **_: Any) -> Embedder:
+    """The model in its runtime."""
+    return Embedder(folder, manifest.parts["model"], manifest.target)
+
+
+def check(checkpoint: Checkpoint, loaded: Embedder, manifest: Parts) -> None:
+    """Compare vectors with the model's own: three texts of different lengths, the padding masked.
+
+    Raises:
+        MismatchError: they differ by more than rounding.
+    """
+    module = embedder(checkpoint, manifest.said["pooling"], manifest.said["normalised"])
+    drawn = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, checkpoint.config.vocab_size, (3, 11), generator=drawn)
+    mask = (torch.arange(11) < torch.tensor([[11], [4], [7]])).to(torch.int64)
+    with torch.no_grad():
+        wanted = module(tokens, mask).float()
+    found = loaded(tokens, mask).float()
+    allowed = 1e-4 if manifest.weights == "f32" or manifest.weights.startswith("int") else 3e-2
+    if not (error := float((found - wanted).abs().max())) <= allowed * float(wanted.abs().max()):
+        scale = float(wanted.abs().max())
+        raise MismatchError(f"the folder's vectors differ by {error:.2g} from the model's (scale {scale:.2g})")
+
+
+def usage(folder: Path, manifest: Parts) -> str:
+    """Lines that embed texts by the folder."""
+    return (
+        "import language_models, transformers\n"
+        f"tokenizer = transformers.AutoTokenizer.from_pretrained({str(folder)!r})\n"
+        'texts = tokenizer(["Once upon a time", "a text"], return_tensors="pt", padding=True)\n'
+        f"print(language_models.load({str(folder)!r})(texts.input_ids, texts.attention_mask))"
+    )

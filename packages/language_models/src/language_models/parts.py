@@ -1,0 +1,107 @@
+"""Folders of several programs: what stands in them, and each program by name in the runtime of its target.
+
+Models that are more than one decoder (an encoder beside it, an encoder alone) come to the same files on every target,
+so that one file of this package says all of a kind.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import ir
+from ir.opening import open_artifact
+from language_models.folder import UNSOUND, describe, described, no_export
+
+SUFFIXES = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}
+Tensors = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A program of a folder: its file, and the names of what it takes and gives, in order."""
+
+    file: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is in a folder of several programs; `said` is what a kind has to say of itself, plain JSON."""
+
+    kind: str
+    target: str
+    weights: str
+    parts: Mapping[str, Part]
+    said: Mapping[str, Any]
+    files: tuple[str, ...] = ()
+
+    def write(self, folder: Path) -> None:
+        """Write it last: it names all files of the folder."""
+        describe(folder, asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> Parts:
+        """The description of a folder; raises CaptureError where there is none."""
+        said = described(folder)
+        try:
+            parts = {n: Part(p["file"], tuple(p["inputs"]), tuple(p["outputs"])) for n, p in said["parts"].items()}
+            found = cls(said["kind"], said["target"], said["weights"], parts, said["said"])
+            return replace(found, files=tuple(said["files"]))
+        except UNSOUND as error:
+            raise no_export(folder, error) from error
+
+    def facts(self) -> dict[str, str]:
+        """What there is to say of the folder, for a table."""
+        return {"task": self.kind, **{n: str(v) for n, v in self.said.items() if isinstance(v, (str, int, float))}}
+
+
+def write_part(
+    module: torch.nn.Module,
+    path: Path,
+    target: str,
+    given: Mapping[str, Any],
+    sizes: Mapping[str, Any],
+    outputs: Sequence[str],
+    **options: Any,
+) -> Part:
+    """Write one program: what it is given by name, its dynamic sizes, and the names of its results.
+
+    Raises:
+        ExportError: the module cannot be exported; see ir.errors.
+    """
+    flat = {n: list(v) if isinstance(v, Mapping) else [n] for n, v in given.items()}
+    names = [name for group in flat.values() for name in group]
+    with warnings.catch_warnings():
+        # that masks are as long as the texts that they are for is the contract
+        warnings.filterwarnings("ignore", message="the model branches on dynamic sizes")
+        graph = ir.capture(
+            module,
+            kwargs=dict(given),
+            dynamic_shapes={n: sizes[n] for n in given},
+            input_names=names,
+            output_names=list(outputs),
+        )
+    file = path.with_name(path.name + SUFFIXES[target])
+    options = {**({"external_data": True} if target == "onnx" else {}), **options}
+    ir.export(graph, target=target, path=file, **options)
+    return Part(file.name, tuple(v.name for v in graph.inputs), tuple(outputs))
+
+
+class Program:
+    """A part in its runtime: tensors by name in and out; what it does not take is left out."""
+
+    def __init__(self, folder: Path, part: Part, target: str) -> None:
+        self.part = part
+        self._run = open_artifact(folder / part.file, target)
+
+    def __call__(self, given: Tensors) -> dict[str, torch.Tensor]:
+        results = self._run(*(given[name] for name in self.part.inputs))
+        return dict(zip(self.part.outputs, results, strict=True))

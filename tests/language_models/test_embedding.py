@@ -1,0 +1,120 @@
+"""Embedding models: vectors of texts of different lengths, equal to torch's, on every target."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+import ir
+import language_models
+from language_models.embedding import POOLING, pooling_of
+from tests.language_models import checkpoints
+
+transformers = checkpoints.transformers
+BERT = {**checkpoints.SIZES, **checkpoints.LAYERS, "intermediate_size": 64, "max_position_embeddings": 64}
+
+
+def bert(cls="BertModel"):
+    torch.manual_seed(0)
+    return getattr(transformers, cls)(transformers.BertConfig(**BERT)).eval()
+
+
+def texts(side="right"):
+    """Three texts of different lengths, and their mask."""
+    tokens = torch.randint(4, checkpoints.VOCABULARY, (3, 9), generator=torch.Generator().manual_seed(1))
+    mask = (torch.arange(9) < torch.tensor([[9], [3], [6]])).to(torch.int64)
+    return tokens, mask if side == "right" else mask.flip(1)
+
+
+def alone(model, tokens, mask, pooling):
+    """The vector of each text by itself, by hand."""
+    found = []
+    for row, kept in zip(tokens, mask, strict=True):
+        hidden = model(input_ids=row[kept > 0][None]).last_hidden_state[0].detach()
+        found.append({"mean": hidden.mean(0), "cls": hidden[0], "last": hidden[-1]}[pooling])
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize("pooling", sorted(POOLING))
+def test_each_text_as_if_alone(tmp_path, target, pooling):
+    model = bert()
+    made = language_models.export(model, path=tmp_path / "out", target=target, pooling=pooling, verify=True)
+    tokens, mask = texts()
+    found = made.load()(tokens, mask)
+    assert found.shape == (3, 32)
+    torch.testing.assert_close(found, alone(model, tokens, mask, pooling), rtol=1e-4, atol=1e-5)
+    assert made.manifest.said == {"pooling": pooling, "normalised": False, "width": 32}
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_decoder_that_embeds(tmp_path, side):
+    """As Qwen3-Embedding: the last token, of unit length, with padding on either side."""
+    torch.manual_seed(0)
+    model = transformers.Qwen3Model(transformers.Qwen3Config(**checkpoints.LLAMA, head_dim=8)).eval()
+    made = language_models.export(model, path=tmp_path / "out", pooling="last", normalise=True, verify=True)
+    tokens, mask = texts(side)
+    wanted = torch.nn.functional.normalize(alone(model, tokens, mask, "last"), dim=-1)
+    torch.testing.assert_close(made.load()(tokens, mask), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_folder_says_how(tmp_path):
+    """modules.json of sentence-transformers; without it the mean. A model with a head gives its body."""
+    source = tmp_path / "in"
+    bert("BertForMaskedLM").save_pretrained(source)
+    checkpoints.tokenizer(source)
+    assert language_models.export(source, path=tmp_path / "a", task="feature-extraction").manifest.said == {
+        "pooling": "mean", "normalised": False, "width": 32}  # fmt: skip
+    (source / "1_Pooling").mkdir()
+    (source / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
+    kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
+    modules = [{"type": f"sentence_transformers.models.{name}", "path": path} for name, path in kinds]
+    (source / "modules.json").write_text(json.dumps(modules))
+    made = language_models.export(source, path=tmp_path / "b", task="feature-extraction", verify=True)
+    assert made.manifest.said == {"pooling": "cls", "normalised": True, "width": 32}
+    assert (made.path / "tokenizer.json").exists() and "feature-extraction" in made.summary().values()
+    (source / "modules.json").write_text(json.dumps([*modules, {"type": "models.Dense", "path": "3_Dense"}]))
+    with pytest.raises(ir.CaptureError, match="asks for Dense, which is not written: say pooling="):
+        pooling_of(source)
+
+
+def test_the_encoder_of_two_halves(tmp_path):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 96, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
+    model = transformers.T5Model(transformers.T5Config(**sizes)).eval()
+    made = language_models.export(model, path=tmp_path / "out", pooling="mean", verify=True)
+    tokens, mask = texts()
+    wanted = alone(model.get_encoder(), tokens, mask, "mean")
+    torch.testing.assert_close(made.load()(tokens, mask), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_that_are_missing(tmp_path):
+    """A pooler that no vector comes from may be missing; a layer may not."""
+    source = tmp_path / "in"
+    bert("BertForMaskedLM").save_pretrained(source)
+    state = ir.importer.checkpoint.stored_tensors(source)
+    import safetensors.torch
+
+    kept = {n: t.clone() for n, t in state.items() if "layer.1.attention.self.query" not in n}
+    safetensors.torch.save_file(kept, source / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ir.CaptureError, match="has no weights for "):
+        language_models.export(source, path=tmp_path / "a", pooling="mean", tokenizer=False)
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_few_bits(tmp_path, weights):
+    made = language_models.export(bert(), path=tmp_path / "out", pooling="mean", weights=weights, verify=True)
+    assert made.manifest.weights == weights
+
+
+def test_what_is_refused(tmp_path):
+    model = bert()
+    with pytest.raises(ir.RefusedError, match="text= is for decoders of text"):
+        language_models.export(model, path=tmp_path / "out", text=torch.ones(1, 4, dtype=torch.int64))
+    with pytest.raises(ValueError, match="task='poetry' is none of"):
+        language_models.export(model, path=tmp_path / "out", task="poetry")
+    with pytest.raises(ValueError, match="pooling='median' is none of cls, last, mean"):
+        language_models.export(model, path=tmp_path / "out", pooling="median")
+    assert not list(tmp_path.iterdir())
