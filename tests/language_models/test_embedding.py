@@ -103,10 +103,16 @@ def test_weights_that_are_missing(tmp_path):
         language_models.export(source, path=tmp_path / "a", pooling="mean", tokenizer=False)
 
 
-@pytest.mark.parametrize("weights", ["int8", "int4"])
-def test_few_bits(tmp_path, weights):
-    made = language_models.export(bert(), path=tmp_path / "out", pooling="mean", weights=weights, verify=True)
-    assert made.manifest.weights == weights
+@pytest.mark.parametrize("target, weights", [("onnx", "int8"), ("onnx", "int4")])
+def test_few_bits(tmp_path, target, weights):
+    torch.manual_seed(0)
+    model = transformers.BertModel(transformers.BertConfig(**{**BERT, "hidden_size": 64, "intermediate_size": 256}))
+    made = language_models.export(
+        model.eval(), path=tmp_path / "out", target=target, pooling="mean", weights=weights, verify=True
+    )
+    whole = language_models.export(model, path=tmp_path / "whole", target=target, pooling="mean")
+    sizes = [sum(f.stat().st_size for f in m.path.glob("model*")) for m in (made, whole)]
+    assert made.manifest.weights == weights and sizes[0] < 0.6 * sizes[1]
 
 
 def test_what_is_refused(tmp_path):

@@ -9,6 +9,9 @@ import pytest
 
 from ir.cli import main
 from tests.language_models import checkpoints
+from tests.language_models.test_embedding import bert
+from tests.language_models.test_encoder_decoder import T5
+from tests.language_models.test_encoder_decoder import made as encoder_decoder
 
 PAGE = Path(__file__).parents[2] / "docs" / "language-models.md"
 
@@ -16,6 +19,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "language-models.md"
 def test_the_page_runs(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime_genai")
     checkpoints.checkpoint(tmp_path / "CHECKPOINT", "Llama", **checkpoints.LLAMA)
+    for folder, model in (("SEQ2SEQ", encoder_decoder("T5", T5)), ("EMBEDDER", bert())):
+        model.save_pretrained(tmp_path / folder)
+        checkpoints.tokenizer(tmp_path / folder)
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "page", "CHECKPOINT": "CHECKPOINT"}
     blocks = re.findall(r"```(python|bash)\n(.*?)```", PAGE.read_text(), re.DOTALL)

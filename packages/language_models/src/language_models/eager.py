@@ -36,6 +36,7 @@ PROMPT, STEP = "prompt.pt2", "step.pt2"
 STORED = "model.safetensors"
 WEIGHTS = ("f32", "f16", "bf16")
 EXACT: dict[str, Any] = {}
+FEW_BITS: dict[str, Any] = {}
 Stored: TypeAlias = "tuple[dict[str, torch.Tensor], dict[str, str]]"  # weights, and their other names
 LENGTH = 16  # of the example's cache
 

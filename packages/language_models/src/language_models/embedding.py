@@ -23,7 +23,6 @@ from language_models.checkpoint import Checkpoint
 from language_models.parts import Part, Parts, Program, write_part
 
 TASK = "feature-extraction"
-ALWAYS_COMPARED = False
 OUTPUT = "sentence_embedding"
 _KNOWN = ("Transformer", "Pooling", "Normalize")  # modules of sentence-transformers that are written here
 _MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_lasttoken": "last"}
@@ -59,13 +58,18 @@ class Embed(nn.Module):
         super().__init__()
         self.model = model
         self.pool, self.normalise = POOLING[pooling], normalise
-        takes = inspect.signature(model.forward).parameters
+        takes = inspect.signature(_body(model).forward).parameters
         self._given = {"use_cache": False} if "use_cache" in takes else {}
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        found = self.model(input_ids=input_ids, attention_mask=attention_mask, **self._given)
+        found = _body(self.model)(input_ids=input_ids, attention_mask=attention_mask, **self._given)
         pooled = self.pool(found.last_hidden_state, attention_mask)
         return nn.functional.normalize(pooled, dim=-1) if self.normalise else pooled
+
+
+def _body(model: Any) -> Any:
+    """The part that gives a vector for each token."""
+    return model.get_encoder() if model.config.is_encoder_decoder else model
 
 
 def pooling_of(folder: Path) -> tuple[str, bool]:
@@ -79,7 +83,7 @@ def pooling_of(folder: Path) -> tuple[str, bool]:
         return "mean", False
     try:
         said = [(str(m["type"]).rpartition(".")[2], folder / str(m["path"])) for m in json.loads(modules.read_text())]
-        places = {name: place for name, place in said}
+        places = dict(said)
         found = json.loads((places["Pooling"] / "config.json").read_text()) if "Pooling" in places else {}
         modes = [n for n, v in found.items() if n.startswith("pooling_mode_") and v is True]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -95,7 +99,7 @@ def embedder(checkpoint: Checkpoint, pooling: str | None, normalise: bool | None
     if pooling is not None and pooling not in POOLING:
         raise ValueError(f"pooling={pooling!r:.60} is none of {', '.join(sorted(POOLING))}")
     said = ("mean", False) if pooling is not None or checkpoint.folder is None else pooling_of(checkpoint.folder)
-    model = checkpoint.model.get_encoder() if checkpoint.model.config.is_encoder_decoder else checkpoint.model
+    model = checkpoint.model
     if model.main_input_name != "input_ids":
         raise CaptureError(f"{type(model).__name__} takes {model.main_input_name} and no texts: there is no embedding")
     return Embed(model, pooling or said[0], said[1] if normalise is None else normalise)

@@ -111,17 +111,18 @@ def export(
         model = copy.deepcopy(checkpoint.model) if isinstance(source, torch.nn.Module) else checkpoint.model
         checkpoint = replace(checkpoint, model=model)
         options |= runtime.quantised(model, plan)
+        options = options if writer is runtime else {**runtime.FEW_BITS, **options}
     options |= {"last": last} if writer is runtime else {"target": target}
     with new_folder(place) as folder:
         manifest = writer.write(checkpoint, folder, weights=weights, **options)
         copy_tokenizer(checkpoint, folder)
         manifest.write(folder)
-        if writer is not runtime:
-            if verify or writer.ALWAYS_COMPARED:
-                writer.check(checkpoint, writer.load(folder, manifest), manifest)
-        # of models that remember states some run wrong in tract, and a wrong folder is worse than none
-        elif verify or (manifest.one_by_one and target == "nnef"):
+        # of models that remember states, and of weights in Q4_0, some run wrong in tract: a wrong folder is worse than none
+        wary = target == "nnef" and (weights not in FLOATS or getattr(manifest, "one_by_one", False))
+        if writer is runtime and (verify or wary):
             check(checkpoint, runtime.load(folder, manifest, **runtime.EXACT))
+        elif verify or wary:
+            writer.check(checkpoint, writer.load(folder, manifest), manifest)
         lost = None if tokens is None or floats is None else loss(runtime.load(folder, manifest), floats, tokens)
     return Exported(place, type(manifest).read(place), writer.usage(place, manifest), lost)
 

@@ -32,6 +32,7 @@ WEIGHTS = ("f32", "f16", "bf16", "int8", "int4")
 EXACT = {"accuracy_level": 1}  # products with int4 and int8 weights in float32
 LEVEL = "session.qdq_matmulnbits_accuracy_level"
 BLOCKS = 21  # the opset that has scales by block
+FEW_BITS = {"opset": BLOCKS}  # options of ir.export for weights in few bits
 _DRAWING = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty")
 
 

@@ -6,7 +6,7 @@ so that one file of this package says all of a kind.
 
 from __future__ import annotations
 
-import json
+import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -70,15 +70,19 @@ def write_part(
     given: Mapping[str, Any],
     sizes: Mapping[str, Any],
     outputs: Sequence[str],
+    names: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Part:
     """Write one program: what it is given by name, its dynamic sizes, and the names of its results.
 
+    The inputs of the file are called as the arguments are, or as `names` has it; those of a mapping `argument.key`.
+
     Raises:
         ExportError: the module cannot be exported; see ir.errors.
     """
-    flat = {n: list(v) if isinstance(v, Mapping) else [n] for n, v in given.items()}
-    names = [name for group in flat.values() for name in group]
+    called = [
+        [f"{n}.{key}" for key in v] if isinstance(v, Mapping) else [(names or {}).get(n, n)] for n, v in given.items()
+    ]
     with warnings.catch_warnings():
         # that masks are as long as the texts that they are for is the contract
         warnings.filterwarnings("ignore", message="the model branches on dynamic sizes")
@@ -86,11 +90,13 @@ def write_part(
             module,
             kwargs=dict(given),
             dynamic_shapes={n: sizes[n] for n in given},
-            input_names=names,
+            input_names=[*itertools.chain(*called)],
             output_names=list(outputs),
         )
     file = path.with_name(path.name + SUFFIXES[target])
     options = {**({"external_data": True} if target == "onnx" else {}), **options}
+    if (packed := options.pop("packed", None)) is not None:  # what tract.quantised says of NNEF's blocks
+        options |= {"weights": "q4_0", "weights_filter": packed}
     ir.export(graph, target=target, path=file, **options)
     return Part(file.name, tuple(v.name for v in graph.inputs), tuple(outputs))
 

@@ -27,6 +27,7 @@ FILE = "model.nnef.tgz"
 FOLD = "transformers_detect_all"
 WEIGHTS = ("f32", "f16", "int4")
 EXACT: dict[str, Any] = {}
+FEW_BITS: dict[str, Any] = {}
 
 
 def quantised(model: Any, plan: Plan) -> dict[str, Any]:

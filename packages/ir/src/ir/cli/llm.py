@@ -42,6 +42,20 @@ def llm(
         typer.Option("--text", metavar="FILE", help="a text on which the loss against float weights is measured"),
     ] = None,
     logits: Annotated[str, typer.Option("--logits", help="last (of the last position), or all")] = "last",
+    task: Annotated[
+        Optional[str],
+        typer.Option(
+            "--task",
+            help="text-generation, text2text-generation, feature-extraction (embeddings), ...; by "
+            "default the checkpoint's own",
+        ),
+    ] = None,
+    pooling: Annotated[
+        Optional[str], typer.Option("--pooling", help="mean, cls or last: embed texts, one vector each")
+    ] = None,
+    normalise: Annotated[
+        Optional[bool], typer.Option("--normalise/--no-normalise", help="embeddings of unit length")
+    ] = None,
     tokenizer: Annotated[
         bool, typer.Option("--tokenizer/--no-tokenizer", help="the checkpoint has to have one")
     ] = True,
@@ -65,8 +79,10 @@ def llm(
             calibration=_text(calibration),
             text=_text(text),
             logits=logits,
+            task=task,
             tokenizer=tokenizer,
             verify=verify,
+            **{name: value for name, value in (("pooling", pooling), ("normalise", normalise)) if value is not None},
         )
     except ValueError as error:
         raise typer.BadParameter(f"--{error}") from error
@@ -93,7 +109,8 @@ def _show(made: Any, seconds: float, verified: bool) -> None:
     table = Table("", made.manifest.target, show_edge=False, pad_edge=False)
     for name, value in {**made.summary(), "seconds": f"{seconds:.1f}"}.items():
         table.add_row(name, value)
-    table.add_row("tokens", "equal to the model's own" if verified else "not compared (--verify)")
+    compared = "tokens" if "task" not in made.summary() else "results"
+    table.add_row(compared, "equal to the model's own" if verified else "not compared (--verify)")
     console = Console(emoji=False)
     console.print(table)
     console.print(f"\n{made.usage}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,289 @@
+"""Models of an encoder and a decoder (T5, Bart, Whisper): a program each, on every target.
+
+    encoder_model              input_ids or sound -> last_hidden_state, present.{layer}.encoder.{key,value}
+    decoder_with_past_model    input_ids, encoder_attention_mask, past_key_values... -> logits, present...
+    tokenizer.json, ...        as the checkpoint has them
+
+Names: Optimum's. What the decoder looks up in the encoder's text is computed once, by the encoder's program, and only
+read by the decoder's, which serves the first token and all others: its past may have no length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers.modeling_outputs import BaseModelOutput
+
+from ir.errors import CaptureError, MismatchError
+from ir.importer import caches
+from language_models.checkpoint import Checkpoint
+from language_models.parts import Parts, Program, Tensors, write_part
+from language_models.step import fresh_cache, remembered
+
+ENCODER, DECODER = "encoder_model", "decoder_with_past_model"
+TEXT = "input_ids"
+MASK = "encoder_attention_mask"
+BATCH, SOURCE, PAST, NEW = 2, 7, 5, 3  # sizes of the example, all different
+# settings of a checkpoint that change which token is the likeliest, and transformers' processor for each
+_RULES = {
+    "repetition_penalty": "RepetitionPenaltyLogitsProcessor",
+    "no_repeat_ngram_size": "NoRepeatNGramLogitsProcessor",
+    "suppress_tokens": "SuppressTokensLogitsProcessor",
+    "begin_suppress_tokens": "SuppressTokensAtBeginLogitsProcessor",
+    "forced_bos_token_id": "ForcedBOSTokenLogitsProcessor",
+    "forced_eos_token_id": "ForcedEOSTokenLogitsProcessor",
+}
+
+
+def _cache(model: Any) -> Any:
+    config = model.config.get_text_config(decoder=True)
+    return transformers.EncoderDecoderCache(fresh_cache(config), fresh_cache(config))
+
+
+def _decoded(model: Any, hidden: torch.Tensor, mask: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
+    """Logits of a decoder behind an encoder; the cache takes what is to be remembered."""
+    given = {} if mask is None else {"attention_mask": mask}
+    said = BaseModelOutput(last_hidden_state=hidden)  # type: ignore[arg-type]
+    found = model(**given, encoder_outputs=said, decoder_input_ids=tokens, past_key_values=cache, use_cache=True)
+    logits: torch.Tensor = found.logits
+    return logits
+
+
+class Encode(nn.Module):
+    """The encoder, and the keys and values of the decoder's attention over its text."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: torch.Tensor, attention_mask: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        mask = {} if attention_mask is None else {"attention_mask": attention_mask}
+        hidden = self.model.get_encoder()(**{self.model.main_input_name: inputs}, **mask).last_hidden_state
+        cache, first = _cache(self.model), torch.ones(hidden.shape[0], 1, dtype=torch.int64)
+        _decoded(self.model, hidden, attention_mask, first, cache)
+        return {"last_hidden_state": hidden, **{n: t for n, t in remembered(cache).items() if _read_only(n)}}
+
+
+class Decode(nn.Module):
+    """One step of the decoder, from tokens and what is remembered to logits of the last position and the same again."""
+
+    def __init__(self, model: Any, hidden: torch.Tensor, mask: torch.Tensor | None) -> None:
+        super().__init__()
+        self.model = model
+        self.width = hidden.shape[-1]
+        caches.register(model)
+        cache = _cache(model)
+        with torch.no_grad():
+            _decoded(model, hidden, mask, torch.ones(len(hidden), PAST, dtype=torch.int64), cache)
+        self.states = remembered(cache)
+        _, self.context = caches.flatten(cache)
+        if not any(map(_read_only, self.states)):
+            raise CaptureError(f"{type(model).__name__} remembers nothing of its encoder: there is no cache for a step")
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Mapping[str, torch.Tensor] | None = None,
+    ) -> dict[str, torch.Tensor]:
+        assert past_key_values is not None
+        cache = caches.unflatten([past_key_values[n] for n in self.states], self.context)
+        key = next(t for n, t in past_key_values.items() if _read_only(n))
+        # only its sizes are looked at: keys and values of the encoder's text are there
+        hidden = key.new_zeros(key.shape[0], key.shape[2], self.width)
+        logits = _decoded(self.model, hidden, encoder_attention_mask, input_ids, cache)
+        return {"logits": logits[:, -1:], **{n: t for n, t in remembered(cache).items() if not _read_only(n)}}
+
+
+def _read_only(name: str) -> bool:
+    """True for what is remembered of the encoder's text."""
+    return ".encoder." in name
+
+
+def write(
+    checkpoint: Checkpoint, folder: Path, *, target: str, weights: str, example: torch.Tensor | None = None,
+    **options: Any,
+) -> Parts:  # fmt: skip
+    """Write both programs into a folder; `example` is sound for an encoder that takes no tokens.
+
+    Raises:
+        ExportError: the model cannot be exported; see ir.errors.
+    """
+    model = checkpoint.model
+    source = sound(checkpoint, example)
+    mask = {"attention_mask": torch.ones_like(source)} if model.main_input_name == TEXT else {}
+    encode = Encode(model).eval()
+    with torch.no_grad():
+        hidden = encode(source, **mask)["last_hidden_state"]
+    decode = Decode(model, hidden, mask.get("attention_mask")).eval()
+    kept = [n for n in decode.states if _read_only(n)]
+    along = {0: "batch_size", **({1: "encoder_sequence_length"} if source.dim() == 2 else {})}
+    parts = {ENCODER: write_part(
+        encode, folder / ENCODER, target, {"inputs": source, **mask}, {"inputs": along, "attention_mask": along},
+        ["last_hidden_state", *map("present.{}".format, kept)], {"inputs": model.main_input_name}, **options,
+    )}  # fmt: skip
+    given: dict[str, Any] = {"input_ids": torch.ones(BATCH, NEW, dtype=torch.int64)}
+    given |= {MASK: mask["attention_mask"]} if mask else {}
+    sizes: dict[str, Any] = {"input_ids": {0: "batch_size", 1: "sequence_length"}, MASK: along}
+    axis = "encoder_sequence_length" if source.dim() == 2 else None
+    grows = {False: "past_sequence_length", True: axis}
+    sizes["past_key_values"] = {
+        n: {0: "batch_size", **({2: grows[_read_only(n)]} if grows[_read_only(n)] else {})} for n in decode.states
+    }
+    given["past_key_values"] = {n: t.clone() for n, t in decode.states.items()}
+    new = [f"present.{n}" for n in decode.states if not _read_only(n)]
+    parts[DECODER] = write_part(decode, folder / DECODER, target, given, sizes, ["logits", *new], **options)
+    said = _said(checkpoint, decode) | ({} if mask else {"source": list(source.shape[1:])})
+    return Parts(checkpoint.task, target, weights, parts, said)
+
+
+def _said(checkpoint: Checkpoint, decode: Decode) -> dict[str, Any]:
+    """What the loop has to know."""
+    config, own = checkpoint.config, checkpoint.generation
+    start = next((v for c in (own, config) for n in ("decoder_start_token_id", "bos_token_id")
+                  if (v := getattr(c, n, None)) is not None), 0)  # fmt: skip
+    ends = own.eos_token_id if own.eos_token_id is not None else config.eos_token_id
+    ends = list(ends) if isinstance(ends, (list, tuple)) else [] if ends is None else [ends]
+    pad = own.pad_token_id if own.pad_token_id is not None else getattr(config, "pad_token_id", None)
+    rules = {n: v for n in _RULES if (v := getattr(own, n, None)) not in (None, [], 0, 1.0)}
+    grows = {n: [t.shape[1], t.shape[3], str(t.dtype).removeprefix("torch.")] for n, t in decode.states.items()
+             if not _read_only(n)}  # fmt: skip
+    return {"start": start, "ends": ends, "pad": pad if pad is not None else [*ends, 0][0], "rules": rules,
+            "remembered": grows, "vocabulary": config.vocab_size, "context": checkpoint.context_length}  # fmt: skip
+
+
+def sound(checkpoint: Checkpoint, example: torch.Tensor | None = None) -> torch.Tensor:
+    """Two examples for the encoder: tokens, or sound as the checkpoint's own extractor of features makes it.
+
+    Raises:
+        CaptureError: the encoder takes no tokens, and there is neither an example nor an extractor.
+    """
+    if checkpoint.model.main_input_name == TEXT:
+        return torch.ones(BATCH, SOURCE, dtype=torch.int64)
+    if example is None:
+        if checkpoint.folder is None or not (checkpoint.folder / "preprocessor_config.json").is_file():
+            name = checkpoint.model.main_input_name
+            raise CaptureError(f"the encoder takes {name}, and no preprocessor_config.json says how these look: give "
+                               f"example=, a tensor of {name} for one sound")  # fmt: skip
+        extract: Any = transformers.AutoFeatureExtractor.from_pretrained(checkpoint.folder)
+        second = torch.zeros(extract.sampling_rate).numpy()
+        example = extract(second, sampling_rate=extract.sampling_rate, return_tensors="pt")[
+            checkpoint.model.main_input_name
+        ]
+    return torch.cat([example[:1]] * BATCH).to(checkpoint.model.dtype)
+
+
+class Generator:
+    """Text from an encoder's input, greedily: what has to be looked up in it is computed once."""
+
+    def __init__(self, folder: Path, manifest: Parts) -> None:
+        self.said = manifest.said
+        self.encoder, self.decoder = (Program(folder, manifest.parts[n], manifest.target) for n in (ENCODER, DECODER))
+
+    def generate(
+        self,
+        inputs: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        max_new_tokens: int = 32,
+        decoder_input_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """The decoder's tokens, each the likeliest, behind its first or those that are given; a text that has ended
+        is padded. `inputs` are tokens or sound, `attention_mask` tells tokens from padding.
+        """
+        batch = len(inputs)
+        mask = torch.ones(inputs.shape[:2], dtype=torch.int64) if attention_mask is None else attention_mask
+        held = self.encode(inputs, mask)
+        tokens = torch.full((batch, 1), self.said["start"]) if decoder_input_ids is None else decoder_input_ids
+        length = tokens.shape[1] + max_new_tokens
+        rules = _rules(self.said["rules"], tokens.shape[1], length)
+        new, ended, ends = tokens, torch.zeros(batch, dtype=torch.bool), torch.tensor(self.said["ends"])
+        for _ in range(max_new_tokens):
+            logits, held = self.step(new, held)
+            scores = logits[:, -1].float()
+            for rule in rules:
+                scores = rule(tokens, scores)
+            new = scores.argmax(-1).masked_fill(ended, self.said["pad"])[:, None]
+            tokens = torch.cat([tokens, new], 1)
+            ended |= torch.isin(new[:, 0], ends)
+            if ended.all():
+                break
+        return tokens
+
+    def encode(self, inputs: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What the decoder is given at its first step: the encoder's keys and values, and a past of no length."""
+        found = self.encoder({self.encoder.part.inputs[0]: inputs, "attention_mask": mask})
+        held = {n: t for n, t in found.items() if n.startswith("present.")} | {MASK: mask}
+        for name, (heads, width, dtype) in self.said["remembered"].items():
+            held[f"present.{name}"] = torch.zeros(len(inputs), heads, 0, width, dtype=getattr(torch, dtype))
+        return held
+
+    def step(self, tokens: torch.Tensor, held: Tensors) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Logits behind more tokens, and what is remembered then."""
+        given = {n.replace("present.", "past_key_values."): t for n, t in held.items()}
+        found = self.decoder({"input_ids": tokens, **given})
+        return found["logits"], {**held, **{n: t for n, t in found.items() if n != "logits"}}
+
+
+def _rules(said: Mapping[str, Any], begin: int, length: int) -> list[Any]:
+    """transformers' own processors for the settings of a checkpoint."""
+    if not said:
+        return []
+    more = {"begin_suppress_tokens": (begin,)}
+    made = []
+    for name, value in said.items():
+        given = (length, value) if name == "forced_eos_token_id" else (value, *more.get(name, ()))
+        made.append(getattr(transformers, _RULES[name])(*given))
+    return made
+
+
+def load(folder: Path, manifest: Parts, **_: Any) -> Generator:
+    """The model in its runtime."""
+    return Generator(folder, manifest)
+
+
+def check(checkpoint: Checkpoint, loaded: Generator, manifest: Parts, count: int = 16) -> None:
+    """Compare greedy tokens with those of the model itself.
+
+    Raises:
+        MismatchError: they differ.
+    """
+    drawn = torch.Generator().manual_seed(0)
+    if "source" in manifest.said:
+        source = torch.randn(1, *manifest.said["source"], generator=drawn).to(checkpoint.model.dtype)
+    else:
+        source = torch.randint(0, checkpoint.config.vocab_size, (1, 12), generator=drawn)
+    wanted = reference(checkpoint.model, source, count)
+    found = loaded.generate(source, max_new_tokens=count)
+    if not torch.equal(wanted, found):
+        raise MismatchError(f"the folder generates {found[0].tolist()}, the model {wanted[0].tolist()}")
+
+
+def reference(model: Any, source: torch.Tensor, count: int, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """What transformers itself generates, each token the likeliest."""
+    given: Any = {} if mask is None else {"attention_mask": mask}
+    # Whisper's own leaves out the first tokens
+    generate = transformers.GenerationMixin.generate
+    found: Any = generate(model, source, **given, max_new_tokens=count, do_sample=False, num_beams=1)
+    return found
+
+
+def usage(folder: Path, manifest: Parts) -> str:
+    """Lines that generate from the folder."""
+    if manifest.kind != "text2text-generation":
+        return (
+            "import language_models\n"
+            f"program = language_models.load({str(folder)!r})\n"
+            "tokens = program.generate(features)  # of the checkpoint's AutoFeatureExtractor"
+        )
+    return (
+        "import language_models, transformers\n"
+        f"tokenizer = transformers.AutoTokenizer.from_pretrained({str(folder)!r})\n"
+        'text = tokenizer("Once upon a time", return_tensors="pt")\n'
+        f"tokens = language_models.load({str(folder)!r}).generate(text.input_ids, text.attention_mask)\n"
+        "print(tokenizer.decode(tokens[0], skip_special_tokens=True))"
+    )

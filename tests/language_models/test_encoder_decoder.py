@@ -1,0 +1,131 @@
+"""Models of an encoder and a decoder: T5, Bart and Whisper, token for token beside transformers, on every target."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ir
+import language_models
+from language_models.encoder_decoder import reference
+from tests.language_models import checkpoints
+
+transformers = checkpoints.transformers
+HALVES = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+          "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "d_model": 32, "vocab_size": 96}  # fmt: skip
+T5 = {"vocab_size": 96, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4,
+      "decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}  # fmt: skip
+WHISPER = {**HALVES, **checkpoints.SIZES, "decoder_start_token_id": 3, "max_source_positions": 30,
+           "max_target_positions": 64, "num_mel_bins": 8}  # fmt: skip
+STEPS = 20
+
+
+def made(name, sizes, **settings):
+    torch.manual_seed(0)
+    cls = getattr(transformers, f"{name}ForConditionalGeneration")
+    model = cls(cls.config_class(**sizes)).eval()
+    with torch.no_grad():
+        for key, p in model.named_parameters():
+            if p.dim() > 1 and "shared" not in key and "embed_tokens" not in key:
+                p.mul_(4.0)
+    for key, value in settings.items():
+        setattr(model.generation_config, key, value)
+    return model
+
+
+def texts():
+    """Three texts of different lengths, padded on the right, and their mask."""
+    tokens = torch.randint(4, 96, (3, 9), generator=torch.Generator().manual_seed(1))
+    return tokens, (torch.arange(9) < torch.tensor([[9], [4], [6]])).to(torch.int64)
+
+
+BART = {**HALVES, "max_position_embeddings": 64}
+SIZES = {"T5": T5, "Bart": BART}
+
+
+@pytest.fixture(scope="module", params=["T5-onnx", "T5-nnef", "T5-eager", "Bart-onnx"])
+def exported(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    name, target = request.param.split("-")
+    model = made(name, SIZES[name])
+    model.save_pretrained(folder / "in")
+    checkpoints.tokenizer(folder / "in")
+    return model, language_models.export(folder / "in", path=folder / "out", target=target, verify=True)
+
+
+def test_the_tokens(exported):
+    model, out = exported
+    tokens, mask = texts()
+    program = out.load()
+    assert torch.equal(program.generate(tokens, mask, STEPS), model.generate(
+        tokens, attention_mask=mask, max_new_tokens=STEPS, do_sample=False, num_beams=1))  # fmt: skip
+    start = model.generation_config.decoder_start_token_id
+    first = torch.tensor([[start, 6, 7]] * 3)  # more tokens than one to begin with
+    wanted = model.generate(tokens, attention_mask=mask, decoder_input_ids=first, max_new_tokens=5, do_sample=False)
+    assert torch.equal(program.generate(tokens, mask, 5, decoder_input_ids=first), wanted)
+    assert "generate(text.input_ids" in out.usage and (out.path / "tokenizer.json").exists()
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_sound(tmp_path, target):
+    model = made("Whisper", WHISPER, begin_suppress_tokens=[5, 6], suppress_tokens=[7])
+    example = torch.randn(2, 8, 60, generator=torch.Generator().manual_seed(2))
+    out = language_models.export(model, path=tmp_path / "out", target=target, example=example, verify=True)
+    found = out.load().generate(example, max_new_tokens=STEPS)
+    assert torch.equal(found, reference(model, example, STEPS))
+    own = model.generate(example, max_new_tokens=STEPS, do_sample=False, num_beams=1)  # without the first token
+    assert torch.equal(found[:, 1 : own.shape[1] + 1], own)
+
+
+def test_sound_by_the_folder_s_own_extractor(tmp_path):
+    model = made("Whisper", {**WHISPER, "max_source_positions": 50})
+    model.save_pretrained(tmp_path / "in")
+    transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=1).save_pretrained(tmp_path / "in")
+    out = language_models.export(tmp_path / "in", path=tmp_path / "out", tokenizer=False, verify=True)
+    assert out.manifest.said["source"] == [8, 100] and (out.path / "preprocessor_config.json").exists()
+    (tmp_path / "in" / "preprocessor_config.json").unlink()
+    with pytest.raises(ir.CaptureError, match=r"the encoder takes input_features, .* give example="):
+        language_models.export(tmp_path / "in", path=tmp_path / "other", tokenizer=False)
+
+
+def test_names_and_what_is_written_once(exported):
+    """Optimum's names; keys of the encoder's text come from its program, and the decoder gives none back."""
+    _, out = exported
+    if out.manifest.target != "onnx":
+        assert sorted(out.manifest.parts) == ["decoder_with_past_model", "encoder_model"]
+        return
+    onnx = pytest.importorskip("onnx")
+    ports = {}
+    for name in ("encoder_model", "decoder_with_past_model"):
+        graph = onnx.load(out.path / f"{name}.onnx", load_external_data=False).graph
+        ports[name] = [i.name for i in graph.input], [o.name for o in graph.output]
+    both = [(half, layer) for half in ("decoder", "encoder") for layer in (0, 1)]
+    parts = [f"{layer}.{half}.{part}" for half, layer in both for part in ("key", "value")]
+    past, present = [f"past_key_values.{p}" for p in parts], [f"present.{p}" for p in parts]
+    assert ports["encoder_model"] == (["input_ids", "attention_mask"], ["last_hidden_state", *present[4:]])
+    assert ports["decoder_with_past_model"] == (
+        ["input_ids", "encoder_attention_mask", *past], ["logits", *present[:4]])  # fmt: skip
+
+
+def test_settings_that_change_the_tokens(tmp_path):
+    """Those of the checkpoint: forced first and last tokens, no pair of tokens twice, a penalty."""
+    said = {"forced_bos_token_id": 9, "forced_eos_token_id": 2, "no_repeat_ngram_size": 2, "repetition_penalty": 1.5}
+    model = made("Bart", BART, **said)
+    out = language_models.export(model, path=tmp_path / "out")
+    tokens, mask = texts()
+    found = out.load().generate(tokens, mask, STEPS)
+    assert (found[:, 1] == 9).all() and torch.equal(found, reference(model, tokens, STEPS, mask))
+    for name in said:
+        setattr(model.generation_config, name, None)
+    assert not torch.equal(found[:, :10], reference(model, tokens, STEPS, mask)[:, :10])
+
+
+def test_few_bits(tmp_path):
+    model = made("T5", T5)
+    out = language_models.export(model, path=tmp_path / "out", weights="int4")
+    tokens, mask = texts()
+    assert out.load().generate(tokens, mask, 4).shape == (3, 5) and out.manifest.weights == "int4"
+    onnx = pytest.importorskip("onnx")
+    graph = onnx.load(out.path / "decoder_with_past_model.onnx", load_external_data=False).graph
+    # 4 of self-attention, 2 of the other (its keys and values are the encoder's), 2 after it, and the logits
+    assert [n.op_type for n in graph.node].count("DequantizeLinear") == 2 * (4 + 2 + 2) + 1
