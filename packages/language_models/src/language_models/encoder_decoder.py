@@ -48,7 +48,7 @@ def _cache(model: Any) -> Any:
 def _decoded(model: Any, hidden: torch.Tensor, mask: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
     """Logits of a decoder behind an encoder; the cache takes what is to be remembered."""
     given = {} if mask is None else {"attention_mask": mask}
-    said = BaseModelOutput(last_hidden_state=hidden)  # type: ignore[arg-type]
+    said = BaseModelOutput(last_hidden_state=hidden)
     found = model(**given, encoder_outputs=said, decoder_input_ids=tokens, past_key_values=cache, use_cache=True)
     logits: torch.Tensor = found.logits
     return logits
@@ -268,7 +268,8 @@ def reference(model: Any, source: torch.Tensor, count: int, mask: torch.Tensor |
     given: Any = {} if mask is None else {"attention_mask": mask}
     # Whisper's own leaves out the first tokens
     generate = transformers.GenerationMixin.generate
-    found: Any = generate(model, source, **given, max_new_tokens=count, do_sample=False, num_beams=1)
+    found = generate(model, source, **given, max_new_tokens=count, do_sample=False, num_beams=1)
+    assert isinstance(found, torch.Tensor)
     return found
 
 

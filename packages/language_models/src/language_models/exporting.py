@@ -117,7 +117,8 @@ def export(
         manifest = writer.write(checkpoint, folder, weights=weights, **options)
         copy_tokenizer(checkpoint, folder)
         manifest.write(folder)
-        # of models that remember states, and of weights in Q4_0, some run wrong in tract: a wrong folder is worse than none
+        # of models that remember states, and of weights in Q4_0, some run wrong in tract, and a wrong folder is worse
+        # than none
         wary = target == "nnef" and (weights not in FLOATS or getattr(manifest, "one_by_one", False))
         if writer is runtime and (verify or wary):
             check(checkpoint, runtime.load(folder, manifest, **runtime.EXACT))
