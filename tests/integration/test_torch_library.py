@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -281,3 +283,26 @@ def test_a_meta_kernel_for_an_operator_without_one():
     ir.op("foo::shapeless").body(lambda x: x[::2])
     for target in TARGETS:
         ir.export(fn, X, target=target, verify=True)
+
+
+def test_a_kernel_that_gives_another_number_of_tensors_than_its_fake():
+    foo.define("parts(Tensor x) -> Tensor[]")
+    foo.impl("parts", lambda x: [x + 1, x + 2], "CPU")
+    torch.library.register_fake("foo::parts", lambda x: [torch.empty_like(x)] * 3)
+    program = ir.export(lambda x: torch.ops.foo.parts(x), X, target="eager")
+    with pytest.raises(ir.RuntimeFailure, match=r"foo::parts .*: the kernel gives 2 tensors, its fake says 3"):
+        program(X)
+
+
+def test_an_op_without_a_fake_is_refused_with_the_lines_that_register_one():
+    foo.define("unknown.two(Tensor x, float by) -> (Tensor, Tensor[])")
+    foo.impl("unknown.two", lambda x, by: (torch.from_numpy(x.numpy() * by), [x]), "CPU")
+    with pytest.raises(ir.CaptureError, match="foo::unknown has no fake") as error:
+        ir.capture(lambda x: torch.ops.foo.unknown.two(x, 2.0), X)
+    said = str(error.value)
+    assert f"{__file__}:" in said and "strict" not in said
+    lines = said.partition("before the export:\n")[2]
+    body = textwrap.dedent(lines).replace("[torch.empty_like(x), ...]", "[torch.empty_like(x)]")
+    exec(body, {"torch": torch})
+    (node,) = ir.capture(lambda x: torch.ops.foo.unknown.two(x, 2.0), X).nodes
+    assert node.overload == "foo::unknown.two"

@@ -21,6 +21,7 @@ from eager_backend.runtime.program import Program
 from ir.errors import ExportError
 from ir.graph import Graph
 from ir.importer.capture import capture
+from ir.importer.pt2.dimension_names import packed
 from ir.importer.pt2.program import SavedProgram
 from ir.lower import lower
 from ir.passes.own_state import with_own_state
@@ -122,7 +123,8 @@ class Eager(Target[Program]):
             return
         with path.open("wb", buffering=0) as file:
             disk = _Disk(file)
-            torch.export.save(state.with_changes(program, changed), disk)  # type: ignore[arg-type]
+            names = packed(artifact.graph.context.bodies.symbols.names)
+            torch.export.save(state.with_changes(program, changed), disk, extra_files=names)  # type: ignore[arg-type]
         if disk.refused is not None:
             raise disk.refused
 

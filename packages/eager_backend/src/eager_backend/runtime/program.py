@@ -16,6 +16,7 @@ from eager_backend.building.plan import Plan
 from eager_backend.building.source import rebound
 from eager_backend.inspection import layers, profiling
 from eager_backend.runtime import captured, state
+from eager_backend.runtime.counts import unpacked
 from eager_backend.runtime.cuda_graphs import CapturedProgram
 from ir.debug import Table
 from ir.importer.torch_api import BelowAutograd, set_grad_enabled
@@ -63,6 +64,10 @@ class Program:
                 set_grad_enabled(before)
         except captured.OtherRank as reason:
             return captured.run(self, inputs, reason)
+        except ValueError as error:
+            if told := unpacked(error):
+                raise told from error
+            raise
 
     def capture(self, *example_inputs: Tensor) -> CapturedProgram:
         """The program as CUDA graphs, captured for the shapes of these inputs now and for others when they come.

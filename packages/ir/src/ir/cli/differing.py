@@ -14,6 +14,7 @@ import numpy as np
 
 import ir
 from ir.cli import arrays, sources
+from ir.cli.pairs import paired
 from ir.opened import Opened, Port, symbols_of
 from ir.opening import target_of
 from ir.plugins import find_target
@@ -109,6 +110,7 @@ def diff(
     Raises:
         ExportError: one of them cannot be opened or run.
     """
+    first.program, second.program = paired(first.program, second.program), paired(second.program, first.program)
     programs = first.program, second.program
     interface = [*_ports("input", *(p.inputs for p in programs)), *_ports("output", *(p.outputs for p in programs))]
     known: dict[str, int] = {}

@@ -133,7 +133,7 @@ def bench(
 
 
 def _fit(candidates: Sequence[_Candidate], values: Mapping[str, Any], chosen: Mapping[str, int], seed: int) -> None:
-    """The same tensors for all: those of the first file that knows the chosen sizes by name, which a .pt2 does not."""
+    """The same tensors for all: those of the first file that knows the chosen sizes by name; not every .pt2 does."""
     knowing = (c for c in candidates if chosen.keys() <= {*symbols_of(c.program.inputs)})
     lead = next(knowing, candidates[0])
     lead.tensors, lead.sizes = arrays.fitting(lead.program, values, chosen, seed)

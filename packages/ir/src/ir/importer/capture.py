@@ -100,12 +100,14 @@ def _saved(
         own = Symbols(saved.install_fakes()) if writes(saved.graph_module) else saved.symbols
         own.rename(symbol_names or {})
         name_symbols(saved, own, args, kwargs, dynamic_shapes)
+        own.suggest(saved.dimension_names)
         return graph_of(saved, own, input_names=input_names, output_names=output_names)
     program, lines = saved.rebuilt()
     spec = saved.call_spec
     symbols = Symbols(program.range_constraints)
     symbols.rename(symbol_names or {})
     name_symbols(program, symbols, args, kwargs, dynamic_shapes, saved)
+    symbols.suggest(saved.dimension_names)
     program = functionalised(program)
     for node in program.graph.nodes:
         node.meta["stack_trace"] = lines.get(node.meta.get("stack_trace"), "")

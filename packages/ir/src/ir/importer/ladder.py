@@ -20,7 +20,7 @@ from ir.errors import CaptureError
 from ir.importer import autograd_functions, caches, fake_rules, guards
 from ir.importer.known_numbers import followed
 from ir.importer.private_writes import written_buffers
-from ir.importer.refusals import asks_for_data, first_line, told
+from ir.importer.refusals import asks_for_data, first_line, missing_fake, told
 from ir.importer.torch_api import pytree, quiet_export, size_oblivious
 
 _DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
@@ -78,6 +78,8 @@ def exported(
             raise
         except Exception as error:
             refused.append((name, told(error), error))
+            if missing_fake(error):  # which every rung needs
+                break
             continue
         written = ", ".join(sorted(held & written_buffers(program)))
         fixed = guards.truncated(program) or (

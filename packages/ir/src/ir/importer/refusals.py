@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -48,10 +49,36 @@ def asks_for_data(error: BaseException | None) -> bool:
     return error is not None and ("data-dependent" in str(error) or "DataDependent" in type(error).__name__)
 
 
+def missing_fake(error: BaseException | None) -> Any:
+    """The operator that torch cannot run on tensors without data, for want of a fake; None where that is not why."""
+    unsupported = type(error).__name__ == "UnsupportedOperatorException"
+    return getattr(error, "func", None) if unsupported else None
+
+
+def _fake_of(op: Any) -> str:
+    """The lines that register one."""
+    schema = op._schema
+    names = [a.name for a in schema.arguments]
+    like = next((a.name for a in schema.arguments if "Tensor" in str(a.type)), None)
+    one = f"torch.empty_like({like})" if like else "torch.empty(...)"
+    kinds = [str(r.type) for r in schema.returns]
+    parts = [f"[{one}, ...]" if kind.startswith("List") else one if kind == "Tensor" else "..." for kind in kinds]
+    body = f"return {', '.join(parts)}" if parts else "return None"
+    name = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+    says = "" if not parts else "  # results of the right shape and type, without data"
+    return (
+        "say what it gives, before the export:\n"
+        f'    @torch.library.register_fake("{name}")\n    def _({", ".join(names)}):\n        {body}{says}'
+    )
+
+
 def told(error: Exception) -> str:
     """The refusal in a sentence, with the model's line and what to write instead."""
     text = str(error)
-    if found := _BRANCH.search(text):
+    if op := missing_fake(error):
+        said = f"{op._schema.name} has no fake, so torch does not know the shapes of its results"
+        way = _fake_of(op)
+    elif found := _BRANCH.search(text):
         said, way = f"it asks whether {_relation(found[1])}, which depends on the data", _INSTEAD_OF_BRANCH
     elif found := _NUMBER.search(text):
         kind = {"integer": "a Python integer", "float": "a Python float"}.get(found[1], "a Python number")

@@ -33,6 +33,13 @@ class Symbols:
         """Call torch's symbols by these names."""
         self.names.update((s, names[str(s)]) for s in self._ranges if str(s) in names)
 
+    def suggest(self, names: Mapping[str, str]) -> None:
+        """Call those by these names that have none, as far as the names are free."""
+        for s in self._ranges:
+            name = names.get(str(s), "")
+            if name and name not in self.names.values():
+                self.names.setdefault(s, name)
+
     def fork(self) -> Symbols:
         """Symbols of another trace: none yet, names and numbering that do not clash with these."""
         other = Symbols()

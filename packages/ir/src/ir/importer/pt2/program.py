@@ -27,6 +27,7 @@ from ir.errors import CaptureError
 from ir.importer import caches
 from ir.importer.pt2.archive import Archive
 from ir.importer.pt2.consistency import check_results
+from ir.importer.pt2.dimension_names import dimension_names
 from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.graphs import FileGraph, read_graph
 from ir.importer.pt2.rebuild import rebuilt
@@ -81,6 +82,7 @@ class SavedProgram:
             text(name): tuple(None if r[k] is None else integer(r[k]) for k in ("min_val", "max_val"))
             for name, r in document["range_constraints"].items()
         }
+        self.dimension_names = dimension_names(archive)
         self._archive = archive
         self._guards_code = [text(g) for g in document.get("guards_code") or ()]
         self._check()
