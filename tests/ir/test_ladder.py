@@ -59,7 +59,50 @@ def test_all_refuse_and_each_is_named():
     assert "test_ladder.py" in others[0] and "`return x + 1 if n.item() > 3 else x - 1`" in others[0]
     assert "torch.where or torch.cond" in others[1]
     assert "TORCH_LOGS" in str(caught.value.__cause__) and "TORCH_LOGS" not in str(caught.value)
-    assert [line.partition(":")[0] for line in others[-3:]] == [FOLLOWED, DEFERRED, STRICT]
+    assert [line.partition(":")[0] for line in others[-3:]] == [PLAIN, DEFERRED, STRICT]
+
+
+def test_what_stands_in_the_way_is_told_and_not_what_a_later_rung_gets_past():
+    """Longformer: a size in a tensor, which is followed, and behind it a branch on data."""
+
+    def model(x):
+        x = x.view(torch.div(x.shape[0], 2, rounding_mode="trunc"), 2)
+        if (x > 0).any().item():
+            x = x + 1
+        return x
+
+    with pytest.raises(ir.CaptureError) as caught:
+        ir.capture(model, (torch.ones(8),), dynamic_shapes=({0: "n"},))
+    assert "`if (x > 0).any().item():`" in str(caught.value).splitlines()[1]
+
+
+def test_the_line_that_fixes_a_size_is_named():
+    def model(x):
+        total = x[:, 0]
+        for i in range(x.shape[1]):
+            total = total + x[:, i]
+        return total
+
+    with pytest.raises(ir.CaptureError) as caught:
+        ir.capture(model, (torch.ones(2, 4),), dynamic_shapes=({0: "b", 1: "n"},))
+    said = [line.strip() for line in str(caught.value).splitlines()]
+    assert said[1].startswith("the axis 1 of x is fixed at ") and said[1].endswith("`for i in range(x.shape[1]):`")
+    assert said[2] == "leave them out there"
+
+
+def test_distributions_do_not_check_their_parameters_while_captured():
+    def model(x):
+        return torch.distributions.Normal(x, x.exp()).log_prob(x + 1), torch.distributions.Categorical(
+            x.exp()
+        ).entropy()
+
+    x = torch.randn(3, 4)
+    graph = ir.capture(model, (x,), dynamic_shapes=({0: "b"},))
+    assert graph.context.rung.name == "non-strict"
+    for value, own in zip(graph.context.reference(graph, (x,), {}), model(x), strict=True):
+        torch.testing.assert_close(torch.as_tensor(value), own)
+    with pytest.raises(ValueError, match="invalid values"):
+        torch.distributions.Normal(x, -x.exp())
 
 
 class Framed(torch.nn.Module):

@@ -16,6 +16,7 @@ from ir.passes.cse import cse
 from ir.passes.fold_constants import fold_constants
 from ir.passes.group_heads import group_heads
 from ir.passes.simplify_arithmetic import simplify_arithmetic
+from ir.passes.unread_draws import drop_unread_draws
 from ir.types import DType, TensorType
 from tests.ir.interpret import run
 
@@ -145,6 +146,22 @@ def test_results_keep_their_names_and_random_nodes_stay():
     assert rewritten(cse, lambda x: (x.exp(), x.exp()), X)[0] == ["exp", "exp"]
     graph = ir.capture(lambda x: torch.rand_like(x) + torch.rand_like(x), (X,))
     assert cse(graph) is graph
+
+
+def test_draws_that_nothing_reads_go_with_what_was_made_for_them():
+    def fn(x):
+        torch.nn.init.uniform_(torch.empty(3, 4))
+        return x + 1
+
+    graph = ir.capture(fn, (X,))
+    made = ir.check(drop_unread_draws(graph))
+    assert graph.random and not made.random and [n.op for n in made.nodes] == ["aten::add"]
+
+
+def test_draws_that_are_read_or_returned_stay():
+    for fn in (lambda x: x + torch.rand(4), lambda x: (x, torch.rand(4))):
+        graph = ir.capture(fn, (X,))
+        assert drop_unread_draws(graph) is graph and graph.random
 
 
 def test_sizes_found_at_run_time_are_merged_only_where_they_are_provably_equal():

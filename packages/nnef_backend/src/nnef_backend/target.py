@@ -22,6 +22,7 @@ from ir.passes.fold_constants import fold_constants
 from ir.passes.fuse_rms_norm import fuse_rms_norm
 from ir.passes.promote import promote
 from ir.passes.simplify_arithmetic import simplify_arithmetic
+from ir.passes.unread_draws import drop_unread_draws
 from ir.registry import Registry
 from ir.target import Pass, Runner, Target
 from ir.types import DType
@@ -171,7 +172,7 @@ class Tract(Target[Document]):
             self.bfloat16
         ]
         # tract itself leaves products of large constants, such as normed weights, to the run
-        first = (*first, equal_sizes, simplify_arithmetic, fold_batch_norm)
+        first = (*first, drop_unread_draws, equal_sizes, simplify_arithmetic, fold_batch_norm)
         # tract merges equal constants, removes views that do nothing, and loses nodes that are equal only after it
         return (*first, promote, canonicalize_factories, collapse_views, cse, fold_constants, fuse_rms_norm)
 

@@ -26,6 +26,7 @@ from ir.passes.group_heads import group_heads
 from ir.passes.outline import outline
 from ir.passes.promote import promote
 from ir.passes.simplify_arithmetic import simplify_arithmetic
+from ir.passes.unread_draws import drop_unread_draws
 from ir.registry import Registry
 from ir.target import Pass, Target
 from onnx_backend.building.devices import Devices
@@ -133,10 +134,10 @@ class Onnx(Target[onnx_ir.Model]):
         fused = (group_heads, fuse_rms_norm, *rotary)
         typed = (promote, canonicalize_factories)
         if self.keeps_weights:
-            return (exact_sizes, simplify_arithmetic, *fused, *typed, fold_small_constants, *rest)
+            return (drop_unread_draws, exact_sizes, simplify_arithmetic, *fused, *typed, fold_small_constants, *rest)
         # before weights are computed too, so that equal weights are stored once
         folded = (fold_constants,) if self.functions else (cse, fold_constants)
-        return (exact_sizes, simplify_arithmetic, fold_batch_norm, *fused, *typed, *folded, *rest)
+        return (drop_unread_draws, exact_sizes, simplify_arithmetic, fold_batch_norm, *fused, *typed, *folded, *rest)
 
     @property
     def keeps_weights(self) -> bool:

@@ -21,7 +21,7 @@ from ir.importer import autograd_functions, caches, fake_rules, guards
 from ir.importer.known_numbers import followed
 from ir.importer.private_writes import written_buffers
 from ir.importer.refusals import asks_for_data, first_line, missing_fake, told
-from ir.importer.torch_api import pytree, quiet_export, size_oblivious
+from ir.importer.torch_api import pytree, quiet_export, size_oblivious, unvalidated_distributions
 
 _DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
 _FOLLOWED = "non-strict with the numbers in tensors followed"
@@ -88,14 +88,16 @@ def exported(
         if not fixed:
             return program, Rung(name, tuple(f"{n} refused it: {first_line(e or text)}" for n, text, e in refused))
         refused.append((name, fixed, None))
-    (_, said, first), *others = refused
-    raise CaptureError("\n".join([said, *(f"{n}: {first_line(e or text)}" for n, text, e in others)])) from first
+    # a question about data that the followed numbers answer is not what stands in the way: what comes after it is
+    main = next((r for r in refused if r[0] == _FOLLOWED), refused[0])
+    others = [f"{n}: {first_line(e or text)}" for n, text, e in refused if n != main[0]]
+    raise CaptureError("\n".join([main[1], *others])) from main[2]
 
 
 @contextlib.contextmanager
 def _settled(model: torch.nn.Module, arguments: Any, options: Any, kept: set[type]) -> Iterator[None]:
     functions = contextlib.nullcontext() if options["strict"] else autograd_functions.kept(kept)
-    with functions, fake_rules.dynamic(), _unmarked(arguments), _unchanged(model):
+    with functions, unvalidated_distributions(), fake_rules.dynamic(), _unmarked(arguments), _unchanged(model):
         yield
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from ir.importer.fixed_sizes import fixing, place
+
 _TORCH = Path(torch.__file__).parent
 _OURS = Path(__file__).parents[1]
 
@@ -74,7 +76,7 @@ def _fake_of(op: Any) -> str:
 
 def told(error: Exception) -> str:
     """The refusal in a sentence, with the model's line and what to write instead."""
-    text = str(error)
+    text, lines_of_sizes = str(error), []
     if op := missing_fake(error):
         said = f"{op._schema.name} has no fake, so torch does not know the shapes of its results"
         way = _fake_of(op)
@@ -88,9 +90,10 @@ def told(error: Exception) -> str:
             f"its code fixes sizes that dynamic_shapes calls dynamic ({', '.join(fixed)})",
             "leave them out there",
         )
+        lines_of_sizes = list(fixing(error, _own))
     else:
         said, way = f"{_BOILERPLATE.sub('', text)}{_BY_TYPE.get(type(error).__name__, '')}{_registration(error)}", ""
-    lines = [f"torch.export refused the model: {said}", *_place(error), *([way] if way else ())]
+    lines = [f"torch.export refused the model: {said}", *_place(error), *lines_of_sizes, *([way] if way else ())]
     return "\n  ".join(lines) + _notes(error)
 
 
@@ -111,10 +114,15 @@ def _place(error: BaseException) -> Iterator[str]:
     while error.__traceback__ is None and error.__cause__ is not None:
         error = error.__cause__
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        file = Path(frame.filename)
-        if not frame.filename.startswith("<") and _TORCH not in file.parents and _OURS not in file.parents:
-            yield f"at {frame.filename}:{frame.lineno}" + (f"  `{frame.line}`" if frame.line else "")
+        if _own(frame):
+            yield f"at {place(frame)}"
             return
+
+
+def _own(frame: traceback.FrameSummary) -> bool:
+    """True for a line of the model: neither torch's nor ours."""
+    parents = Path(frame.filename).parents
+    return not frame.filename.startswith("<") and _TORCH not in parents and _OURS not in parents
 
 
 def _registration(error: Exception) -> str:

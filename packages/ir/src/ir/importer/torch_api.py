@@ -300,6 +300,18 @@ def quiet_export() -> Iterator[None]:
         del names["print"]
 
 
+@contextlib.contextmanager
+def unvalidated_distributions() -> Iterator[None]:
+    """Inside of the block torch.distributions leaves out the checks of its parameters, which ask for their data."""
+    kind = torch.distributions.Distribution
+    before = kind._validate_args
+    kind.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        kind.set_default_validate_args(before)
+
+
 def size_oblivious() -> Any:
     """A block in which torch's kernels ask for no sizes that they can do without."""
     return torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]

@@ -1,0 +1,49 @@
+"""Which of the model's lines fixes a size that was to be dynamic.
+
+torch keeps that with the symbols of a trace, which the frames of the error that it raised still hold.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Own = Callable[[Any], bool]
+
+
+def fixing(error: BaseException, own: Own) -> Iterator[str]:
+    """For each size that the model's code fixes, the line that does."""
+    env = _symbols(error)
+    sources: Mapping[Any, Any] = getattr(env, "var_to_sources", None) or {}
+    found = (getattr(env, "replacements_slocs", None) or {}).items()
+    for symbol, loc in found:
+        frame = loc.maybe_user_loc or loc.framework_loc
+        for source in sources.get(symbol, ())[:1]:
+            sized = re.search(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", source.name)
+            if sized and isinstance(frame, traceback.FrameSummary) and own(frame):
+                yield f"the axis {sized[2]} of {sized[1]} is fixed at {place(frame)}"
+
+
+def place(frame: traceback.FrameSummary) -> str:
+    """ "model.py:12  `the line`"."""
+    return f"{frame.filename}:{frame.lineno}" + (f"  `{frame.line}`" if frame.line else "")
+
+
+def _symbols(error: BaseException | None) -> Any:
+    """The table of symbols that the frames of an error, or of what it came from, hold."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            for held in list(frame.f_locals.values()):
+                env = held if hasattr(type(held), "create_unbacked_symint") else _of_mode(held)
+                if env is not None:
+                    return env
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _of_mode(held: Any) -> Any:
+    return getattr(held, "shape_env", None) if type(held).__name__ == "FakeTensorMode" else None
