@@ -340,6 +340,11 @@ CASES = family(
     ),
     row("empty_gathered", lambda x, i: (x.gather(0, i), torch.take_along_dim(x, i, 0)), TABLE, i64(0, 3)),
     row("empty_scattered", lambda x, i, v: (x.scatter(0, i, v), x.scatter_add(0, i, v)), TABLE, i64(0, 3), f32(0, 3)),
+    row(
+        "into_no_rows",
+        lambda x, i, v: (x.index_fill(1, i, -1.0), x.index_copy(1, i, v), x.index_add(1, i, v)),
+        f32(0, 5), DISTINCT, f32(0, 3),
+    ),
     row("empty_added", lambda x, i, v: (x.index_add(0, i, v), x.index_copy(0, i, v)), TABLE, i64(0), f32(0, 3)),
     row("empty_rows", lambda x, m: (x.masked_fill(m, 1.0), x[:, 0], x.gather(1, m.long())), f32(0, 3), boolean(0, 3)),
     row("scalar_index", lambda x, i: (x[i], x.index_select(0, i.reshape(1)), F.embedding(i, x)), TABLE, i64(value=3)),

@@ -89,6 +89,38 @@ def test_every_program_refuses_the_other_side_of_a_branch(target):
         program(x.T)
 
 
+def rows_beside_their_number(z):
+    rows = z[1::2]
+    lower = rows.tril() + rows.tril(-1).mT
+    return torch.cat([lower, rows], 1), lower.sum(0) / lower.shape[0]
+
+
+class Rows(torch.nn.Module):
+    def forward(self, z):
+        return rows_beside_their_number(z)
+
+
+@pytest.mark.filterwarnings("ignore:sizes that depend on dynamic ones are fixed")
+@pytest.mark.parametrize("target", ["eager", "onnx", "nnef"])
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_size_that_is_1_at_the_example_stays_1(target, saved, tmp_path):
+    """torch's shape rules write that 1 into the shapes behind, and the model's code reads it."""
+    program = torch.export.export(
+        Rows(),
+        (torch.randn(3, 2, 3, 3),),
+        dynamic_shapes=({0: torch.export.Dim.DYNAMIC},),
+    )
+    if saved:
+        torch.export.save(program, tmp_path / "model.pt2")
+    exported = ir.export(tmp_path / "model.pt2" if saved else program, target=target)
+    for rows in (3, 2):
+        z = torch.randn(rows, 2, 3, 3)
+        for a, b in zip(exported(z), rows_beside_their_number(z), strict=True):
+            torch.testing.assert_close(a, b)
+    with pytest.raises(ir.RefusedError, match=r"\(s0//2\) == 1"):
+        exported(torch.randn(7, 2, 3, 3))
+
+
 STRIDED = (lambda x: F.conv1d(x[None], torch.ones(1, 2, 1), stride=x.shape[1] // 2),)
 PADDED = (
     lambda x: F.conv1d(x[None], torch.ones(1, 2, 3), padding=x.shape[1] // 2),

@@ -77,11 +77,11 @@ def capture(
     symbols = Symbols(program.range_constraints)
     name_symbols(program, symbols, args, kwargs, dynamic_shapes)
     branches = guards.branches(program, symbols, asserted=rung is not None and rung.deferred)
+    asked = guards.asked(program, symbols)
     if needs_retrace(program.graph_module):
         program = functionalised(program)
-    return graph_of(
-        program, symbols, model=module, rung=rung, branches=branches, input_names=input_names, output_names=output_names
-    )
+    names = {"input_names": input_names, "output_names": output_names}
+    return graph_of(program, symbols, model=module, rung=rung, branches=branches, asked=asked, **names)
 
 
 @held_back

@@ -7,7 +7,7 @@ branches and about numbers that stand in the graph for a size; a file that runs 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ _TORCH = str(Path(torch.__file__).parent)
 # where shape rules ask whether a size is 1, and count the pieces that `ir::require` holds to
 _KERNELS = ("_prims", "_refs", "_meta_registrations", "_decomp", "_subclasses", "_inductor", "fx/")
 _FIXED = "an op of torch takes a number there, and has that of the example"
+_ASKED = "torch's shape rules found that of the example, and its sizes stand in the graph as numbers"
 
 
 def truncated(program: ExportedProgram) -> str:
@@ -102,9 +103,36 @@ def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False)
         if condition is not sympy.true:
             held.setdefault(f"{condition}  ({where})", Branch(asserted_here, where))
     if held:
-        conditions = "".join(f"\n  {h}" for h in held)
-        warnings.warn(f"the model branches on dynamic sizes; the graph is right only where{conditions}", stacklevel=4)
+        _warn("the model branches on dynamic sizes", held)
     return found
+
+
+def warn(asked: Sequence[Branch], symbols: Symbols) -> None:
+    """Say where a graph holds in which torch fixed sizes that depend on dynamic ones."""
+    import sympy
+
+    names = {s: sympy.Symbol(name, integer=True) for s, name in symbols.names.items()}
+    if asked:
+        _warn("sizes that depend on dynamic ones are fixed", [f"{b.condition.xreplace(names)}" for b in asked])
+
+
+def _warn(what: str, conditions: Iterable[str]) -> None:
+    lines = "".join(f"\n  {c}" for c in conditions)
+    warnings.warn(f"{what}; the graph is right only where{lines}", stacklevel=5)
+
+
+def asked(program: ExportedProgram, symbols: Symbols) -> list[Branch]:
+    """The sizes that torch's kernels found to be a number: each matters where that number stands in the graph."""
+    import sympy
+
+    env = _shape_env(program)
+    found = {}
+    for guard in env.guards if env is not None else ():
+        condition = env.replace(guard.expr)
+        fixed = isinstance(condition, sympy.Eq) and any(a.is_number for a in condition.args)
+        if fixed and not _place(guard):
+            found[condition] = Branch(condition, _ASKED)
+    return list(found.values())
 
 
 def _place(guard: Any) -> str:
@@ -139,7 +167,7 @@ def checks(branches: Sequence[Branch], symbols: Symbols, known: Collection[str |
         except CaptureError:  # the warning has named it
             continue
         if isinstance(condition, Expr) and condition.symbols <= set(known):
-            why = branch.place if branch.place == _FIXED else f"{branch.place} branched on that"
+            why = branch.place if branch.place in (_FIXED, _ASKED) else f"{branch.place} branched on that"
             message = f"the graph holds only where {condition}: {why}"
             nodes.append(check(condition, f"{message}; capture the model anew for other inputs"))
     return nodes

@@ -10,11 +10,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from ir.collector import held_back
-from ir.dims import Expr
+from ir.dims import Dim, Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Value, Weight
 from ir.importer import calling_convention as st
-from ir.importer import file_guards, guards, io_names
+from ir.importer import file_guards, numbers_for_sizes, guards, io_names
 from ir.importer.bodies import Bodies
 from ir.importer.context import Capture
 from ir.importer.dim_names import signature_names
@@ -39,6 +39,7 @@ def graph_of(
     model: torch.nn.Module | None = None,
     rung: Rung | None = None,
     branches: Sequence[guards.Branch] = (),
+    asked: Sequence[guards.Branch] = (),
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
 ) -> Graph:
@@ -50,6 +51,7 @@ def graph_of(
         model: what it was captured from, where that is at hand.
         rung: how it was captured; None for a program that existed already.
         branches: the conditions on sizes that the capture decided.
+        asked: what torch's kernels asked of sizes, which matters where the answer stands in the graph.
         input_names: for the first of its tensor inputs.
         output_names: for the first of its outputs.
 
@@ -60,6 +62,7 @@ def graph_of(
     work.take_inputs(input_names)
     work.add_checks(branches)
     results = work.run()
+    work.hold_sizes(asked)
     users, updates = work.sorted_results(results)
     outputs, kinds = _outputs(work.importer, users)
     names = tuple(v.name for v in work.inputs)
@@ -74,7 +77,7 @@ def graph_of(
         weights=_used(work.importer, outputs, list(updates.values())),
         updates=updates,
         symbols=symbols.ranges,
-        equal=tuple(guards.equalities(program, symbols)) if isinstance(program, ExportedProgram) else (),
+        equal=work.equal_sizes(),
         random=any(bodies.draws(n) for n in work.importer.nodes),
         structure=convention,
         context=Capture(program, bodies, model, rung),
@@ -125,14 +128,29 @@ class _ProgramImporter:
     def add_checks(self, branches: Sequence[guards.Branch]) -> None:
         """Nodes for the conditions that torch assumed of sizes and arguments."""
         importer = self.importer
-        numbers = [n.args["symbol"] for n in importer.nodes if n.op == "ir::item"]
-        sizes = (*numbers, *(d for v in self.inputs for d in v.type.shape))
-        known = {d.as_symbol for d in sizes if isinstance(d, Expr)}
-        importer.nodes += guards.checks(branches, self.symbols, known)
+        importer.nodes += guards.checks(branches, self.symbols, self._known())
         if guards.is_from_file(self.program):
             arguments = [importer.env[n] for n, s in self.specs if s.kind == InputKind.USER_INPUT]
             names = signature_names(self.program)
             importer.nodes += file_guards.checks(self.program, names, arguments, self.symbols.ranges)
+
+    def hold_sizes(self, asked: Sequence[guards.Branch]) -> None:
+        """Checks, first of all nodes, that sizes are the numbers which stand for them in the graph."""
+        asked = numbers_for_sizes.needed(self.importer.nodes, asked, self.symbols.ranges)
+        guards.warn(asked, self.symbols)
+        self.importer.nodes[:0] = guards.checks(asked, self.symbols, self._known())
+
+    def equal_sizes(self) -> tuple[tuple[Dim, Dim], ...]:
+        """Sizes that are one, by torch's notes and by what the graph checks."""
+        ours = isinstance(self.program, ExportedProgram)
+        noted = guards.equalities(self.program, self.symbols) if ours else ()
+        return tuple(dict.fromkeys((*noted, *numbers_for_sizes.equalities(self.importer.nodes))))
+
+    def _known(self) -> set[str | None]:
+        """The symbols that inputs and numbers among them tell."""
+        arguments = [self.importer.env[n] for n, s in self.specs if s.kind == InputKind.USER_INPUT]
+        sizes = (*arguments, *(d for v in self.inputs for d in v.type.shape))
+        return {d.as_symbol for d in sizes if isinstance(d, Expr)}
 
     def run(self) -> tuple[Any, ...]:
         """Import every node; what the program returns."""

@@ -44,8 +44,11 @@ def hardswish(h, self):
 @op("aten::sigmoid", "aten::special_expit")
 def sigmoid(h, self):
     """onnxruntime's Sigmoid is 0 from -18 down, whose logarithm is no number: good enough for a gate alone."""
-    if is_gate(h):
-        return h.emit("Sigmoid", self)
+    return h.emit("Sigmoid", self) if is_gate(h) else exponential(h, self)
+
+
+def exponential(h, self):
+    """A sigmoid that keeps its digits below zero, where onnxruntime's own are right beside 1 alone."""
     x = h.cast(self, DType.float32) if self.type.dtype.bits < 32 else self
     return h.cast(h.emit("Reciprocal", h.emit("Add", h.emit("Exp", h.emit("Neg", x)), 1)), self.type.dtype)
 
@@ -168,7 +171,7 @@ def threshold(h, self, threshold, value):
 def glu(h, self, dim=-1):
     axis = h.axis(dim, self)
     value, gate = h.split(self, [self.type.shape[axis] // 2] * 2, axis)
-    return h.emit("Mul", value, h.emit("Sigmoid", gate))
+    return h.emit("Mul", value, exponential(h, gate))
 
 
 @op("aten::logit", "aten::special_logit")

@@ -144,6 +144,8 @@ def along(h, index, shape, axis):
 
 def write(h, x, dim, index, source, reduction=None):
     """Rows of one axis written: by ScatterND where that axis is the first."""
+    if 0 in x.type.shape:  # there is nothing to write to, and onnxruntime spreads no index over no rows
+        return x
     if x.type.rank == 0 or source.type.rank == 0:
         return scattered(h, x, 0, index, source, reduction)
     axis = h.axis(dim, x)
