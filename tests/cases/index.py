@@ -343,7 +343,9 @@ CASES = family(
     row(
         "into_no_rows",
         lambda x, i, v: (x.index_fill(1, i, -1.0), x.index_copy(1, i, v), x.index_add(1, i, v)),
-        f32(0, 5), DISTINCT, f32(0, 3),
+        f32(0, 5),
+        DISTINCT,
+        f32(0, 3),
     ),
     row("empty_added", lambda x, i, v: (x.index_add(0, i, v), x.index_copy(0, i, v)), TABLE, i64(0), f32(0, 3)),
     row("empty_rows", lambda x, m: (x.masked_fill(m, 1.0), x[:, 0], x.gather(1, m.long())), f32(0, 3), boolean(0, 3)),

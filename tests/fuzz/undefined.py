@@ -11,14 +11,9 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 
-from tests.fuzz.rounding import Shaken, at_place, name_of, overlaps, restore, wide_result
+from tests.fuzz.rounding import OF_PRODUCTS, Shaken, at_place, name_of, overlaps, restore, wide_result
 
 CASTS = {"to", "_to_copy", "type_as", "copy_", "copy", "index_put_", "masked_fill_", "fill_"}
-# each result a sum of products, which a kernel may fuse: of a product beyond the largest number and -inf, -inf or nan
-OF_PRODUCTS = {"cross", "linalg_cross", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "linear", "dot", "vdot",
-               "mv", "addmv", "inner", "tensordot", "einsum", "bilinear", "addr", "chain_matmul", "linalg_vecdot",
-               "linalg_multi_dot", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"}  # fmt: skip
-
 RUNS = 24  # in which each of few numbers is drawn somewhere
 REFLECTION = 2  # a padding_mode of grid_sampler
 
@@ -97,9 +92,11 @@ def _undefined(
     yield _cast_beyond(name, tensors, result)
     yield _sign_of_nan(name, tensors)
     yield _in_disorder(name, tensors)
+    yield _said_to_be_unique(name, kwargs, tensors)
     yield _overflowed(result, wide)
     yield _endless_scores(name, tensors, result)
     yield _beyond_images(name, args, result)
+    yield _beyond_on_the_way(name, args, result)
     if "polynomial" in name:  # of nan: torch returns a variable that it never set
         yield from (t.isnan() for t in tensors if t.is_floating_point())
     scaled = name in ("add", "sub", "rsub") and kwargs.get("alpha", 1) != 1
@@ -118,6 +115,14 @@ def _in_disorder(name: str, tensors: Sequence[Tensor]) -> bool:
     """A search among boundaries that do not ascend, where it matters in which order a search looks at them."""
     place = {"bucketize": -1, "searchsorted": 0}.get(name)
     return place is not None and bool((tensors[place].diff() < 0).any())
+
+
+def _said_to_be_unique(name: str, kwargs: Any, tensors: Sequence[Tensor]) -> bool | Tensor:
+    """Elements that are there twice though `isin` is told that each is there once: torch then finds them in them."""
+    if name != "isin" or not kwargs.get("assume_unique"):
+        return False
+    flat = tensors[0].flatten()
+    return ((flat[:, None] == flat).sum(1) > 1).reshape(tensors[0].shape)
 
 
 def _elements_share_memory(t: Tensor) -> bool:
@@ -152,6 +157,17 @@ def _cast_beyond(name: str, tensors: Sequence[Tensor], result: Tensor) -> bool |
         return False
     beyond = [~(t.double().abs() < 2**31) for t in tensors if t.is_floating_point()]
     return next((b for b in beyond if b.any()), False)
+
+
+def _beyond_on_the_way(name: str, args: Any, result: Tensor) -> bool | Tensor:
+    """A product of which a part lies beyond all numbers, or below: infinite, nan, 0 or right, by the kernel's order."""
+    if name != "prod" or not result.is_floating_point():
+        return False
+    known, dims = torch.finfo(result.dtype), args[1:3] if len(args) > 1 and isinstance(args[1], int) else ()
+    sizes = args[0].double().abs().log2()
+    return (sizes.clamp(min=0).sum(*dims) > math.log2(known.max)) | (
+        sizes.clamp(max=0).sum(*dims) < math.log2(known.tiny)
+    )
 
 
 def _sign_of_nan(name: str, tensors: Sequence[Tensor]) -> bool | Tensor:

@@ -49,6 +49,13 @@ def test_a_sigmoid_far_below_zero_has_a_logarithm() -> None:
     torch.testing.assert_close(ir.export(logs, (x,), target="onnx")(x), logs(x), equal_nan=True)
 
 
+def test_glu_keeps_its_digits_where_the_gate_is_nearly_shut() -> None:
+    x = torch.tensor([[1.0, -8.0], [1.0, -14.0], [1.0, -17.0], [1.0, -inf]])
+    for row in (x, x.half()):
+        given = ir.export(torch.nn.functional.glu, (row,), target="onnx")(row)
+        torch.testing.assert_close(given, torch.nn.functional.glu(row), atol=0, rtol=2e-3 if row is not x else 1e-5)
+
+
 def test_a_sigmoid_that_only_gates_is_one_node() -> None:
     program = ir.export(lambda x: x * torch.sigmoid(x), (torch.randn(3),), target="onnx")
     assert [n.op_type for n in program.artifact.graph] == ["Sigmoid", "Mul"]
