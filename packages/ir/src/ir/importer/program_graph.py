@@ -142,8 +142,8 @@ class _ProgramImporter:
 
     def equal_sizes(self) -> tuple[tuple[Dim, Dim], ...]:
         """Sizes that are one, by torch's notes and by what the graph checks."""
-        ours = isinstance(self.program, ExportedProgram)
-        noted = guards.equalities(self.program, self.symbols) if ours else ()
+        program = self.program
+        noted = guards.equalities(program, self.symbols) if isinstance(program, ExportedProgram) else ()
         return tuple(dict.fromkeys((*noted, *numbers_for_sizes.equalities(self.importer.nodes))))
 
     def _known(self) -> set[str | None]:
