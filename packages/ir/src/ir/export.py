@@ -149,7 +149,7 @@ def export(
             _written(program, Path(path), given, verify)
             deploying.write(deploy, graph, Path(path))
         elif verify:
-            program._verify(program.runner, *given, others=True)
+            program.verify_by(program.runner, *given, others=True)
             _certified(program, given, verify)
     return program
 
@@ -163,7 +163,7 @@ def _written(program: Exported, path: Path, given: Any, verify: bool | str) -> N
         if verify:
             with stage("verify"):
                 runner = loaded(target, program.artifact, program.graph, temporary)
-                program._verify(runner, *given, others=True)
+                program.verify_by(runner, *given, others=True)
             close = getattr(runner, "close", None)
             if close is not None:
                 close()

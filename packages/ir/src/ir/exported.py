@@ -141,9 +141,9 @@ class Exported(Generic[A]):
         others = args is None and kwargs is None
         if others:
             args, kwargs = self.graph.context.example()
-        return self._verify(self.runner, args, kwargs, others=others, rtol=rtol, atol=atol)
+        return self.verify_by(self.runner, args, kwargs, others=others, rtol=rtol, atol=atol)
 
-    def _verify(
+    def verify_by(
         self,
         runner: Runner,
         args: Any,
@@ -153,6 +153,7 @@ class Exported(Generic[A]):
         rtol: float | None = None,
         atol: float | None = None,
     ) -> Report:
+        """`verify` of what this runner gives; `others` adds sizes made from these arguments."""
         args, kwargs = arguments(() if args is None else args, kwargs)
         limit = self.max_error if rtol is None and atol is None else None
         trial = Trial(self.graph, self.target, runner, rtol, atol, limit)

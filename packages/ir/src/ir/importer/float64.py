@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from ir.importer.torch_api import pytree, schema_of
+from ir.importer.torch_api import TorchDispatchMode, pytree, schema_of
 
 
 class InFloat64(TorchDispatchMode):

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ir.importer.fixed_sizes import fixing, place
+from ir.importer.torch_api import schema_of
 
 _TORCH = Path(torch.__file__).parent
 _OURS = Path(__file__).parents[1]
@@ -59,7 +60,7 @@ def missing_fake(error: BaseException | None) -> Any:
 
 def _fake_of(op: Any) -> str:
     """The lines that register one."""
-    schema = op._schema
+    schema = schema_of(op)
     names = [a.name for a in schema.arguments]
     like = next((a.name for a in schema.arguments if "Tensor" in str(a.type)), None)
     one = f"torch.empty_like({like})" if like else "torch.empty(...)"
@@ -78,7 +79,7 @@ def told(error: Exception) -> str:
     """The refusal in a sentence, with the model's line and what to write instead."""
     text, lines_of_sizes = str(error), []
     if op := missing_fake(error):
-        said = f"{op._schema.name} has no fake, so torch does not know the shapes of its results"
+        said = f"{schema_of(op).name} has no fake, so torch does not know the shapes of its results"
         way = _fake_of(op)
     elif found := _BRANCH.search(text):
         said, way = f"it asks whether {_relation(found[1])}, which depends on the data", _INSTEAD_OF_BRANCH

@@ -34,6 +34,7 @@ from torch._subclasses.fake_tensor import FakeTensor as FakeTensor  # a tensor w
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # makes them, and runs operators on them
 from torch.fx.experimental.proxy_tensor import make_fx as make_fx  # a function as a graph of operators
 from torch.utils import _python_dispatch, _pytree
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode  # sees every op that is run
 
 DynamicOutputShapeException = fake_tensor.DynamicOutputShapeException  # a shape that data decides
 BUILTIN_TYPES = _pytree.BUILTIN_TYPES  # whose shapes torch.export takes nested alike; of others it takes a list
