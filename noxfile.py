@@ -127,8 +127,8 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """The README's code runs, and the pages name only what exists."""
-    install(session, *PACKAGES, extra=("pytest", "onnxscript"))
+    """The code of the README, the tutorials and the pages runs, and they name only what exists."""
+    install(session, *PACKAGES, extra=("pytest", "onnxscript", "ninja", "setuptools", "torchao", "transformers"))
     session.run("python", "-m", "pytest", "tests/docs", *session.posargs)
 
 

@@ -22,7 +22,14 @@ NAMES = [str(p.relative_to(ROOT)) for p in sorted(PAGES)]
 CASES = {case.name for case in ALL}
 FAMILIES = {case.name.partition("/")[0] for case in ALL}
 SHORT = [ROOT, *(ROOT / "packages").glob("*/src"), *(ROOT / "packages").glob("*/src/*")]  # what a path may start from
-NOT_OURS = {"config.py", "my_model.py", "reduced.py", "reduced_ir.py"}  # files of the reader's
+NOT_OURS = {
+    "config.py",
+    "my_first.py",
+    "my_model.py",
+    "my_quantised.py",
+    "reduced.py",
+    "reduced_ir.py",
+}  # files of the reader's
 
 # Pages about one target alone: `h` is that target's helper there.
 HELPERS = {"docs/nnef.md": "nnef", "docs/quirks/tract.md": "nnef", "docs/quirks/onnxruntime.md": "onnx"}
