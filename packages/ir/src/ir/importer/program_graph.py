@@ -14,7 +14,7 @@ from ir.dims import Dim, Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Value, Weight
 from ir.importer import calling_convention as st
-from ir.importer import file_guards, numbers_for_sizes, guards, io_names
+from ir.importer import file_guards, guards, io_names, numbers_for_sizes
 from ir.importer.bodies import Bodies
 from ir.importer.context import Capture
 from ir.importer.dim_names import signature_names
