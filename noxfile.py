@@ -86,6 +86,13 @@ def cuda(session: nox.Session) -> None:
 
 
 @nox.session
+def fake_cuda(session: nox.Session) -> None:
+    """Every program on fake tensors of a GPU that is not there, into docs/fake-cuda.md; -- --part models: one part."""
+    install(session, "ir", "eager_backend", extra=("pytest", "expecttest", *MODELS))
+    session.run("python", "-m", "tests.fake_cuda.sweep", *(session.posargs or ["--write"]))
+
+
+@nox.session
 def stablehlo(session: nox.Session) -> None:
     """The StableHLO backend alone with the core, and IREE: slices; -- -m "slow or not slow" is every case and model."""
     install(session, "ir", "stablehlo_backend", extra=(*TESTS, *MODELS, "expecttest"))

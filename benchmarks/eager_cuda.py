@@ -143,6 +143,26 @@ def table(measured: list[Row]) -> str:
     return "\n".join([*lines, f"| geometric mean | | {' | '.join(cells)} | | |"])
 
 
+_BOUND = 5e-2  # of the largest value: convolutions round to TF32, by other algorithms of cuDNN's
+_NEAR = 0.95
+
+
+def verdicts(row: Row) -> Iterator[tuple[bool, str]]:
+    """What a model must show on a GPU: whether it holds, and the line that says so."""
+    ours, graph, compiled = (row.ratios.get(o) for o in (OURS, GRAPH, COMPILED))
+    checks = [(f"results differ by {row.error:.1g} of the largest, at most {_BOUND}", row.error <= _BOUND)]
+    if ours is not None:
+        checks.append((f"{ours:.2f} times as fast as {THEIRS}, at least 1", ours >= 1))
+    if graph is None:
+        checks.append(("not recorded as a CUDA graph", False))
+    elif ours is not None:
+        checks.append((f"as a CUDA graph {graph:.2f}, at least the program's {ours:.2f}", graph >= _NEAR * ours))
+    if graph is not None and compiled is not None:
+        checks.append((f"as a CUDA graph {graph:.2f}, torch.compile {compiled:.2f}", graph >= _NEAR * compiled))
+    for text, holds in checks:
+        yield holds, f"{'holds' if holds else 'FAILS'}  {row.name}: {text}"
+
+
 def main() -> int:
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser(description=__doc__)
@@ -160,10 +180,13 @@ def main() -> int:
     measured = list(rows(o.names or list(MODELS), o.device, dtype, o.small, o.seconds))
     text = table(measured)
     print(text)
+    found = [v for row in measured for v in verdicts(row)] if o.device.startswith("cuda") else []
+    for _, line in found:
+        print(line)
     if o.write and o.device.startswith("cuda"):
         where = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {dtype or 'float32'}"
         PAGE.write_text(f"# The eager program on a GPU\n\n{__doc__.partition(chr(10) * 2)[2]}\n{where}.\n\n{text}\n")
-    return 0
+    return int(not all(holds for holds, _ in found))
 
 
 if __name__ == "__main__":

@@ -218,3 +218,27 @@ def test_programs_on_the_cpu_are_left_alone() -> None:
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Linear(7, 7), nn.ReLU())
     plain, both = (compiled(model, IMAGE, optimize=o).artifact for o in ((), ("cudnn", "cublas")))
     assert plain.source == both.source
+
+
+@pytest.mark.parametrize(
+    "ratios, error, failing",
+    [
+        ({"ours": 1.6, "ours as CUDA graph": 3.0, "torch.compile reduce-overhead": 2.9}, 1e-3, []),
+        ({"ours": 0.9, "ours as CUDA graph": 2.0}, 0.2, ["differ by 0.2", "0.90 times as fast"]),
+        ({"ours": 1.6}, 0.0, ["not recorded"]),
+        (
+            {"ours": 1.6, "ours as CUDA graph": 1.2, "torch.compile reduce-overhead": 2.9},
+            0.0,
+            ["at least the", "compile"],
+        ),
+    ],
+)
+def test_the_benchmark_says_what_holds_and_what_fails(
+    ratios: dict[str, float], error: float, failing: list[str]
+) -> None:
+    from benchmarks.eager_cuda import Row, verdicts
+
+    lines = list(verdicts(Row("resnet50", {}, ratios, {}, error)))
+    wrong = [line for holds, line in lines if not holds]
+    assert len(wrong) == len(failing) and all(f in w for f, w in zip(failing, wrong, strict=True))
+    assert all(line.startswith("FAILS  resnet50: ") for line in wrong)

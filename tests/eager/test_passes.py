@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import ir
 from eager_backend import Eager
 from eager_backend.building import onednn as onednn_calls
-from eager_backend.passes import PASSES
+from eager_backend.passes import FOR_CUDA, PASSES
 from eager_backend.passes.inplace import FRESH
 from ir.importer.schema import op_schema
 from ir.ops import may_be_view, overloads_of
@@ -48,9 +48,6 @@ def assert_close(program: ir.Exported, model: Any, *args: Tensor) -> None:
 
 
 # -- switches ----------------------------------------------------------------------------------------------------------
-
-
-FOR_CUDA = ("cudnn", "cublas")  # see test_cuda.py
 
 
 class Everything(nn.Module):

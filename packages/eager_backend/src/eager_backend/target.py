@@ -12,7 +12,7 @@ import torch
 from eager_backend.building import devices
 from eager_backend.helper import EagerHelper
 from eager_backend.inspection.script import script
-from eager_backend.passes import MEASURED, PASSES
+from eager_backend.passes import FOR_CUDA, MEASURED, PASSES
 from eager_backend.passes.autotune import choose
 from eager_backend.registry import load
 from eager_backend.runtime import state
@@ -99,6 +99,17 @@ class Eager(Target[Program]):
         """
         devices.require(self.device)
         return EagerHelper(self, graph)
+
+    def notes(self, artifact: Program) -> tuple[str, ...]:
+        """Which passes were chosen by measurement, and which of those for a GPU are off for want of one."""
+        if self.autotune:
+            used = artifact.plan.target.chosen  # type: ignore[attr-defined]
+            dropped = ", ".join(n for n in self.chosen if n not in used) or "none"
+            return (f"autotune on {self.device}: passes {', '.join(used) or 'none'}; dropped: {dropped}",)
+        off = [n for n in FOR_CUDA if n not in self.chosen]
+        if self.device.type != "cuda" or not off:
+            return ()
+        return (f"not measured on {self.device}, so off: {', '.join(off)} (autotune=True measures them)",)
 
     def tuned(self, graph: Graph, registry: Registry) -> Program:
         """The program with those of the passes that pay on this machine, for the example inputs."""

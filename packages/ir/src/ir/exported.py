@@ -41,7 +41,7 @@ class Exported(Generic[A]):
         self.graph = graph
         self.artifact = artifact
         self.path = path
-        self.report = Report((), (*notes_of(graph), "not compared with torch"))
+        self.report = Report((), (*notes_of(graph), *target.notes(artifact), "not compared with torch"))
         self.certificate: Certificate | None = None  # what `certify` made
         self.max_error: float | None = None  # of scale, that verification lets pass in place of its tolerances
         self.kept_float32: tuple[str, ...] = ()  # the nodes that stayed in float32, of a program in a narrower type
@@ -158,7 +158,8 @@ class Exported(Generic[A]):
         limit = self.max_error if rtol is None and atol is None else None
         trial = Trial(self.graph, self.target, runner, rtol, atol, limit)
         try:
-            self.report = trial.run(args, kwargs, others=others)
+            found = trial.run(args, kwargs, others=others)
+            self.report = replace(found, notes=(*found.notes, *self.target.notes(self.artifact)))
         except RuntimeFailure as error:
             raise RuntimeFailure(f"{error}\n{self._explained(trial)}") from error
         if not self.report.ok and any("::quantize_" in n.op for n in self.graph.nodes):

@@ -62,6 +62,10 @@ class Target(abc.ABC, Generic[A]):
         """Graph -> Graph, run in this order before lowering, on the graph and on every body."""
         return ()
 
+    def notes(self, artifact: A) -> tuple[str, ...]:
+        """What a report is to say of this artifact beyond the comparison, one line each."""
+        return ()
+
     @abc.abstractmethod
     def helper(self, graph: Graph) -> OpHelper[Any]:
         """A helper that collects the artifact of one graph."""

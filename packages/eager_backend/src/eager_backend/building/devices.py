@@ -7,7 +7,10 @@ from typing import Any
 
 import torch
 
+from eager_backend.building.cuda import Cuda
 from ir.errors import ExportError
+
+runtime = Cuda()  # tests put a stand-in here
 
 
 def chosen(device: str | torch.device) -> torch.device:
@@ -22,8 +25,8 @@ def chosen(device: str | torch.device) -> torch.device:
         raise ValueError(f"device={device!r}: {str(error).partition(chr(10))[0]}") from error
     if found.type not in ("cpu", "cuda", "meta"):
         raise ValueError(f"device={str(device)!r}: a program runs on cpu or cuda")
-    if found.type == "cuda" and found.index is None and torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
+    if found.type == "cuda" and found.index is None and runtime.count():
+        return torch.device("cuda", runtime.current())
     return found
 
 
@@ -35,7 +38,7 @@ def require(device: torch.device) -> None:
     """
     if device.type != "cuda":
         return
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    count = runtime.count()
     if (device.index or 0) >= count:
         raise ExportError(f"torch {torch.__version__} finds {count} GPUs, there is no {device}: Eager(device='cpu')")
 
@@ -43,7 +46,7 @@ def require(device: torch.device) -> None:
 def settled(device: torch.device) -> None:
     """Wait until weights have arrived: calls may come on other streams."""
     if device.type == "cuda":
-        torch.cuda.synchronize(device)
+        runtime.synchronize(device)
 
 
 def same_random_numbers(device: torch.device) -> AbstractContextManager[Any]:

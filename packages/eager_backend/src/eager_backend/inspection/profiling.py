@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eager_backend.building import devices
 from eager_backend.building.contracts import CompiledProgram
 from eager_backend.building.steps import Slot, Step
 from eager_backend.inspection import watch
@@ -105,13 +106,12 @@ class _Clock:
     def mark(self) -> Any:
         if not self.on_gpu:
             return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self.device))
+        event = devices.runtime.event(timing=True)
+        event.record(devices.runtime.current_stream(self.device))
         return event
 
     def wait(self) -> None:
-        if self.on_gpu:
-            torch.cuda.synchronize(self.device)
+        devices.settled(self.device)
 
     def between(self, start: Any, end: Any) -> float:
         return float(start.elapsed_time(end) / 1e3 if self.on_gpu else end - start)

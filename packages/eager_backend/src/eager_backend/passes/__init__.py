@@ -31,7 +31,8 @@ PASSES: Mapping[str, BlockPass] = {
     "scalars": bind_scalars,
     "inplace": write_in_place,
 }
-# By name or autotune: what pays on some machines and sizes only.
-MEASURED = frozenset({"siblings"})
+# By name or autotune: what pays on some machines and sizes only. No GPU is known before a program is measured on it.
+MEASURED = frozenset({"siblings", "cudnn", "cublas"})
+FOR_CUDA = ("cudnn", "cublas")
 
-__all__ = ["MEASURED", "PASSES", "BlockPass"]
+__all__ = ["FOR_CUDA", "MEASURED", "PASSES", "BlockPass"]

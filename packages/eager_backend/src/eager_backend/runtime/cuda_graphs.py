@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -49,7 +48,8 @@ class CapturedProgram:
 
     def __init__(self, program: CompiledProgram, device: torch.device) -> None:
         written = set(program.graph.updates).intersection(v.name for v in program.graph.inputs)
-        if device.type != "cuda":
+        self._cuda = devices.runtime
+        if device.type != self._cuda.device_type:
             raise ExportError(f"CUDA graphs need a program on a GPU, this one is on {device}: Eager(device='cuda')")
         if written:
             raise ExportError(f"the program writes to its inputs ({', '.join(sorted(written))}), which a replay cannot")
@@ -57,18 +57,18 @@ class CapturedProgram:
             raise ExportError(f"the program cannot be captured as a CUDA graph: {reason}; call the program itself")
         self.program = program
         self.device = device
-        self._stream = _stream(device)
+        self._stream = self._cuda.capture_stream(device)
         self._pool: Any = None
         self._recordings: dict[Key, _Recording] = {}
         self._run = program.run  # the recordings' own: it keeps the tensors alive that they read
         self._lock = threading.Lock()
-        self._done = torch.cuda.Event()
+        self._done = self._cuda.event()
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The results for these inputs, in the order of `graph.results`, on the current stream."""
         key = tuple((t.shape, t.dtype) for t in inputs)
-        with self._lock, torch.cuda.device(self.device), torch.inference_mode(False), torch.no_grad():
-            stream = torch.cuda.current_stream()
+        with self._lock, self._cuda.on(self.device), torch.inference_mode(False), torch.no_grad():
+            stream = self._cuda.current_stream(self.device)
             stream.wait_event(self._done)  # of the last call, which may have been on another stream
             if self._run is not self.program.run:  # other weights were loaded
                 self._done.synchronize()  # a graph must not go while it runs
@@ -85,17 +85,16 @@ class CapturedProgram:
 
     def _record(self, inputs: Sequence[Tensor]) -> _Recording:
         if not self._recordings:
-            self._pool = torch.cuda.graph_pool_handle()  # a pool that all graphs have left cannot be entered again
+            self._pool = self._cuda.pool()  # a pool that all graphs have left cannot be entered again
         static = tuple(t.detach().to(self.device, copy=True) for t in inputs)
         buffers = [self.program.weights[s.name] for s in self.program.constants.written]
         before = [b.clone() for b in buffers]
-        graph = torch.cuda.CUDAGraph()
-        caller = torch.cuda.current_stream()
+        graph = self._cuda.graph()
+        caller = self._cuda.current_stream(self.device)
         self._stream.wait_stream(caller)
         try:
-            # the streams' context stands outside of the graph's, which does not give the stream back when it fails;
-            # other threads may allocate meanwhile
-            with _CAPTURING, torch.cuda.stream(self._stream):
+            # the streams' context stands outside of the graph's, which does not give the stream back when it fails
+            with _CAPTURING, self._cuda.on_stream(self._stream):
                 try:
                     with devices.same_random_numbers(self.device):
                         for _ in range(_WARM_UP):
@@ -103,7 +102,7 @@ class CapturedProgram:
                 finally:
                     for buffer, old in zip(buffers, before, strict=True):  # warming up is no call
                         buffer.copy_(old)
-                with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
+                with self._cuda.recording(graph, self._pool, self._stream):
                     outputs = self.program(*static)
         except RuntimeError as error:
             first = error.__context__ or error  # what ends a failed capture says only that it has failed
@@ -116,12 +115,6 @@ class CapturedProgram:
         finally:
             caller.wait_stream(self._stream)
         return _Recording(graph, static, outputs)
-
-
-@cache
-def _stream(device: torch.device) -> Any:
-    """The stream of every capture: a pool's memory is reused within it alone, libraries keep 32 MB for it."""
-    return torch.cuda.Stream(device)
 
 
 def obstacles(program: CompiledProgram) -> Iterator[str]:
