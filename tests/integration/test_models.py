@@ -18,7 +18,7 @@ def test_model(name, target, tmp_path):
 
 
 # Of the second zoo, one or two of a class that once failed; all of it: `python -m tests.zoo.wide.sweep`.
-WIDE = ("unet", "yolo3", "alibi_blocks", "point_net", "wavenet")
+WIDE = ("unet", "yolo3", "alibi_blocks", "point_net", "wavenet", "vae")
 
 
 @pytest.mark.parametrize("target", TARGETS)

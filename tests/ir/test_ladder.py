@@ -76,6 +76,18 @@ def test_what_stands_in_the_way_is_told_and_not_what_a_later_rung_gets_past():
     assert "`if (x > 0).any().item():`" in str(caught.value).splitlines()[1]
 
 
+def test_packed_sequences_are_told_with_what_to_write():
+    lstm = torch.nn.LSTM(3, 4, batch_first=True)
+
+    def model(x, mask):
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, mask.sum(1), batch_first=True, enforce_sorted=False)
+        return torch.nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], batch_first=True)[0]
+
+    with pytest.raises(ir.CaptureError, match="a packed sequence has sizes that its data decides") as caught:
+        ir.capture(model, (torch.ones(2, 5, 3), torch.ones(2, 5, dtype=torch.int64)), dynamic_shapes=({0: "b"},) * 2)
+    assert "pack" in str(caught.value).splitlines()[1] and "mask its results" in str(caught.value)
+
+
 def test_the_line_that_fixes_a_size_is_named():
     def model(x):
         total = x[:, 0]

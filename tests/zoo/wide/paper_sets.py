@@ -195,9 +195,27 @@ class Flow(nn.Module):
 
 
 _X = numbers("batch", "sequence", 16)
+
+
+class Vae(nn.Module):
+    """Kingma 2013: the bound's two terms, by torch.distributions, at the mean of the code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(8, 8), nn.Linear(4, 8)
+
+    def forward(self, x):
+        mean, spread = self.encoder(x).chunk(2, -1)
+        code = torch.distributions.Normal(mean, F.softplus(spread) + 0.1)
+        prior = torch.distributions.Normal(torch.zeros_like(mean), torch.ones_like(mean))
+        kept = torch.distributions.Bernoulli(logits=self.decoder(code.mean)).log_prob((x > 0).float())
+        return kept.sum(-1), torch.distributions.kl_divergence(code, prior).sum(-1)
+
+
 _ROWS = (
     row("point_net", PointNet, {"x": numbers("batch", "points", 3)}),
     row("graph_attention", GraphNet, {"x": numbers(16, 8), "edges": ids(2, "points", below=16, least=0)}),
+    row("vae", Vae, {"x": numbers("batch", 8)}),
     row("set_transformer", SetTransformer, {"x": _X}),
     row(
         "dlrm",

@@ -79,6 +79,7 @@ _ROWS = (
         num_blocks=1,
         num_self_attends_per_block=2,
     ),
+    transformer("BigBirdPegasusModel", _PAIR),  # makes layers anew in its forward
     transformer("GPTNeoModel", _TEXT, attention_types=[[["global", "local"], 1]]),
     transformer("GPTJModel", _TEXT, rotary_dim=4),
     transformer("CodeGenModel", _TEXT, rotary_dim=4),

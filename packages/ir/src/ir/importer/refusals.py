@@ -37,6 +37,10 @@ _INSTEAD_OF_NUMBER = (
     "compute with the tensor in place of int(), bool() or .item(); where the number is a size, say its range with "
     "torch._check(...), or give it from outside, as an argument or a fixed number"
 )
+_INSTEAD_OF_PACKED = (
+    "run the layer over the padded sequence and mask its results by the lengths; where it is bidirectional, run two "
+    "layers, the second over sequences reversed within their lengths (torch.gather), and reverse its results back"
+)
 _FIXED = re.compile(  # what torch says of a size that the model's code fixes
     r"You marked L\['(\w+)'\]\.size\(\)\[(\d+)\] as dynamic but your code specialized it to be a constant \((\d+)\)"
 )
@@ -92,6 +96,8 @@ def told(error: Exception) -> str:
             "leave them out there",
         )
         lines_of_sizes = list(fixing(error, _own))
+    elif _of_packed_sequence(error):
+        said, way = "a packed sequence has sizes that its data decides", _INSTEAD_OF_PACKED
     else:
         said, way = f"{_BOILERPLATE.sub('', text)}{_BY_TYPE.get(type(error).__name__, '')}{_registration(error)}", ""
     lines = [f"torch.export refused the model: {said}", *_place(error), *lines_of_sizes, *([way] if way else ())]
@@ -118,6 +124,13 @@ def _place(error: BaseException) -> Iterator[str]:
         if _own(frame):
             yield f"at {place(frame)}"
             return
+
+
+def _of_packed_sequence(error: BaseException) -> bool:
+    """True if torch's recurrent layers, or its functions of packed sequences, failed over one."""
+    frames = [f for f, _ in traceback.walk_tb(error.__traceback__) if Path(f.f_code.co_filename).name == "rnn.py"]
+    kind = torch.nn.utils.rnn.PackedSequence
+    return any(isinstance(held, kind) for f in frames for held in list(f.f_locals.values()))
 
 
 def _own(frame: traceback.FrameSummary) -> bool:
