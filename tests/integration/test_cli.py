@@ -6,6 +6,8 @@ import io
 import json
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 
@@ -51,6 +53,15 @@ def two_inputs():
 def eigenvalues():
     return torch.linalg.eigvals, torch.randn(3, 3)
 
+def ends():
+    raise SystemExit("no weights here")
+
+def waits():
+    import time
+
+    print("waiting", flush=True)
+    time.sleep(60)
+
 number = 3
 """
 
@@ -66,7 +77,7 @@ def call(tmp_path, monkeypatch, capsys):
 
     def run(line):
         with pytest.raises(SystemExit) as end:
-            main(line.split())
+            main(shlex.split(line))
         printed = capsys.readouterr()
         return end.value.code, printed.out, printed.err
 
@@ -167,9 +178,9 @@ WRONG = {
     "export cli_models:net -i x=float32[2,4] -i float32[2,1]": (1, "give them all names"),
     "export cli_models:net -i x=float32[2,5]": (1, "must have same reduction dim"),
     "export cli_models:net -i x=float32[2,4] -t onx": (1, "target 'onx' is not installed"),
-    "export cli_models:net -i x=float32[2,4] --opset 5": (1, "opset 5: 13 to"),
+    "export cli_models:net -i x=float32[2,4] --opset 5": (2, "opset 5: 13 to"),
     "export cli_models:net -i x=float32[2,4] -O opset": (2, "write NAME=VALUE"),
-    "export cli_models:net -i x=float32[2,4] -O opst=18": (1, "has an option 'opst'"),
+    "export cli_models:net -i x=float32[2,4] -O opst=18": (2, "has an option 'opst'"),
     "export cli_models:net -i x=float32[2,4] --dtype int8": (2, "write float16, bfloat16"),
     "export cli_models:net -i x=float32[2,4] -o net.txt": (1, "call it net.onnx"),
     "export cli_models:net -i x=float32[2,4] -o no/such/net.onnx": (1, "no/such"),
@@ -183,19 +194,40 @@ WRONG = {
     "export cli_models:net -i x=float32[2,4] --quantize int3": (2, "write int8 or int4"),
     "export cli_models:net -i x=float32[2,4] --quantize int4": (1, "no linear layer of a multiple of 32 inputs"),
     "export cli_models:eigenvalues": (1, "aten::linalg_eig"),
+    "export cli_models:ends": (1, "cli_models:ends: SystemExit: no weights here"),
+    "export broken_models:net": (1, "broken_models cannot be imported: SyntaxError"),
+    "export cli_models:net -i x=float32[2,4] -O providers=Cuda": (2, "providers: 'Cuda' is not here"),
+    "export cli_models:net -i x=float32[2,4] -O custom_op_libraries=no.so": (1, "there is no file no.so"),
 }
 
 
 @pytest.mark.parametrize("line", WRONG)
 def test_a_wrong_call_is_told_in_one_message(call, tmp_path, line):
-    for name in ("weights.safetensors", "other.onnx", "checkpoint/config.json", "empty/notes.txt"):
+    for name in ("weights.safetensors", "other.onnx", "checkpoint/config.json", "empty/notes.txt", "broken_models.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("mine")
+        (tmp_path / name).write_text("mine it is")
     before = {p: p.is_file() and p.read_text() for p in tmp_path.rglob("*") if "__pycache__" not in p.parts}
     code, out, err = call(line)
     wanted, text = WRONG[line]
     assert (code, out) == (wanted, "") and text in err and "Traceback" not in err
     assert {p: p.is_file() and p.read_text() for p in tmp_path.rglob("*") if "__pycache__" not in p.parts} == before
+
+
+def test_ctrl_c_is_told_in_a_line(call, tmp_path):
+    command = [sys.executable, "-m", "ir", "export", "cli_models:waits"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, text=True, **pipes) as run:
+        assert run.stdout.readline() == "waiting\n"
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (130, "") and err == "interrupted; what was not done yet is not written\n"
+
+
+def test_a_folder_takes_the_files(call, tmp_path):
+    (tmp_path / "out put").mkdir()
+    code, out, _ = call("export cli_models:with_args -t onnx -t nnef -o 'out put' --json")
+    assert code == 0 and {p.name for p in (tmp_path / "out put").iterdir()} == {"with_args.onnx", "with_args.nnef.tgz"}
+    assert [o["path"] for o in json.loads(out)] == ["out put/with_args.onnx", "out put/with_args.nnef.tgz"]
 
 
 def test_traceback_shows_where(tmp_path, monkeypatch):

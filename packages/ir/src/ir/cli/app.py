@@ -22,6 +22,7 @@ from ir.cli.options import (
     TargetName,
     Task,
     Traceback,
+    chosen_target,
     named_options,
 )
 
@@ -51,7 +52,8 @@ def export(
         Optional[list[str]], typer.Option("--target", "-t", help="onnx (the default), nnef, khronos, eager; repeatable")
     ] = None,
     output: Annotated[
-        Optional[Path], typer.Option("--output", "-o", help="the file; of several targets its name without a suffix")
+        Optional[Path],
+        typer.Option("--output", "-o", help="the file or a folder; of several targets without suffix"),
     ] = None,
     input: Inputs = None,
     dtype: DType = None,
@@ -112,7 +114,7 @@ def ops(
     from ir.cli import sources
     from ir.coverage import coverage
 
-    chosen = installed.find_target(target, named_options(option))
+    chosen = chosen_target(target, named_options(option))
     installed.load(plugin or (), discover=discover_plugins)
     rows = coverage(sources.captured(source, input, task), chosen)
     table = Table("op", "count", "how", "through", title=f"{source} on {target}")

@@ -10,6 +10,8 @@ from rich.console import Console
 from ir.cli.app import app
 from ir.errors import ExportError
 
+_INTERRUPTED = 130  # what typer itself makes of Ctrl-C
+
 
 def run(argv: list[str]) -> None:
     """Run a command; what goes wrong is one message, and a traceback if `--traceback` asks for it.
@@ -30,6 +32,7 @@ def run(argv: list[str]) -> None:
         stderr.print(f"{text}{hint}", style="red", highlight=False, markup=False)
         raise SystemExit(2 if said else 1) from None
     except (KeyboardInterrupt, typer.Abort):
-        stderr.print("interrupted; nothing was written", style="red")
-        raise SystemExit(130) from None
+        code = _INTERRUPTED
+    if code == _INTERRUPTED:
+        stderr.print("interrupted; what was not done yet is not written", style="red")
     raise SystemExit(code if isinstance(code, int) else 0)

@@ -11,7 +11,7 @@ import torch
 import ir
 from ir import plugins
 from ir.cli import arrays, sources
-from ir.cli.options import Asked, named_options
+from ir.cli.options import Asked, chosen_target, named_options
 from ir.debug import explorer
 from ir.debug.nodes import nodes
 from ir.debug.profile import Profile, of_runner, profile
@@ -31,7 +31,7 @@ class Request:
     @property
     def chosen(self) -> list[ir.Target]:
         """The targets with their options."""
-        return [plugins.find_target(name, named_options(self.asked.option)) for name in self.targets]
+        return [chosen_target(name, named_options(self.asked.option)) for name in self.targets]
 
     def source(self) -> sources.Source:
         """The model, its plugins loaded."""

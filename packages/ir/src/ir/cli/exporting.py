@@ -11,9 +11,10 @@ import torch
 from rich.console import Console
 
 import ir
-from ir import plugins
 from ir.cli import sources, summary
+from ir.cli.options import chosen_target
 from ir.cli.progress import Stages
+from ir.files import stem
 from ir.progress import listening
 
 
@@ -48,7 +49,7 @@ def export(source: str, request: sources.Request, call: Call, seed: int, progres
 
 def _target(name: str, call: Call) -> ir.Target:
     extra = {"opset": call.opset} if call.opset is not None and name == "onnx" else {}
-    return plugins.find_target(name, call.options | extra)
+    return chosen_target(name, call.options | extra)
 
 
 def _one(
@@ -73,6 +74,9 @@ def _one(
 
 
 def _place(name: str, output: Path | None, target: ir.Target, count: int) -> Path:
+    own = f"{name}{target.suffix}"
     if output is None:
-        return Path(f"{name}{target.suffix}")
+        return Path(own)
+    if output.is_dir() and stem(output.name) == output.name:  # net.nnef is the name of an artifact
+        return output / own
     return output if count == 1 else Path(f"{output}{target.suffix}")

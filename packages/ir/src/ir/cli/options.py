@@ -6,9 +6,12 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from typing import Annotated, Any, Optional, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Optional, get_type_hints
 
 import typer
+
+if TYPE_CHECKING:
+    from ir.target import Target
 
 # ruff: noqa: UP045 - typer reads Optional
 SourceName = Annotated[
@@ -106,6 +109,21 @@ def named_options(given: list[str] | None) -> dict[str, Any]:
             raise typer.BadParameter(f"--option {item!r}: write NAME=VALUE")
         options[name.replace("-", "_")] = _value(value)
     return options
+
+
+def chosen_target(name: str, options: dict[str, Any]) -> Target:
+    """The target of a name with its options.
+
+    Raises:
+        BadParameter: it has no such option, or does not take the value.
+        PluginError: there is no such target here.
+    """
+    from ir.plugins import find_target
+
+    try:
+        return find_target(name, options)
+    except (TypeError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _default(field: Any) -> Any:

@@ -212,6 +212,8 @@ def _callable(text: str, request: Request) -> Source:
         raise CaptureError(
             f"{text:.200}: {error}; a source is module:callable, and modules are looked for here"
         ) from error
+    except (Exception, SystemExit) as error:
+        raise CaptureError(f"{text:.200}: {module} cannot be imported: {_said(error)}") from error
     for part in attribute.split("."):
         if not hasattr(value, part):
             raise CaptureError(f"{text:.200}: {module} has no {attribute!r:.100}")
@@ -255,5 +257,10 @@ def _built(make: Callable[[], Any], what: str) -> Any:
         return make()
     except CaptureError:
         raise
-    except Exception as error:
-        raise CaptureError(f"{what:.200}: {type(error).__name__}: {' '.join(str(error).split())[:400]}") from error
+    except (Exception, SystemExit) as error:
+        raise CaptureError(f"{what:.200}: {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    """What an error of the user's own code says, in a line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}".rstrip(": ")
