@@ -127,7 +127,8 @@ class Origin:
 
     @cached_property
     def _frame(self) -> tuple[str, int, str, str] | None:
-        frames = _FRAME.findall(self.stack)
+        # torch.cond traces into code of its own, which lies in no file
+        frames = [f for f in _FRAME.findall(self.stack) if not f[0].startswith("<eval_with_key>")]
         if not frames:
             return None
         # torch's own modules call their functional forms: the model's line is the last one outside of them

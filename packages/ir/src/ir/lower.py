@@ -61,18 +61,26 @@ class Driver:
         self._promotes = promote in target.passes
         self.scopes: list[Graph] = []
         self._callers: list[Node] = []
+        self._root: Node | None = None  # of a function that is lowered apart, the node that calls it first
         self.path: tuple[str, ...] = ()  # the modules around what is lowered, beside those that its origin tells
 
     def watch(self, seen: Callable[[Node, str], None]) -> None:
         """Tell of each op of the target that is emitted, with the node of the graph that it is for."""
-        emit = self.helper.emit
+        emit, call = self.helper.emit, self.helper.call
+
+        def note(name: str) -> None:
+            if self._root or self._callers or hasattr(self.helper, "node"):  # a program of constants alone has none
+                seen(self._root or self.root_node, name)
 
         def noting(op: Any, *inputs: Any, **attributes: Any) -> Any:
-            if self._callers or hasattr(self.helper, "node"):  # a program of constants alone has none
-                seen(self.root_node, op if isinstance(op, str) else getattr(op, "__name__", str(op)))
+            note(_name(op))
             return emit(op, *inputs, **attributes)
 
-        self.helper.emit = noting  # type: ignore[method-assign]
+        def calling(body: Body, inputs: Sequence[Any]) -> Any:
+            note(str(body.name))
+            return call(body, inputs)
+
+        self.helper.emit, self.helper.call = noting, calling  # type: ignore[method-assign]
 
     def run(self) -> Any:
         """The artifact.
@@ -98,12 +106,13 @@ class Driver:
     @contextlib.contextmanager
     def isolated(self) -> Iterator[None]:
         """Lower what sees nothing of the graph around it: the body of a function."""
-        outer = self.env, self.scopes, self._callers, self.path, self.helper.node
-        self.env, self.scopes, self._callers, self.path = {}, [], [], ()
+        outer = self.env, self.scopes, self._callers, self.path, self.helper.node, self._root
+        root = self._root or self.root_node
+        self.env, self.scopes, self._callers, self.path, self._root = {}, [], [], (), root
         try:
             yield
         finally:
-            self.env, self.scopes, self._callers, self.path, self.helper.node = outer
+            self.env, self.scopes, self._callers, self.path, self.helper.node, self._root = outer
 
     @contextlib.contextmanager
     def inside(self, path: tuple[str, ...]) -> Iterator[None]:
@@ -356,6 +365,12 @@ def handler_error(handler: Handler, node: Node, error: BaseException) -> Handler
     what = f"{type(error).__name__}: {error}".rstrip(": ")
     where = f"the handler of {node.overload} at {[place, *own][-1]}"
     return HandlerError.of(error, f"{where} failed with {what}\n  at {node.origin}")
+
+
+def _name(op: Any) -> str:
+    """A target's op in words: names, functions of Python, objects that have a name."""
+    names = (op, *(getattr(op, n, None) for n in ("__name__", "name")))
+    return next((n for n in names if isinstance(n, str)), str(op))
 
 
 @one_at_a_time

@@ -27,6 +27,7 @@ def debug(
         int, typer.Option("--memory", min=1, help="MB of values that one program of the target holds")
     ] = 1024,
     max_error: MaxError = None,
+    size: Sizes = None,
     html: Annotated[
         Optional[Path], typer.Option("--html", metavar="FILE", help="the page of ir show, coloured by errors")
     ] = None,
@@ -48,7 +49,7 @@ def debug(
     if html is not None:
         check_path(html)
     graph = request.graph()
-    tables = debugging.tables(request, graph, memory << 20, max_error)
+    tables = debugging.tables(request, graph, memory << 20, max_error, size or ())
     if html is not None:
         debugging.write_page(request, graph, tables, html)
     if node_data is not None:

@@ -46,9 +46,12 @@ class Request:
         return ir.capture(given.model, given.args, given.kwargs, dynamic_shapes=given.dynamic_shapes)
 
 
-def tables(request: Request, graph: ir.Graph, memory: int, max_error: float | None) -> list[Table]:
+def tables(
+    request: Request, graph: ir.Graph, memory: int, max_error: float | None, sizes: Sequence[str]
+) -> list[Table]:
     """The table of each target."""
-    return [nodes(graph, target=target, memory=memory, max_error=max_error) for target in request.chosen]
+    chosen = arrays.sizes(sizes)
+    return [nodes(graph, target=t, memory=memory, max_error=max_error, sizes=chosen) for t in request.chosen]
 
 
 def verdict(tables: Sequence[Table]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Trials in a child process: a crash or a hang there is an answer, and the caller lives on."""
+"""Trials in child processes: a crash or a hang there is an answer, and the caller lives on."""
 
 from __future__ import annotations
 
@@ -12,20 +12,53 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from ir.debug.search import Verdict
+from ir.debug.spawned import Worker
+
+FORKS = hasattr(os, "fork")
+
+
+class Trials:
+    """Functions that are each run in a child process.
+
+    A fork sees handlers and weights as they are, whatever can be pickled. Where the system has none, one other process
+    is started and asked again and again; it is sent `shared` once, and what it cannot be sent is an error.
+    """
+
+    def __init__(self, *shared: Any) -> None:
+        self.shared = shared
+        self._worker: Worker | None = None
+        self.count = 0
+
+    def run(self, seconds: float, fn: Callable[..., Any], *args: Any) -> Any:
+        """What `fn` returns, or the Verdict of its crash, its hang or its exception.
+
+        Raises:
+            ExportError: what it is given cannot be sent to a process that is started anew.
+        """
+        self.count += 1
+        if FORKS:
+            return in_child(partial(fn, *args), seconds)
+        worker, self._worker = self._worker or Worker(self.shared), None
+        answer = worker.ask(seconds, fn, *args)
+        if worker.lives:
+            self._worker = worker
+        return answer
+
+    def close(self) -> None:
+        """End the process that waits for more."""
+        if self._worker is not None:
+            self._worker.end()
+            self._worker = None
 
 
 def in_child(fn: Callable[[], Any], seconds: float) -> Any:
-    """What `fn` returns, from a fork of this process, or the Verdict of its crash, its hang or its exception.
-
-    A fork sees handlers and weights as they are, whatever can be pickled. Where the system has none `fn` runs here.
-    """
-    if not hasattr(os, "fork"):
-        return fn()
+    """What `fn` returns, from a fork of this process, or the Verdict of its crash, its hang or its exception."""
     read, write = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads of torch, which the child does not use
@@ -75,10 +108,6 @@ def _answer(pid: int, read: int, seconds: float) -> Any:
     else:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        return Verdict("hang", text=f"no answer in {seconds:.0f} s")
+        return Verdict.hang(seconds)
     _, status = os.waitpid(pid, 0)
-    if said:
-        return pickle.loads(said)
-    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    name = signal.Signals(number).name if number else f"exit code {os.waitstatus_to_exitcode(status)}"
-    return Verdict("crash", name, f"the process ended with {name}")
+    return pickle.loads(said) if said else Verdict.crash(os.waitstatus_to_exitcode(status))

@@ -20,7 +20,8 @@ class Error:
     Attributes:
         largest: the largest absolute difference; infinity where one side is nan, infinite, or of another shape or type.
         scale: the largest finite magnitude of the expected tensor.
-        ulps: the largest distance of an element in units of the last place of what it should be.
+        ulps: the largest distance of an element in units of the last place of what it should be; where that is zero,
+            of the largest magnitude.
         place: the index of the element with the largest difference, None where all are equal.
         got: what stands there.
         wanted: what should.
@@ -107,7 +108,8 @@ def _real(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> Error:
     if largest == 0:
         return Error(0.0, scale, 0.0)
     place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), gap.shape))
-    ulps = float((gap / _spacing(expected, dtype)).max())
+    sized = torch.where(expected == 0, scale or 1.0, expected)  # zero has no last place: that of the largest magnitude
+    ulps = float((gap / _spacing(sized, dtype)).max())
     return Error(largest, scale, ulps, place, float(a[place]), float(e[place]))
 
 

@@ -10,15 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ir import plugins
 from ir.debug.errors import Error, distance
 from ir.debug.literals import literals
 from ir.debug.running import MEMORY, Runs, watched_values
+from ir.debug.subject import Subject
 from ir.debug.table import Row, Table
 from ir.debug.values import Values
 from ir.graph import Graph, Node, Value, leaves
-from ir.importer.capture import arguments, capture
-from ir.passes.own_state import with_own_state
 from ir.registry import Registry
 from ir.target import Target
 from ir.trial import undetermined
@@ -32,6 +30,7 @@ def nodes(
     target: str | Target | None = None,
     handlers: Mapping[str, Callable[..., Any]] | None = None,
     dynamic_shapes: Any = None,
+    sizes: Mapping[str, int] | None = None,
     memory: int = MEMORY,
     wide: bool = True,
     whole: bool = True,
@@ -50,6 +49,7 @@ def nodes(
         target: "onnx", "nnef", "khronos", "eager" or a Target; by default the program's own, else "onnx".
         handlers: as for `ir.export`; by default those that the program was made with.
         dynamic_shapes: as for `ir.export`, where `program` is a model.
+        sizes: other sizes for dynamic dimensions, by name: the arguments are cut or stretched to them.
         memory: the bytes of values that one program of the target may take and give; more programs are made of less.
         wide: also run torch in float64, to tell rounding from faults.
         whole: also run the whole program with every value as an output.
@@ -66,33 +66,12 @@ def nodes(
     >>> table = ir.debug.nodes(program)  # doctest: +SKIP
     >>> print(table.ranked[0])  # doctest: +SKIP
     """
-    graph, chosen, registry, inputs = asked(program, args, kwargs, target, handlers, dynamic_shapes, options)
-    return table_of(graph, chosen, registry, inputs, memory=memory, wide=wide, whole=whole, max_error=max_error)
-
-
-def asked(
-    program: Any,
-    args: Any,
-    kwargs: Any,
-    target: str | Target | None,
-    handlers: Mapping[str, Callable[..., Any]] | None,
-    dynamic_shapes: Any,
-    options: Mapping[str, Any],
-) -> tuple[Graph, Target, Registry, list[Tensor]]:
-    """What a call of the debugger is about: a graph, a target with its handlers, and the graph's inputs."""
-    own = getattr(program, "target", None) if hasattr(program, "artifact") else None
-    given = target if target is not None else own if own is not None else "onnx"
-    chosen = plugins.find_target(given, dict(options))
-    if own is not None:
-        graph: Graph = program.graph
-        handlers = program.handlers if handlers is None else handlers
-    else:
-        captured = arguments(() if args is None else args, kwargs) if not isinstance(program, Graph) else ((), {})
-        graph = with_own_state(capture(program, *captured, dynamic_shapes=dynamic_shapes))
-    if args is None and kwargs is None:
-        args, kwargs = graph.context.example()
-    args, kwargs = arguments(() if args is None else args, kwargs)
-    return graph, chosen, chosen.registry.with_handlers(handlers), graph.structure.flatten(args, kwargs)
+    about = Subject.of(program, args, kwargs, target, handlers, dynamic_shapes, options)
+    about = about.at(sizes) if sizes else about
+    return table_of(
+        about.graph, about.target, about.registry, about.inputs, memory=memory, wide=wide, whole=whole,
+        max_error=max_error,
+    )  # fmt: skip
 
 
 def table_of(

@@ -48,11 +48,11 @@ class Part:
 
     def node_of(self, node: Node) -> Node | None:
         """The node of the whole that a node of this part, or one that a pass made of it, comes from."""
-        return self._origins.get(id(node.origin))
+        return self._origins.get(id(node.origin.modules))
 
     @cached_property
     def _origins(self) -> Mapping[int, Node]:
-        return {id(mine.origin): whole for mine, whole in zip(self.graph.nodes, self.nodes, strict=True)}
+        return {id(mine.origin.modules): whole for mine, whole in zip(self.graph.nodes, self.nodes, strict=True)}
 
 
 def results_of(graph: Graph, nodes: Iterable[Node]) -> list[Value]:
@@ -105,7 +105,8 @@ def _part(graph: Graph, nodes: Sequence[Node], results: Sequence[Value], apart: 
     copies = []
     for node in nodes:
         args = {k: map_arg(a, operand) for k, a in node.args.items()}
-        copies.append(replace(node, args=args, origin=replace(node.origin)))
+        origin = replace(node.origin, modules=dict(node.origin.modules or {}))  # its own, which passes hand on
+        copies.append(replace(node, args=args, origin=origin))
         made.update(node.outputs)
     for value in _carriers(graph, nodes, {*given, *made}):
         feed(value)

@@ -9,15 +9,18 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from ir.debug.nodes import asked
+from ir.debug.subject import Subject
 from ir.debug.table import columns
 from ir.errors import ExportError
 from ir.graph import Graph, Node
+from ir.importer.capture import arguments
 from ir.loading import loaded
 from ir.lower import lower
 from ir.opened import Timed
+from ir.opening import open_artifact
 from ir.target import Target
 
 _SHOWN = 30
@@ -115,7 +118,7 @@ def profile(
     """Where a program's time goes on a target, by its runtime's own profiler.
 
     Args:
-        program: as for `ir.debug.nodes`.
+        program: as for `ir.debug.nodes`, or the file of an artifact, whose nodes have their names alone.
         args: as for `ir.debug.nodes`.
         kwargs: as for `ir.debug.nodes`.
         target: as for `ir.debug.nodes`.
@@ -129,11 +132,23 @@ def profile(
 
     >>> print(ir.debug.profile(program))  # doctest: +SKIP
     """
-    graph, chosen, registry, inputs = asked(program, args, kwargs, target, handlers, dynamic_shapes, options)
+    if isinstance(program, (str, Path)) and target is None and not str(program).endswith(".pt2"):
+        return _of_file(Path(program), args, runs)
+    about = Subject.of(program, args, kwargs, target, handlers, dynamic_shapes, options)
     own = target is None and hasattr(program, "artifact")
-    artifact = program.artifact if own else lower(graph, chosen, registry)
-    runner = loaded(chosen, artifact, graph, program.path if own else None)
-    return of_runner(runner, chosen.name, inputs, runs, names_in(graph, chosen, artifact))
+    artifact = program.artifact if own else lower(about.graph, about.target, about.registry)
+    runner = loaded(about.target, artifact, about.graph, program.path if own else None)
+    return of_runner(runner, about.target.name, about.inputs, runs, names_in(about.graph, about.target, artifact))
+
+
+def _of_file(path: Path, args: Any, runs: int) -> Profile:
+    """The profile of an artifact, by its runtime, on the tensors that it is given."""
+    opened = open_artifact(path)
+    given = list(arguments(() if args is None else args, None)[0])
+    if len(given) != len(opened.inputs):
+        takes = ", ".join(map(str, opened.inputs))
+        raise ExportError(f"{path.name} takes {len(opened.inputs)} tensor(s) ({takes}), and is given {len(given)}")
+    return of_runner(opened, path.name, given, runs)
 
 
 def of_runner(

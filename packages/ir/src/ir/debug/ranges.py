@@ -11,12 +11,13 @@ from typing import Any
 import torch
 
 from ir.debug.errors import distance
-from ir.debug.nodes import asked
 from ir.debug.running import running, watched_values
+from ir.debug.subject import Subject
 from ir.debug.table import columns
 from ir.debug.values import Values
 from ir.errors import ExportError
 from ir.graph import Graph, Node
+from ir.importer.capture import arguments
 from ir.importer.schema import TORCH_DTYPES
 from ir.lower import lower
 from ir.passes.lower_precision import LARGEST, is_kept, lower_precision
@@ -98,16 +99,17 @@ def ranges(
 
     Args:
         program: as for `ir.debug.nodes`.
-        batches: tuples of arguments; by default the one that the model was captured with.
+        batches: tuples of arguments, or a tensor each; by default the one that the model was captured with.
         dynamic_shapes: as for `ir.debug.nodes`.
         target: not needed; a program's own is not run, torch is.
 
     >>> print(ir.debug.ranges(program, batches))  # doctest: +SKIP
     """
-    first = batches[0] if batches else None
-    graph, _, _, inputs = asked(program, first, None, target, None, dynamic_shapes, {})
-    given = [graph.structure.flatten(tuple(b), {}) for b in batches] if batches else [inputs]
-    return ranges_of(graph, given)
+    if batches is not None and not (isinstance(batches, (list, tuple)) and batches):
+        raise ExportError("batches: a list of what the model is called with, each a tuple of arguments or one tensor")
+    first = Subject.of(program, batches[0] if batches else None, None, target, None, dynamic_shapes)
+    given = [first.graph.structure.flatten(*arguments(b, None)) for b in batches or ()]
+    return ranges_of(first.graph, given or [first.inputs])
 
 
 def ranges_of(graph: Graph, batches: Sequence[Sequence[Any]]) -> Ranges:

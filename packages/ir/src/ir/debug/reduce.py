@@ -8,22 +8,22 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ir.debug.child import in_child
+from ir.debug.child import Trials
 from ir.debug.inside import programs_inside
-from ir.debug.nodes import asked, table_of
+from ir.debug.nodes import table_of
 from ir.debug.parts import Part, connected
 from ir.debug.reduced import Reduced
 from ir.debug.refused import reduce_refused
 from ir.debug.running import running
-from ir.debug.script import write_scripts
+from ir.debug.script import through_ir, write_scripts
 from ir.debug.search import OK, Verdict, compared, failure, smallest, tried
 from ir.debug.shrink import Sample, fixed, in_float32, plainer, smaller
+from ir.debug.subject import Subject
 from ir.debug.values import Values
 from ir.errors import CaptureError, ExportError
 from ir.graph import Graph, Node
@@ -33,7 +33,8 @@ from ir.registry import Registry
 from ir.target import Target
 
 _TRIAL = 60.0  # seconds that one trial may take before it counts as a hang
-_CAPTURE = 300.0  # seconds that torch.export may take
+_PATIENCE = 1 / 12  # of these seconds: what one trial may take once it is a hang that is looked for
+_IMPORTS = 30.0  # seconds that a script may take to import torch
 _FIRST = 3  # nodes of the table that are tried alone
 
 
@@ -66,7 +67,8 @@ def reduce(
         dynamic_shapes: as for `ir.debug.nodes`.
         path: where the script goes that needs torch and the runtime alone; the one with `ir.export` is `<name>_ir.py`
             beside it. Nothing is written without it.
-        seconds: when to stop looking for a smaller one.
+        seconds: when to stop looking for a smaller one. A trial of half of them counts as a hang, at most of a minute;
+            once one is looked for, of a twelfth. A capture has all of them.
         max_error: the error that still passes, in units of each result's largest magnitude; verify's tolerances unless
             it is given.
         code: lines of Python that make `model`, for the script of a model that torch.export refuses; without them the
@@ -74,136 +76,170 @@ def reduce(
         **options: the target's options, where it is named.
 
     Raises:
-        ExportError: the program does not fail on these arguments.
+        ExportError: the program does not fail on these arguments, nor at the other sizes that verify runs; or
+            handlers cannot be sent to a child process, where the system starts each anew.
 
     >>> print(ir.debug.reduce(program, path="reduced.py"))  # doctest: +SKIP
     """
-    if callable(program):
+    if callable(program) and not hasattr(program, "artifact"):
         given = arguments(() if args is None else args, kwargs)
-        ended = in_child(partial(_captured, program, *given, dynamic_shapes), _CAPTURE)
+        trials = Trials(program)
+        ended = trials.run(seconds, _captured, program, *given, dynamic_shapes)
+        trials.close()
         if isinstance(ended, Verdict) and ended.kind in ("crash", "hang"):
             error = CaptureError(f"torch.export: {ended.text}")
             return reduce_refused(error, program, *given, dynamic_shapes, path, seconds, code)
     try:
-        graph, chosen, registry, inputs = asked(program, args, kwargs, target, handlers, dynamic_shapes, options)
+        about = Subject.of(program, args, kwargs, target, handlers, dynamic_shapes, options)
     except CaptureError as error:
         if not callable(program):  # a file, which torch took once
             raise
         return reduce_refused(error, program, *given, dynamic_shapes, path, seconds, code)
-    return _Reduction(graph, chosen, registry, inputs, seconds, max_error).run(path)
+    return _reduced(about, seconds, max_error, path)
 
 
 def _captured(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> None:
     capture(model, args, kwargs, dynamic_shapes=dynamic_shapes)
 
 
+def _reduced(about: Subject, seconds: float, limit: float | None, path: str | Path | None) -> Reduced:
+    """The search on these arguments; at other sizes where it is these that fail."""
+    search = _Reduction(about, seconds, limit)
+    try:
+        if search.fails():
+            return search.run(path)
+    finally:
+        search.trials.close()
+    for other in about.elsewhere() if search.left > 0 else ():
+        search = _Reduction(other, search.left, limit)
+        try:
+            if search.fails():
+                sizes = ", ".join(f"{n}={s}" for n, s in other.sizes.items())
+                return replace(search.run(path), sizes=sizes)
+        finally:
+            search.trials.close()
+    raise ExportError("the program does not fail on these arguments, nor does a node of it alone")
+
+
 class _Reduction:
     """One search."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        target: Target,
-        registry: Registry,
-        inputs: Sequence[Any],
-        seconds: float,
-        limit: float | None,
-    ) -> None:
-        self.limit = limit
-        self.graph, self.target, self.registry, self.inputs = graph, target, registry, inputs
+    def __init__(self, about: Subject, seconds: float, limit: float | None) -> None:
+        self.about, self.limit = about, limit
+        self.graph, self.target, self.registry = about.graph, about.target, about.registry
         self.start = time.monotonic()
-        self.deadline = self.start + seconds
-        self.trials = 0
+        self.seconds, self.deadline = seconds, self.start + seconds
+        self.patience = min(_TRIAL, seconds / 2)
         torch.manual_seed(0)
-        self.expected = Values(graph).run(inputs)
-        self.wanted = OK
+        self.expected = Values(self.graph).run(about.inputs)
+        shared = (self.graph.context, self.graph, self.target, self.registry, self.expected)
+        self.trials = Trials(*shared)
+        self.wanted, self.suspect = OK, ""
         self.steps: list[Sample] = []  # samples that fail, each smaller than the one before
 
     @property
     def left(self) -> float:
         return self.deadline - time.monotonic()
 
-    def run(self, path: str | Path | None) -> Reduced:
-        """The whole way down."""
+    def fails(self) -> bool:
+        """Whether there is something to look for: the program fails, or a node of it alone."""
         self.wanted = self._tried(self.graph.nodes)
+        if self.wanted.kind == "hang":
+            self.patience = min(_TRIAL, self.seconds * _PATIENCE)
+            self.wanted = Verdict.hang(self.patience)
+        passes = self.wanted.kind == "ok"  # a fault may still show in a node that the whole program has no use for
+        for node in self._suspects():
+            found = self._tried([node])
+            if found.kind != "ok" and (passes or found.same(self.wanted)):
+                self.wanted, self.suspect = found, node.name
+                break
+        return self.wanted.kind != "ok"
+
+    def run(self, path: str | Path | None) -> Reduced:
+        """The whole way down, of what fails."""
         nodes = self._fewest()
         inner = self._inside(nodes)
         if inner is not None:
             found = inner.run(path)
-            return replace(found, trials=found.trials + self.trials, seconds=time.monotonic() - self.start)
+            inner.trials.close()
+            return replace(found, trials=found.trials + self.trials.count, seconds=time.monotonic() - self.start)
         part = connected(self.graph, nodes)
         sample = self._shrunk(self._fixed(part))
         if sample is None:  # it needs its dynamic sizes: the part as it is
             sample = Sample(part.graph, tuple(self.expected.of[v].detach() for v in part.feeds))
             self.steps = [sample]
-        sample = self._confirmed()
-        script, ir_script, paths = write_scripts(sample, self.target, self.registry, self.wanted, path, self.limit)
+        sample, note = self._confirmed()
+        script, ir_script, paths = self._scripts(sample, path)
         ops = tuple(n.overload for n in sample.graph.nodes)
-        return Reduced(self.wanted, script, ir_script, ops, paths, self.trials, time.monotonic() - self.start)
+        took = time.monotonic() - self.start
+        return Reduced(self.wanted, script, ir_script, ops, paths, self.trials.count, took, note=note)
+
+    def _scripts(self, sample: Sample, path: str | Path | None) -> tuple[str, str, tuple[Path, ...]]:
+        """The scripts as text and files. They hold what handlers emit, and one that ends the process may be theirs."""
+        given = sample, self.target, self.registry, self.wanted, path, self.limit
+        if self.wanted.kind not in ("crash", "hang"):
+            return write_scripts(*given)
+        written = self.trials.run(self.patience, write_scripts, *given)
+        return through_ir(*given) if isinstance(written, Verdict) else written
 
     def _inside(self, nodes: Sequence[Node]) -> _Reduction | None:
         """The search in the branch or the loop that is left, where it fails in the same way by itself."""
         held = [p for n in nodes if n.graphs for p in programs_inside(self.graph, n, self.expected)]
         for graph, operands in held:
-            search = _Reduction(graph, self.target, self.registry, operands, self.left, self.limit)
-            if search._tried(graph.nodes).same(self.wanted):
+            about = replace(self.about, graph=graph, args=tuple(operands), kwargs={})
+            search = _Reduction(about, self.left, self.limit)
+            if search.fails() and search.wanted.same(self.wanted):
                 return search
+            search.trials.close()
         return None
 
-    def _confirmed(self) -> Sample:
-        """The smallest sample whose script fails in a process of its own: a kernel that torch gives operands that do
-        not go together, without a word, may read what happens to lie in memory here."""
+    def _confirmed(self) -> tuple[Sample, str]:
+        """The smallest sample whose script fails in a process of its own, and what there is to say where none does.
+
+        A kernel that torch gives operands that do not go together, without a word, may read what lies in memory here.
+        """
         back = 1
-        while back < len(self.steps) and not self._script_fails(self.steps[-back]):
-            back *= 2
-        return self.steps[-min(back, len(self.steps))]
+        while not (shown := self._script_fails(self.steps[-back])) and back < len(self.steps):
+            back = min(2 * back, len(self.steps))
+        return self.steps[-back], "" if shown else "the script does not fail in this way in a process of its own"
 
     def _script_fails(self, sample: Sample) -> bool:
-        self.trials += 1
+        self.trials.count += 1
         with tempfile.TemporaryDirectory(prefix="ir-reduce-") as folder:
             path = Path(folder, "reduced.py")
-            script, *_ = write_scripts(sample, self.target, self.registry, self.wanted, path, self.limit)
+            script, *_ = self._scripts(sample, path)
             if not script:
                 return True
+            command = [sys.executable, path.name]
             try:
-                done = subprocess.run([sys.executable, path.name], cwd=folder, capture_output=True, timeout=_TRIAL)
+                done = subprocess.run(
+                    command, cwd=folder, capture_output=True, text=True, timeout=self.patience + _IMPORTS
+                )
             except subprocess.TimeoutExpired:
                 return self.wanted.kind == "hang"
-        return done.returncode != 0
+        return self.wanted.shows_in(done.returncode, done.stderr)
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
     def _tried(self, nodes: Sequence[Node]) -> Verdict:
-        self.trials += 1
-        found: Verdict = in_child(
-            lambda: tried(self.graph, self.target, self.registry, self.expected, nodes, self.limit), _TRIAL
-        )
+        places = {n: i for i, n in enumerate(self.graph.nodes)}
+        given = self.graph, self.target, self.registry, self.expected, [places[n] for n in nodes], self.limit
+        found: Verdict = self.trials.run(self.patience, tried_at, *given)
         return found
 
     def _fails(self, nodes: Sequence[Node]) -> bool:
         return self._tried(nodes).same(self.wanted)
 
     def _fewest(self) -> list[Node]:
-        passes = self.wanted.kind == "ok"  # a fault may still show in a node that the whole program has no use for
-        for node in self._suspects():
-            found = self._tried([node])
-            if found.kind != "ok" and (passes or found.same(self.wanted)):
-                self.wanted = found
-                return [node]
-        if passes:
-            raise ExportError("the program does not fail on these arguments, nor does a node of it alone")
-        return smallest(self.graph.nodes, self._fails, self.left / 2)
+        suspects = [n for n in self.graph.nodes if n.name == self.suspect]
+        return suspects or smallest(self.graph.nodes, self._fails, self.left / 2)
 
     def _suspects(self) -> list[Node]:
         """The nodes that differ by themselves, the worst first; those of a refusal are found by bisection."""
         if self.wanted.kind not in ("ok", "mismatch", "runtime"):
             return []
-
-        def names() -> list[str]:
-            table = table_of(self.graph, self.target, self.registry, self.inputs, whole=False)
-            return [r.name for r in table.ranked[:_FIRST]]
-
-        found = in_child(names, max(1.0, self.left / 2))
+        given = self.graph, self.target, self.registry, self.about.inputs
+        found = self.trials.run(max(1.0, self.left / 2), worst_names, *given)
         nodes = {n.name: n for n in self.graph.nodes}
         return [nodes[n] for n in found] if isinstance(found, list) else []
 
@@ -238,12 +274,23 @@ class _Reduction:
         return None
 
     def _sample_fails(self, sample: Sample) -> bool:
-        self.trials += 1
-        found = in_child(lambda: sample_verdict(sample, self.target, self.registry, self.limit), _TRIAL)
+        found = self.trials.run(self.patience, sample_verdict, sample, self.target, self.registry, self.limit)
         fails = isinstance(found, Verdict) and found.same(self.wanted)
         if fails:
             self.steps.append(sample)
         return fails
+
+
+def worst_names(graph: Graph, target: Target, registry: Registry, inputs: Sequence[Any]) -> list[str]:
+    """The nodes with the largest errors of their own."""
+    return [r.name for r in table_of(graph, target, registry, inputs, whole=False).ranked[:_FIRST]]
+
+
+def tried_at(
+    graph: Graph, target: Target, registry: Registry, expected: Values, places: Sequence[int], limit: float | None
+) -> Verdict:
+    """How the nodes at these places do together."""
+    return tried(graph, target, registry, expected, [graph.nodes[i] for i in places], limit)
 
 
 def sample_verdict(sample: Sample, target: Target, registry: Registry, limit: float | None = None) -> Verdict:
@@ -255,4 +302,4 @@ def sample_verdict(sample: Sample, target: Target, registry: Registry, limit: fl
             made = list(runner(*[t.clone() for t in sample.inputs]))
     except Exception as error:
         return failure(error)
-    return compared(sample.graph.outputs, made, expected, limit)
+    return compared(sample.graph, made, expected, limit)

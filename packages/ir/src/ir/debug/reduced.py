@@ -25,6 +25,7 @@ class Reduced:
         seconds: what it took.
         module: of a model that torch.export refuses, the path of the smallest module that it refuses in the same way.
         note: what else there is to say.
+        sizes: the sizes at which it fails, where the program's own arguments do not.
     """
 
     verdict: Verdict
@@ -36,6 +37,7 @@ class Reduced:
     seconds: float = 0.0
     module: str = ""
     note: str = ""
+    sizes: str = ""
 
     def data(self) -> dict[str, Any]:
         """For programs."""
@@ -43,13 +45,15 @@ class Reduced:
         return {
             "verdict": verdict, "nodes": list(self.nodes), "paths": [str(p) for p in self.paths],
             "trials": self.trials, "seconds": self.seconds, "script": self.script, "ir_script": self.ir_script,
-            "module": self.module, "note": self.note,
+            "module": self.module, "note": self.note, "sizes": self.sizes,
         }  # fmt: skip
 
     def __str__(self) -> str:
         said = self.verdict.text.strip().partition("\n")[0]
         nodes = f"{len(self.nodes)} nodes are left: {', '.join(self.nodes)}"
-        lines = [f"{self.verdict.kind}: {said}", self.note or nodes]
+        at = f" at {self.sizes}" if self.sizes else ""
+        about = [nodes, *filter(None, [self.note])] if self.nodes else [self.note]
+        lines = [f"{self.verdict.kind}{at}: {said}", *about]
         lines.append(f"{self.trials} trials in {self.seconds:.1f} s")
         if not self.script and not self.ir_script:
             lines.append("no script: an op is left that torch has no function for")

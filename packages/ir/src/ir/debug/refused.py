@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ir.debug.calls import Call, Described, recorded, with_axes
-from ir.debug.child import in_child
+from ir.debug.child import Trials
 from ir.debug.reduced import Reduced
 from ir.debug.refused_script import write_script
 from ir.debug.search import OK, Verdict
@@ -26,6 +26,7 @@ from ir.importer import ladder
 from ir.importer.functions import FunctionModule
 
 _TRIAL = 60.0  # seconds that one trial may take, beside the first
+_PATIENCE = 1 / 4  # of the seconds of the search: what one may take once it is a hang that is looked for
 _KIND = "capture"
 
 
@@ -44,7 +45,11 @@ def reduce_refused(
     Raises:
         ExportError: `error`, where torch.export by itself takes the model.
     """
-    return _Refusal(error, model, args, kwargs, dynamic_shapes, seconds, code).run(path)
+    search = _Refusal(error, model, args, kwargs, dynamic_shapes, seconds, code)
+    try:
+        return search.run(path)
+    finally:
+        search.trials.close()
 
 
 class _Refusal:
@@ -64,8 +69,9 @@ class _Refusal:
         self.model: nn.Module = model if isinstance(model, nn.Module) else FunctionModule(model)
         self.is_function = not isinstance(model, nn.Module)
         self.start = time.monotonic()
-        self.seconds, self.trials = seconds, 0
-        calls = in_child(partial(recorded, self.model, args, kwargs), seconds)
+        self.seconds, self.patience = seconds, _TRIAL
+        self.trials = Trials(self.model)
+        calls = self.trials.run(seconds, recorded, self.model, args, kwargs)
         if isinstance(calls, Verdict):
             raise error
         self.calls, self.known = with_axes(self.model, calls, dynamic_shapes)
@@ -76,7 +82,11 @@ class _Refusal:
 
     def run(self, path: str | Path | None) -> Reduced:
         """The whole way down."""
-        self.wanted, inside = self._tried("", self.calls[""][0], max(_TRIAL, self.left))
+        self.wanted, inside = self._tried("", self.calls[""][0], self.seconds)
+        if self.wanted.kind == "hang":
+            self.patience = min(_TRIAL, self.seconds * _PATIENCE)
+            self.wanted = Verdict.hang(self.patience)
+            self.start = time.monotonic()  # the wait for it was no search
         if self.wanted.kind == "ok":
             raise self.error
         name, call = self._smallest(inside)
@@ -89,7 +99,7 @@ class _Refusal:
         kind = type(self.model.get_submodule(name)).__name__ if not self.is_function else "function"
         said = f"the smallest module that is refused: {name or 'the whole model'} ({kind})"
         return Reduced(
-            self.wanted, script, "", (), paths if path is not None else (), self.trials,
+            self.wanted, script, "", (), paths if path is not None else (), self.trials.count,
             time.monotonic() - self.start, name, said + note,
         )  # fmt: skip
 
@@ -97,13 +107,15 @@ class _Refusal:
         """What a fresh process says to the script, where it does not fail in this way."""
         if "module = ..." in script.read_text():
             return "\nit cannot be saved: the script needs what makes it, or call `ir reduce module:callable`"
-        self.trials += 1
+        if self.wanted.kind == "hang":  # as the last trial was, which ran these calls
+            return ""
+        self.trials.count += 1
         try:
             done = subprocess.run(
                 [sys.executable, str(script.resolve())], capture_output=True, text=True, timeout=max(_TRIAL, self.left)
             )
         except subprocess.TimeoutExpired:
-            return "" if self.wanted.kind == "hang" else "\nthe script does not come to an end in a process of its own"
+            return "\nthe script does not come to an end in a process of its own"
         if done.returncode and self.wanted.kind != _KIND:
             return ""
         lines = done.stderr.strip().splitlines()
@@ -113,9 +125,8 @@ class _Refusal:
 
     # -- modules ---------------------------------------------------------------------------------------------------
 
-    def _tried(self, name: str, call: Call, seconds: float = _TRIAL) -> tuple[Verdict, tuple[str, ...]]:
-        self.trials += 1
-        found = in_child(partial(refusal, self.model, name, call), seconds)
+    def _tried(self, name: str, call: Call, seconds: float = 0.0) -> tuple[Verdict, tuple[str, ...]]:
+        found = self.trials.run(seconds or self.patience, refusal, self.model, name, call)
         return found if isinstance(found, tuple) else (found, ())
 
     def _fails(self, name: str, call: Call) -> bool:
@@ -155,14 +166,14 @@ class _Refusal:
 
     def _shrunk(self, name: str, call: Call) -> Call:
         """The call with smaller extents, on which the module still runs where it did, and is refused in this way."""
-        runs = in_child(partial(_runs, self.model, name, call), _TRIAL) is True
+        runs = self.trials.run(_TRIAL, _runs, self.model, name, call) is True
         changed = True
         while changed and self.left > 0:
             changed = False
             for smaller in _smaller(call):
                 if self.left <= 0:
                     break
-                if runs and in_child(partial(_runs, self.model, name, smaller), _TRIAL) is not True:
+                if runs and self.trials.run(_TRIAL, _runs, self.model, name, smaller) is not True:
                     continue
                 if self._fails(name, smaller):
                     call, changed = smaller, True

@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ir.debug.inside import settled
 from ir.debug.search import Verdict
 from ir.debug.shrink import Sample, seed_of, seeded_text
 from ir.errors import ExportError
 from ir.files import staged
 from ir.graph import Graph, Node, Value, leaves
+from ir.importer.custom_ops import defining_module
 from ir.importer.schema import overload_of
 from ir.importer.torch_api import schema_of
 from ir.importer.weights import TorchWeight
@@ -47,13 +49,28 @@ def write_scripts(
     limit: float | None = None,
 ) -> tuple[str, str, tuple[Path, ...]]:
     """Both scripts as text, and the files that were written; arrays that are neither random nor small go to a .npz."""
-    text = _Script(sample, target, verdict, "arrays.npz" if path is None else f"{Path(path).stem}.npz")
-    text.limit = limit
-    own, through_ir = text.of_runtime(registry), text.of_ir()
+    text = _Script(sample, target, registry, verdict, limit, path)
+    return _written(text, text.of_runtime(), text.of_ir(), path)
+
+
+def through_ir(
+    sample: Sample,
+    target: Target,
+    registry: Registry,
+    verdict: Verdict,
+    path: str | Path | None,
+    limit: float | None = None,
+) -> tuple[str, str, tuple[Path, ...]]:
+    """The same without the runtime's own calls, whose making ends the process."""
+    text = _Script(sample, target, registry, verdict, limit, path)
+    return _written(text, "", text.of_ir(), path)
+
+
+def _written(text: _Script, own: str, by_ir: str, path: str | Path | None) -> tuple[str, str, tuple[Path, ...]]:
     if path is None:
-        return own, through_ir, ()
+        return own, by_ir, ()
     place = Path(path)
-    files = [(place, own), (place.with_name(f"{place.stem}_ir.py"), through_ir)]
+    files = [(place, own), (place.with_name(f"{place.stem}_ir.py"), by_ir)]
     files = [(file, content) for file, content in files if content]
     for file, content in files:
         with staged(file) as temporary:
@@ -63,33 +80,44 @@ def write_scripts(
         with staged(place.with_name(text.file)) as temporary:
             np.savez(temporary, **text.arrays)  # type: ignore[arg-type]
         written.append(place.with_name(text.file))
-    return own, through_ir, tuple(written)
+    return own, by_ir, tuple(written)
 
 
 class _Script:
     """The text of one sample."""
 
-    def __init__(self, sample: Sample, target: Target, verdict: Verdict, file: str) -> None:
-        self.sample, self.target, self.verdict, self.file = sample, target, verdict, file
-        self.limit: float | None = None  # what `compared` was told
+    def __init__(
+        self,
+        sample: Sample,
+        target: Target,
+        registry: Registry,
+        verdict: Verdict,
+        limit: float | None,
+        path: str | Path | None,
+    ) -> None:
+        self.sample, self.target, self.registry, self.verdict = sample, target, registry, verdict
+        self.limit = limit  # what `compared` was told
+        self.file = "arrays.npz" if path is None else f"{Path(path).stem}.npz"
+        self.bodies: dict[Node, Graph] = {}  # of custom ops that no import defines
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
-        taken: set[str] = set()
+        self.taken: set[str] = set()
         self.names: dict[Value, str] = {}
         values = [*sample.tensors, *_made_in(sample.graph)]
         for value in values:
-            self.names[value] = _identifier(value.name.removesuffix("_given"), taken)
+            self.names[value] = _identifier(value.name.removesuffix("_given"), self.taken)
         self.known: list[tuple[str, np.ndarray[Any, Any]]] = []
         self.tensors = [f"{self.names[v]} = {self._tensor(v, t)}" for v, t in sample.tensors.items()]
 
     # -- the two forms ---------------------------------------------------------------------------------------------
 
-    def of_runtime(self, registry: Registry) -> str:
+    def of_runtime(self) -> str:
         """With torch and the runtime alone; empty where nothing was made to run, or it has no such form."""
         if self.verdict.kind == "export":
             return ""
         try:
-            artifact = lower(self.sample.graph, self.target, registry)
+            artifact = lower(self.sample.graph, self.target, self.registry)
             imports, lines = self.target.script(artifact, self._literal)
+            imports = [*imports, *self._imports(own=False)]
             model = list(self._model())
         except ExportError:
             return ""
@@ -100,13 +128,43 @@ class _Script:
     def of_ir(self) -> str:
         """With `ir.export(..., verify=True)`; empty where torch's functions have another form than the graph."""
         try:
-            model = list(self._model())
+            imports, model = self._imports(own=True), list(self._model())
         except ExportError:
             return ""
         given = ", ".join(self.names[v] for v in self.sample.graph.inputs)
         comma = "," if len(self.sample.graph.inputs) == 1 else ""
-        call = f'ir.export(model, ({given}{comma}), target="{self.target.name}", verify=True)'
-        return self._joined(["torch", "ir"], [*self.tensors, *model, call])
+        found = self._plugins()
+        plugins = f", plugins={found}" if found else ""
+        call = f'ir.export(model, ({given}{comma}), target="{self.target.name}", verify=True{plugins})'
+        return self._joined(["torch", "ir", *imports], [*self.tensors, *model, call])
+
+    def _plugins(self) -> list[str]:
+        """The modules of the plugins whose handlers serve the ops that are left."""
+        served = (self.registry.lookup(n.op, n.overload, self.target.version) for n in self.sample.graph.nodes)
+        return list(dict.fromkeys(h.source for h in served if h is not None and h.layer == "plugin"))
+
+    def _imports(self, own: bool) -> list[str]:
+        """The modules that define the custom ops which are left; for scripts without a user's `own` modules, and where
+        there is none, these ops are what their bodies compute."""
+        found = []
+        self.bodies = {}
+        for node in self.sample.graph.nodes:
+            module = "" if _is_torchs(node.op) else defining_module(node.op, own)
+            body = None if _is_torchs(node.op) or module else self.sample.graph.context.body(node)
+            if body is not None:
+                self.bodies[node] = self._named(settled(body.graph, _sizes(body.graph, node)))
+            elif not _is_torchs(node.op) and not module:
+                raise ExportError(f"no module is known that defines {node.op}, and it has no body")
+            found += [module] if module else []
+        return list(dict.fromkeys(found))
+
+    def _named(self, body: Graph) -> Graph:
+        """A body whose values all have names in the script."""
+        if body.weights:
+            raise ExportError("the body of a custom op holds tensors of its own")
+        for value in (*body.inputs, *_made_in(body)):
+            self.names.setdefault(value, _identifier(value.name, self.taken))
+        return body
 
     def _joined(self, imports: list[str], lines: list[str]) -> str:
         names = sorted({*imports, *(["numpy as np"] if any("np." in x for x in lines) else [])})
@@ -143,14 +201,18 @@ class _Script:
             for key, inner in node.args.items():
                 if isinstance(inner, Graph):
                     yield from (f"    {line}" for line in self._function(_function_name(node, key), inner))
+            if node in self.bodies:
+                yield from (f"    {line}" for line in self._function(_function_name(node, "body"), self.bodies[node]))
             made = ", ".join(self.names[v] for v in node.outputs)
-            several = bool(node.graphs) or node.returns == "list"
+            several = bool(node.graphs) or node.returns == "list" or node in self.bodies
             yield f"    {made}{',' if several and len(node.outputs) == 1 else ''} = {self._call(node)}"
         results = [self.names[v] for v in graph.outputs]
         yield f"    return {', '.join(results)}{',' if len(results) == 1 else ''}"
 
     def _call(self, node: Node) -> str:
         args = node.args
+        if node in self.bodies:
+            return f"{_function_name(node, 'body')}({', '.join(self.names[v] for v in node.inputs)})"
         if node.op == "ir::cast":
             return f"{self._text(args['self'])}.to({self._text(args['dtype'])})"
         if node.op == "ir::scalar":
@@ -240,6 +302,20 @@ def _made_in(graph: Graph) -> Iterator[Value]:
         for inner in node.graphs:
             yield from (*inner.inputs, *_made_in(inner))
         yield from node.outputs
+
+
+def _is_torchs(op: str) -> bool:
+    return op.startswith(("aten::", "prims::", "higher_order::", "ir::"))
+
+
+def _sizes(body: Graph, node: Node) -> dict[str, int]:
+    """What the symbols of a body are for operands of fixed sizes."""
+    given = dict(zip(body.inputs, node.inputs, strict=True))
+    return {
+        name: (given[s.value].type.shape[s.axis] - s.offset) // s.scale  # type: ignore[misc]
+        for name, s in body.sources.items()
+        if s.value in given and s.axis is not None
+    }
 
 
 def _function_name(node: Node, key: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,10 @@ from ir.debug.parts import connected
 from ir.debug.running import Runs
 from ir.debug.values import Values
 from ir.errors import ExportError
-from ir.graph import Graph, Node, Value
+from ir.graph import Graph, Node
 from ir.registry import Registry
 from ir.target import Target
+from ir.trial import undetermined
 
 Fails = Callable[[Sequence[Node]], bool]
 
@@ -34,6 +36,25 @@ class Verdict:
     def same(self, other: Verdict) -> bool:
         """Whether both fail in the same way."""
         return (self.kind, self.what) == (other.kind, other.what)
+
+    def shows_in(self, code: int, said: str) -> bool:
+        """Whether a script that ended with this exit code, and said this at its end, failed in this way."""
+        if self.kind == "mismatch":
+            return code == 1 and "AssertionError" in said
+        if self.kind == "crash":
+            return code not in (0, 1)
+        return code == 1 and "in run" in said  # by the runtime's call, not by what leads to it
+
+    @classmethod
+    def crash(cls, code: int) -> Verdict:
+        """Of a process that ended without an answer; a negative exit code is that of a signal."""
+        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return cls("crash", name, f"the process ended with {name}")
+
+    @classmethod
+    def hang(cls, seconds: float) -> Verdict:
+        """Of a process without an answer in this time."""
+        return cls("hang", text=f"no answer in {seconds:.0f} s")
 
 
 OK = Verdict("ok")
@@ -56,7 +77,7 @@ def tried(
         made = runs.run(part, [expected.of[v] for v in part.feeds])
     except Exception as error:
         return failure(error)
-    return compared(part.graph.outputs, made, expected, limit)
+    return compared(part.graph, made, expected, limit)
 
 
 def failure(error: Exception) -> Verdict:
@@ -65,9 +86,16 @@ def failure(error: Exception) -> Verdict:
     return Verdict(kind, type(error).__name__, str(error))
 
 
-def compared(values: Sequence[Value], made: Sequence[Any], expected: Values, limit: float | None = None) -> Verdict:
-    """Whether results are torch's, as verify compares, or up to `limit` times the largest magnitude of each."""
-    for value, tensor in zip(values, made, strict=True):
+def compared(graph: Graph, made: Sequence[Any], expected: Values, limit: float | None = None) -> Verdict:
+    """Whether results of a part are torch's, as verify compares, or up to `limit` times the largest magnitude of each.
+
+    What random numbers decide, or memory that nothing was written to, is not compared.
+    """
+    skipped = undetermined(graph)[0]
+    for (name, value), tensor in zip(graph.results.items(), made, strict=True):
+        maker = graph.producer.get(value)
+        if name in skipped or (maker is not None and "empty" in maker.op):
+            continue
         error = distance(tensor, expected.of[value], limit=limit)
         if error.reason:
             return Verdict("mismatch", text=error.reason, error=error)

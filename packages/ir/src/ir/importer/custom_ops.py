@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import inspect
 import keyword
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,10 @@ from ir.graph import Node, Value, leaves
 from ir.importer.bodies import BODIES, KERNELS, writes_of
 from ir.importer.schema import declared, overload_of, packet_of
 from ir.importer.torch_api import (
+    OPDEFS,
+    QUANTIZED_DECOMPOSED,
     OpOverload,
+    defined_by,
     definition_name,
     detect_fake_mode,
     parse_schema,
@@ -312,3 +316,16 @@ def skeleton(node: Node, target: str) -> str:
         f'@ir.op("{node.overload}").handler("{target}")\n'
         f'def _({", ".join(["h", *names])}): return h.emit("...", {tensors}){returned}'
     )
+
+
+def defining_module(op: str, own: bool) -> str:
+    """The module whose import defines an op of torch.library: a package of the namespace's name, or, with `own`, the
+    one that the function of a custom op stands in; empty where there is none."""
+    space = op.partition("::")[0]
+    if space == "quantized_decomposed":
+        return QUANTIZED_DECOMPOSED
+    if importlib.util.find_spec(space) is not None:
+        return space
+    fn = BODIES.get(op) or KERNELS.get(op) or (defined_by(OPDEFS[op]) if op in OPDEFS else None)
+    module = getattr(fn, "__module__", "") if own else ""
+    return "" if module == "__main__" else module

@@ -9,6 +9,7 @@ Functions stand for attributes of torch's objects, and import what takes long.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -199,9 +200,12 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
     return global_decomposition_table["post_autograd"]
 
 
+QUANTIZED_DECOMPOSED = "torch.ao.quantization.fx._decomposed"  # whose import defines the operators of this namespace
+
+
 def register_quantized_decomposed() -> None:
-    """Define the operators `quantized_decomposed::*`, which torch does when this module is imported."""
-    import torch.ao.quantization.fx._decomposed  # noqa: F401
+    """Define the operators `quantized_decomposed::*`."""
+    importlib.import_module(QUANTIZED_DECOMPOSED)
 
 
 # -- attributes of tensors, numbers and programs -----------------------------------------------------------------------

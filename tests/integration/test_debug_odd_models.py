@@ -1,0 +1,89 @@
+"""The debugger on models that are not like others: custom ops, random numbers, loops, complex numbers, other sizes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import ir
+from tests.faults import wrapped
+
+TARGETS = ("onnx", "nnef", "eager")
+
+
+@ir.custom_op("odd_models::twice_softmax")
+def twice_softmax(x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+    return torch.softmax(x * scale, -1) + x
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_custom_op_tells_its_target_ops(target):
+    graph = ir.capture(lambda x: twice_softmax(twice_softmax(x)).relu(), (torch.randn(2, 4),))
+    first, second, _ = ir.debug(graph, target=target).rows
+    assert first.ops[0] == second.ops[0] == "odd_models::twice_softmax"
+
+
+def test_a_custom_op_is_its_body_in_a_script(tmp_path):
+    """A process of its own has never heard of it."""
+    graph = ir.capture(lambda x: twice_softmax(x).relu(), (torch.randn(2, 4),))
+    wrong = {"odd_models::twice_softmax": lambda h, x, scale: h.emit("Softmax", x, axis=-1)}
+    path = tmp_path / "reduced.py"
+    found = ir.debug.reduce(graph, target="onnx", handlers=wrong, path=path)
+    assert found.nodes == ("odd_models::twice_softmax",) and not found.note and "odd_models" not in found.script
+    assert "import ir, tests.integration.test_debug_odd_models, torch" in found.ir_script
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True)
+    assert done.returncode == 1 and "AssertionError" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_complex_numbers(target):
+    graph = ir.capture(lambda x: torch.fft.ifft(torch.fft.fft(x) * (1 + 2j)).abs(), (torch.randn(2, 8),))
+    table = ir.debug(graph, target=target)
+    assert table.ok and all(r.ops for r in table.rows) and all(r.own.ulps < 1e4 for r in table.rows), table
+
+
+def test_random_numbers_are_no_fault_to_reduce():
+    graph = ir.capture(lambda x: torch.relu(x + torch.rand_like(x)) * 2, (torch.randn(2, 8),))
+    with pytest.raises(ir.ExportError, match="does not fail"):
+        ir.debug.reduce(graph, target="onnx")
+    wrong = wrapped("onnx", "aten::mul.Tensor", lambda a: a | {"other": 3})
+    assert ir.debug.reduce(graph, target="onnx", handlers=wrong).nodes == ("aten::mul.Tensor",)
+
+
+def test_a_fault_at_another_size_only():
+    graph = ir.capture(
+        lambda x: torch.softmax(x, -1) * x.shape[0], (torch.randn(3, 4),), dynamic_shapes=({0: "batch"},)
+    )
+    fixed = wrapped("onnx", "aten::mul.Tensor", lambda a: a | {"other": 3})
+    assert ir.debug(graph, target="onnx", handlers=fixed).ok
+    table = ir.debug(graph, target="onnx", handlers=fixed, sizes={"batch": 5})
+    assert [r.op for r in table.wrong] == ["aten::mul.Tensor"] and table.sizes == {"batch": 5}
+    found = ir.debug.reduce(graph, target="onnx", handlers=fixed)
+    assert found.nodes == ("aten::mul.Tensor",) and found.sizes == "batch=4" and "mismatch at batch=4" in str(found)
+    with pytest.raises(ir.ExportError, match="no dynamic dimension is called 'width': batch"):
+        ir.debug(graph, target="onnx", sizes={"width": 5})
+
+
+def test_a_branch_has_the_line_of_the_model():
+    graph = ir.capture(lambda x: torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x,)), (torch.randn(3),))
+    assert all(r.source.startswith("test_debug_odd_models.py:") for r in ir.debug(graph, target="onnx").rows)
+
+
+def test_a_file_in_the_place_of_its_model(tmp_path):
+    ir.export(torch.relu, (torch.randn(3),), target="onnx", path=tmp_path / "m.onnx")
+    with pytest.raises(ir.ExportError, match="give the model, or what"):
+        ir.debug(tmp_path / "m.onnx")
+    assert ir.debug.profile(tmp_path / "m.onnx", torch.randn(3), runs=3).rows
+    with pytest.raises(ir.ExportError, match="takes 1 tensor"):
+        ir.debug.profile(tmp_path / "m.onnx", runs=3)
+
+
+def test_batches_of_ranges():
+    batches = [torch.randn(2, 4), torch.full((2, 4), 1e6)]
+    found = ir.debug.ranges(torch.nn.ReLU(), batches)
+    assert found.batches == 2 and found.overflows("float16")[0].name == "relu"
+    with pytest.raises(ir.ExportError, match="batches: a list"):
+        ir.debug.ranges(torch.nn.ReLU(), torch.randn(2, 4))
