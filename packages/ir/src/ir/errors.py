@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -106,3 +106,12 @@ class UnsupportedOpsError(ExportError):
 def note(error: BaseException, text: str) -> None:
     """`error.add_note(text)`, which Python has since 3.11; 3.10 shows the note only in errors of ours."""
     error.__notes__ = [*getattr(error, "__notes__", ()), text]
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what it came from, and so on; once each, for torch raises errors again that go round in a circle."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

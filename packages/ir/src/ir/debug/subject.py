@@ -69,7 +69,8 @@ class Subject:
         Raises:
             ExportError: the arguments are none of this program.
         """
-        return self.graph.structure.flatten(self.args, self.kwargs)
+        found: list[Tensor] = self.graph.structure.flatten(self.args, self.kwargs)
+        return found
 
     @property
     def sizes(self) -> Sizes:

@@ -10,6 +10,8 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ir.errors import causes
+
 Own = Callable[[Any], bool]
 
 
@@ -33,15 +35,12 @@ def place(frame: traceback.FrameSummary) -> str:
 
 def _symbols(error: BaseException | None) -> Any:
     """The table of symbols that the frames of an error, or of what it came from, hold."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        for frame, _ in traceback.walk_tb(error.__traceback__):
+    for one in causes(error):
+        for frame, _ in traceback.walk_tb(one.__traceback__):
             for held in list(frame.f_locals.values()):
                 env = held if hasattr(type(held), "create_unbacked_symint") else _of_mode(held)
                 if env is not None:
                     return env
-        error = error.__cause__ or error.__context__
     return None
 
 

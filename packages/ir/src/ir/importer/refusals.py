@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ir.errors import causes
 from ir.importer.fixed_sizes import fixing, place
 from ir.importer.torch_api import schema_of
 
@@ -159,10 +160,7 @@ def _registration(error: Exception) -> str:
     return f"\n  say which tensors a {name} holds, before the export:\n    import torch\n    {lines}"
 
 
-def _notes(error: BaseException | None) -> str:
+def _notes(error: BaseException) -> str:
     """What was noted at the error, or at one that it came from."""
-    notes: list[str] = []
-    while error is not None and not notes:
-        notes = getattr(error, "__notes__", [])
-        error = error.__cause__ or error.__context__
+    notes = next((n for e in causes(error) if (n := getattr(e, "__notes__", []))), [])
     return "".join(f"\n  {note}" for note in dict.fromkeys(notes))
