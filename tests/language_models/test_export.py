@@ -66,6 +66,17 @@ def test_unknown_values(folder, tmp_path, option, value, message):
         export(folder, tmp_path / "out", **{option: value})
 
 
+@pytest.mark.parametrize("given, message", [
+    ({"target": "nnef"}, "contrib=True writes decoders for onnxruntime: leave it out for nnef of text-generation"),
+    ({"target": "eager"}, "contrib=True writes decoders for onnxruntime: leave it out for eager of text-generation"),
+    ({"weights": "bf16"}, "contrib=True has no kernel for bf16"),
+])  # fmt: skip
+def test_contrib_where_it_is_not(folder, tmp_path, given, message):
+    with pytest.raises(ValueError, match=message):
+        export(folder, tmp_path / "out", contrib=True, **given)
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_is_no_checkpoint(folder, tmp_path):
     for source, message in [
         (tmp_path / "nowhere", "there is no such folder; download the checkpoint first"),
@@ -125,9 +136,17 @@ def test_the_command_line(folder, tmp_path, capsys):
         main(["llm", str(folder), "-o", str(tmp_path / "out"), "--verify"])
     said = capsys.readouterr().out
     assert done.value.code == 0 and "equal to the model's own" in said and "og.Model(" in said
+    with pytest.raises(SystemExit) as done:
+        main(["llm", str(folder), "-o", str(tmp_path / "contrib"), "--contrib", "--quiet"])
+    assert done.value.code == 0 and b"GroupQueryAttention" in (tmp_path / "contrib" / "model.onnx").read_bytes()
     for words, code, message in [
         (["nowhere", "-o", "out"], 1, "there is no such folder"),
         ([str(folder), "-o", "out", "--weights", "int3"], 2, "--weights='int3' is none of"),
+        (
+            [str(folder), "-o", "out", "--target", "nnef", "--contrib"],
+            2,
+            "--contrib=True writes decoders for onnxruntime",
+        ),
         ([str(folder)], 2, "Missing option"),
     ]:
         with pytest.raises(SystemExit) as done:

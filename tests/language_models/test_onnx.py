@@ -5,13 +5,20 @@ from __future__ import annotations
 import collections
 import json
 
+import numpy as np
 import onnx
+import onnx.checker
+import onnx.helper
+import onnxruntime
 import pytest
 import torch
+from onnx.reference import ReferenceEvaluator
 
 import language_models
 from ir.errors import CaptureError
 from language_models import group_query_attention as gqa
+from language_models.attention_body import DOMAIN, INPUTS, NAME, Form, function
+from language_models.decoding import Generator
 from language_models.exporting import reference
 from tests.language_models import checkpoints
 from tests.language_models.architectures import ARCHITECTURES
@@ -20,6 +27,17 @@ genai = pytest.importorskip("onnxruntime_genai")
 STEPS = 32
 
 
+FORMS_OF_ATTENTION = [
+    Form(packed=packed, rotary=rotary, rotary_everywhere=everywhere, interleaved=pairs, softcap=cap, sinks=sinks)
+    for packed in (False, True)
+    for rotary, everywhere, pairs in [
+        (False, False, False),
+        (True, True, False),
+        (True, False, False),
+        (True, True, True),
+    ]
+    for cap, sinks in [(False, False), (True, False), (True, True)]
+]
 FORMS = [(family, contrib) for family in checkpoints.FAMILIES for contrib in (False, True)]
 
 
@@ -87,8 +105,6 @@ def test_a_prompt_in_pieces(exported):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_logits_of_all_positions(tmp_path, side):
-    import onnxruntime
-
     model = checkpoints.checkpoint(tmp_path / "in", "Llama", **checkpoints.LLAMA)
     made = language_models.export(tmp_path / "in", path=tmp_path / "out", logits="all")
     tokens, mask = checkpoints.prompts(3)
@@ -132,6 +148,114 @@ def test_no_step_copies_the_past(tmp_path, family):
     assert count["GroupQueryAttention"] == model.config.num_hidden_layers
     said = json.loads((made.path / "genai_config.json").read_text())
     assert said["search"]["past_present_share_buffer"] is True
+
+
+WIDE = {"hidden_size": 64, "head_dim": 16}  # of heads as wide as the op turns them itself
+
+
+@pytest.mark.parametrize(
+    ("family", "weights", "packed"),
+    [("Llama", "f32", True), ("Phi3", "f32", True), ("SmolLM3", "f32", True), ("Cohere", "f32", True),
+     ("Qwen3", "f32", False), ("Llama", "int4", True)],
+)  # fmt: skip
+def test_a_layer_is_few_nodes(tmp_path, family, weights, packed):
+    """Attention turns its operands itself, and reads one product where nothing is between."""
+    model = checkpoints.model(family, **{**ARCHITECTURES[family], **WIDE})
+    made = language_models.export(model, path=tmp_path / "out", contrib=True, weights=weights, verify=True)
+    graph, count = op_types(made)
+    nodes = [n for n in graph.node if n.op_type == "GroupQueryAttention"]
+    assert len(nodes) == 2 and not count["RotaryEmbedding"] and not count["Cos"]
+    assert [n.input[1] == "" for n in nodes] == [packed] * 2
+    tied = model.config.tie_word_embeddings
+    assert not packed or (count["Transpose"] == tied and not count["Reshape"] and count["Cast"] == 2)
+    assert not made.manifest.positions and "position_ids" not in {i.name for i in graph.input}
+    tokens, mask = checkpoints.prompts(3)
+    if weights == "f32":
+        assert torch.equal(made.load().generate(tokens, mask, STEPS), reference(model, tokens, STEPS, mask))
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes"),
+    [("Llama", WIDE), ("Gemma2", WIDE), ("SmolLM3", WIDE), ("Cohere", WIDE), ("GptOss", {}), ("GPTNeoX", {})],
+    ids=lambda p: p if isinstance(p, str) else "",
+)
+def test_a_runtime_without_the_op_runs_its_function(tmp_path, family, sizes):
+    """onnx's reference evaluator, from a prompt on: windows, soft caps, sinks, layers without positions, pairs."""
+    model = checkpoints.model(family, **{**ARCHITECTURES[family], **sizes})
+    made = language_models.export(model, path=tmp_path / "out", contrib=True)
+    proto = onnx.load(made.path / "model.onnx")
+    onnx.checker.check_model(proto)
+    evaluator, names = ReferenceEvaluator(proto), [o.name for o in proto.graph.output]
+
+    def run(feeds):
+        given = {name: feeds[name] for name in evaluator.input_names}
+        return dict(zip(names, evaluator.run(names, given), strict=True))
+
+    for batch in (1, 3):
+        tokens, mask = checkpoints.prompts(batch)
+        found = Generator(made.manifest, run).generate(tokens, mask, 8)
+        assert torch.equal(found, reference(model, tokens, 8, mask))
+
+
+@pytest.mark.parametrize("window", [-1, 3])
+@pytest.mark.parametrize("form", FORMS_OF_ATTENTION, ids=str)
+def test_the_function_is_the_kernel(form, window):
+    """A prompt, a token and a piece behind it, in buffers of their size and longer, of texts of any length."""
+    for lengths, new, room in [
+        ((5,), 5, 0),
+        ((5, 2, 3), 5, 0),
+        ((5, 2, 3), 5, 12),
+        ((7, 4), 1, 6),
+        ((7, 4), 1, 15),
+        ((7,), 3, 4),
+    ]:
+        model, feeds = attention_node(form, window, lengths, new, room)
+        kernel = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+        body = ReferenceEvaluator(model).run(None, feeds)
+        for i, length in enumerate(lengths):
+            rows = min(length, new)
+            np.testing.assert_allclose(kernel[0][i, :rows], body[0][i, :rows], atol=1e-5)
+            for a, b in zip(kernel[1:], body[1:], strict=True):
+                assert a.shape == b.shape
+                np.testing.assert_allclose(a[i, :, :length], b[i, :, :length], atol=1e-6)
+
+
+def attention_node(form, window, lengths, new, room):
+    """A model of one node, and what it is given: `room` is how long the buffer of the past is."""
+    draw, (heads, groups, width, half) = np.random.default_rng(0), (4, 2, 32, 8)
+    batch, total = len(lengths), max(lengths)
+
+    def some(*shape):
+        return draw.standard_normal(shape, dtype=np.float32)
+
+    rows = [some(batch, new, n * width) for n in (heads, groups, groups)]
+    angles = np.arange(total)[:, None] * np.linspace(1, 0.1, half)
+    feeds = dict(zip(("query", "key", "value"), rows, strict=True))
+    if form.packed:
+        feeds = {"query": np.concatenate(rows, 2)}
+    feeds |= {n: some(batch, groups, room, width) for n in ("past_key", "past_value")}
+    feeds["seqlens_k"] = np.array(lengths, np.int32) - 1
+    feeds["total_sequence_length"] = np.array(total, np.int32)
+    if form.rotary:
+        feeds |= {"cos_cache": np.cos(angles).astype("f4"), "sin_cache": np.sin(angles).astype("f4")}
+    if form.sinks:
+        feeds["head_sink"] = some(heads)
+    node = onnx.helper.make_node(
+        NAME, [n if n in feeds else "" for n in INPUTS[: form.inputs]], ["output", "present_key", "present_value"],
+        domain=DOMAIN, num_heads=heads, kv_num_heads=groups, scale=0.3, softcap=5.0 * form.softcap,
+        local_window_size=window, do_rotary=int(form.rotary), rotary_interleaved=int(form.interleaved),
+    )  # fmt: skip
+    kinds = {n: onnx.helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in feeds.items()}
+    given = [onnx.helper.make_tensor_value_info(n, kinds[n], a.shape) for n, a in feeds.items()]
+    results = [
+        onnx.helper.make_tensor_value_info(n, 1, [f"{n}{i}" for i in range(3 if n == "output" else 4)])
+        for n in node.output
+    ]
+    graph = onnx.helper.make_graph([node], "attention", given, results)
+    versions = [onnx.helper.make_opsetid("", 23), onnx.helper.make_opsetid(DOMAIN, 1)]
+    made = onnx.helper.make_model(graph, opset_imports=versions, ir_version=11, functions=[function(form, 23)])
+    onnx.checker.check_model(made)
+    return made, feeds
 
 
 @pytest.mark.parametrize("family", ["Llama", "Qwen3"])

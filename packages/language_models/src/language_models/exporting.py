@@ -103,6 +103,10 @@ def export(
     checkpoint = open_checkpoint(source, dtype, tokenizer, task)
     _only_of_text(checkpoint.task, text=text, calibration=calibration)
     writer = importlib.import_module(WRITERS[checkpoint.task]) if checkpoint.task in WRITERS else runtime
+    if (target != "onnx" or writer is not runtime) and options.pop("contrib", False):
+        raise ValueError(
+            f"contrib=True writes decoders for onnxruntime: leave it out for {target} of {checkpoint.task}"
+        )
     tokens = None if text is None else tokens_of(text, source)[:1, :LONGEST]
     floats = None if tokens is None else logits_of(checkpoint.model, tokens)
     if weights not in FLOATS:

@@ -25,10 +25,11 @@ from ir.passes.exact_sizes import exact_sizes
 from ir.passes.fuse_rotary import fuse_rotary
 from ir.passes.graph_editor import GraphEditor
 from ir.passes.simplify_arithmetic import simplify_arithmetic
+from language_models.attention_body import DOMAIN, NAME, Form, function
+from language_models.packing import ATTENTION as GROUPED
 from language_models.step import Step, is_state
 
-NAME = "language_models_attend"  # what transformers knows our attention by
-DOMAIN = "com.microsoft"
+INTERFACE = "language_models_attend"  # what transformers knows our attention by
 OPSET = 23  # the first that has RotaryEmbedding
 _KINDS = {"full_attention", "sliding_attention"}
 
@@ -76,6 +77,13 @@ def attend(
     return out.reshape(batch, new, heads * width), keys, values
 
 
+@ir.custom_op("language_models::last_tokens")  # type: ignore[untyped-decorator]
+def last_tokens(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The row [B, 1, W] of the last of each text's new tokens [B, S, W]; new texts are padded behind their end."""
+    ends = mask.sum(1).clamp(max=hidden.shape[1]) - 1
+    return hidden.gather(1, ends[:, None, None].expand(hidden.shape[0], 1, hidden.shape[2]))
+
+
 class GroupQueryStep(Step):
     """A step over texts that are padded on the right; see the module."""
 
@@ -85,6 +93,8 @@ class GroupQueryStep(Step):
         super().__init__(model, last)
         self._keep = {}
         layers = {name.partition(".")[0] for name in self.states}
+        if any(t.shape[-1] % 8 for t in self.states.values()):
+            raise CaptureError("onnxruntime's op wants heads of a multiple of 8")
         if any(is_state(name) for name in self.states) or layers != {str(i) for i in range(len(layers))}:
             raise CaptureError("it remembers other things than keys and values")
         kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
@@ -101,7 +111,7 @@ class GroupQueryStep(Step):
         past_key_values: Mapping[str, torch.Tensor] | None = None,
     ) -> dict[str, Any]:
         assert past_key_values is not None and attention_mask is not None
-        opened = own_attention(self.model), self._last_of_each(input_ids, attention_mask)
+        opened = own_attention(self.model), self._last_of_each(attention_mask)
         with _open(past_key_values, attention_mask, input_ids.shape[1]) as cache, opened[0], opened[1]:
             logits = self.logits(input_ids, attention_mask, position_ids, cache)
         present = {f"{i}.{part}": t for i, held in enumerate(cache.layers) for part, t in held.present.items()}
@@ -117,17 +127,14 @@ class GroupQueryStep(Step):
         return logits
 
     @contextmanager
-    def _last_of_each(self, tokens: torch.Tensor, mask: torch.Tensor) -> Iterator[None]:
+    def _last_of_each(self, mask: torch.Tensor) -> Iterator[None]:
         """The layer that makes logits sees the last token of each text alone, if that is all that is wanted."""
         if not self.last:
             yield
             return
-        new = tokens.shape[1]
-        ends = (mask[:, -new:].sum(1) - 1)[:, None, None]
 
         def pick(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
-            hidden = given[0]
-            return hidden.gather(1, ends.expand(hidden.shape[0], 1, hidden.shape[2])), *given[1:]
+            return last_tokens(given[0], mask), *given[1:]
 
         hook = self.model.get_output_embeddings().register_forward_pre_hook(pick)
         try:
@@ -145,11 +152,11 @@ def own_attention(model: Any) -> Iterator[None]:
     """
     from transformers import AttentionInterface
 
-    AttentionInterface.register(NAME, _attention)
+    AttentionInterface.register(INTERFACE, _attention)
     before = model.config._attn_implementation
     try:
-        model.set_attn_implementation(NAME)
-        if model.config._attn_implementation != NAME:
+        model.set_attn_implementation(INTERFACE)
+        if model.config._attn_implementation != INTERFACE:
             raise CaptureError("it does not attend by transformers' attention interface")
         yield
     finally:
@@ -250,7 +257,7 @@ def rotary_of_rows(graph: Graph) -> Graph:
 
     `fuse_rotary` finds the embeddings in a graph that the two passes before it have simplified.
     """
-    for fn in (exact_sizes, simplify_arithmetic, fuse_rotary):
+    for fn in (exact_sizes, simplify_arithmetic, fuse_rotary, _without_empty_parts):
         graph = fn(graph)
     edit = GraphEditor(graph)
     for node in graph.nodes:
@@ -273,6 +280,18 @@ def rotary_of_rows(graph: Graph) -> Graph:
     return edit.graph()
 
 
+def _without_empty_parts(graph: Graph) -> Graph:
+    """Concatenations of one part and nothing, as where a model turns all of each head and joins the rest to it."""
+    edit = GraphEditor(graph)
+    for node in graph.nodes:
+        if node.op == "aten::cat":
+            full = [t for t in node.args["tensors"] if t.type.shape[node.args["dim"]] != 0]
+            if len(full) == 1 and full[0].type == node.outputs[0].type:
+                edit.forward(node.outputs[0], full[0])
+                edit.release(*(n for t in node.args["tensors"] if t is not full[0] and (n := edit.producer(t))))
+    return edit.graph()
+
+
 def turn(h: Any, input: Any, cos: Any, sin: Any, interleaved: bool, heads: int) -> Any:
     """Rotary embedding of rows [B, S, heads * D] in ONNX."""
     batch, length, width = input.type.shape
@@ -287,23 +306,51 @@ def turn(h: Any, input: Any, cos: Any, sin: Any, interleaved: bool, heads: int) 
     )  # fmt: skip
 
 
-def grouped(h: Any, query: Any, key: Any, value: Any, past_key: Any, past_value: Any, mask: Any, sinks: Any,
-            heads: int, scale: float, window: int, softcap: float) -> Any:  # fmt: skip
+def grouped(
+    h: Any, query: Any, key: Any, value: Any, past_key: Any, past_value: Any, mask: Any, sinks: Any,
+    heads: int, scale: float, window: int, softcap: float, cos: Any, sin: Any, interleaved: bool,
+) -> Any:  # fmt: skip
     """One com.microsoft::GroupQueryAttention; lengths are counted once for all layers."""
     int32 = ir.DType.int32
-    lengths = h.shared(
-        "tokens before the last", lambda: h.cast(h.emit("Sub", h.reduce("ReduceSum", mask, [1]), 1), int32)
-    )
+    lengths = h.shared("tokens before the last, in int32", lambda: h.cast(_before_last(h, mask), int32))
     total = h.shared("tokens in all", lambda: h.cast(h.size_of(mask, 1), int32))
     made = h.emit(
-        f"{DOMAIN}::GroupQueryAttention", query, key, value, past_key, past_value, lengths, total,
-        None, None, None, None, sinks, outputs=3, dtype=[r.dtype for r in h.results], num_heads=heads,
-        kv_num_heads=past_key.type.shape[1], scale=float(scale), softcap=float(softcap) or None,
-        local_window_size=window or None,
+        f"{DOMAIN}::{NAME}", query, key, value, past_key, past_value, lengths, total,
+        cos, sin, None, None, sinks, outputs=3, dtype=[r.dtype for r in h.results], num_heads=heads,
+        kv_num_heads=past_key.type.shape[1], scale=float(scale), softcap=float(softcap),
+        local_window_size=window or -1, do_rotary=int(cos is not None), rotary_interleaved=int(interleaved),
     )  # fmt: skip
     for m, wanted in zip(made, h.results, strict=True):
         m.type = wanted
+    _give_body(h, made[0].value.producer())
     return tuple(made)
 
 
-HANDLERS = {"language_models::attend": grouped, "language_models::turn": turn}
+def _give_body(h: Any, node: Any) -> None:
+    """The function of this name goes into the file, for runtimes without the op."""
+    import onnx_ir
+
+    said = [n.args for n in h.graph.nodes if n.op == GROUPED]
+    turned = [a for a in said if a["cos"] is not None]
+    form = Form(
+        said[0]["key"] is None, bool(turned), len(turned) == len(said), any(a["interleaved"] for a in turned),
+        any(a["softcap"] for a in said), any(a["sinks"] is not None for a in said),
+    )  # fmt: skip
+    node.resize_inputs(form.inputs)
+    if (DOMAIN, NAME) not in h.functions:
+        h.add_function((DOMAIN, NAME), onnx_ir.from_proto(function(form, h.opset)))
+
+
+def picked(h: Any, hidden: Any, mask: Any) -> Any:
+    """One GatherND; a text has no more new tokens than it has tokens."""
+    newest = h.emit("Sub", h.size_of(hidden, 1), 1)
+    ends = h.emit("Min", _before_last(h, mask), newest)
+    return h.emit("GatherND", hidden, h.unsqueeze(ends, [1, 2]), batch_dims=1, shape=h.out.shape)
+
+
+def _before_last(h: Any, mask: Any) -> Any:
+    """How many tokens each text has before its last, once for the whole graph."""
+    return h.shared("tokens before the last", lambda: h.emit("Sub", h.reduce("ReduceSum", mask, [1]), 1))
+
+
+HANDLERS = {"language_models::last_tokens": picked, GROUPED: grouped, "language_models::turn": turn}

@@ -22,6 +22,7 @@ from language_models.checkpoint import Checkpoint
 from language_models.contract import GENAI
 from language_models.decoding import Arrays, Generator
 from language_models.folder import Manifest
+from language_models.packing import packed
 from language_models.step import GROWING
 from language_models.tracing import traced
 from language_models.weights import Plan, quantise
@@ -52,14 +53,20 @@ def write(
 
     Raises:
         ExportError: the model cannot be exported; see ir.errors.
-        ValueError: the opset lacks what these weights, or the rotary embeddings of `contrib`, are written with.
+        ValueError: the opset lacks what these weights, or the rotary embeddings of `contrib`, are written with; or
+            `contrib` has no kernel for the weights.
     """
+    if contrib and weights == "bf16":
+        raise ValueError(
+            "contrib=True has no kernel for bf16 in onnxruntime on the CPU: take weights f16, or leave it out"
+        )
     blocks = {"opset": BLOCKS} if weights.startswith("int") else {}
     needed = {"opset": gqa.OPSET} if contrib else blocks
     if isinstance(opset, int) and opset < needed.get("opset", opset):
         what = "contrib=True" if contrib else f"weights={weights!r}"
         raise ValueError(f"{what} is written with opset {needed['opset']} or newer, not {opset}: leave opset= out")
-    made = _with_grouped_attention(checkpoint, last, weights) if contrib else None
+    stack = options.get("external_data") != "reference"
+    made = _with_grouped_attention(checkpoint, last, weights, stack) if contrib else None
     if made is None:
         made, needed = traced(checkpoint, GENAI, last, "onnx", weights), blocks
     else:
@@ -73,7 +80,9 @@ def write(
     return replace(manifest, step=FILE)
 
 
-def _with_grouped_attention(checkpoint: Checkpoint, last: bool, weights: str) -> tuple[Any, Manifest] | None:
+def _with_grouped_attention(
+    checkpoint: Checkpoint, last: bool, weights: str, stack: bool
+) -> tuple[Any, Manifest] | None:
     """What `traced` gives, of a model whose attention is one op a layer; None if that is not the model's own."""
     model = checkpoint.model
     try:
@@ -82,7 +91,9 @@ def _with_grouped_attention(checkpoint: Checkpoint, last: bool, weights: str) ->
     except ExportError as error:
         warnings.warn(f"{type(model).__name__} is written without GroupQueryAttention: {error}", stacklevel=2)
         return None
-    return gqa.rotary_of_rows(graph), manifest
+    graph = packed(gqa.rotary_of_rows(graph), GENAI.positions, manifest.context_length, stack)
+    positions = manifest.positions and any(v.name == GENAI.positions for v in graph.inputs)
+    return graph, replace(manifest, positions=positions)
 
 
 def held_by_genai(manifest: Manifest) -> bool:

@@ -56,6 +56,9 @@ def llm(
     normalise: Annotated[
         Optional[bool], typer.Option("--normalise/--no-normalise", help="embeddings of unit length")
     ] = None,
+    contrib: Annotated[
+        bool, typer.Option("--contrib/--no-contrib", help="onnx: attention as onnxruntime's GroupQueryAttention")
+    ] = False,
     tokenizer: Annotated[
         bool, typer.Option("--tokenizer/--no-tokenizer", help="the checkpoint has to have one")
     ] = True,
@@ -82,7 +85,11 @@ def llm(
             task=task,
             tokenizer=tokenizer,
             verify=verify,
-            **{name: value for name, value in (("pooling", pooling), ("normalise", normalise)) if value is not None},
+            **{
+                name: value
+                for name, value in (("pooling", pooling), ("normalise", normalise), ("contrib", contrib or None))
+                if value is not None
+            },
         )
     except ValueError as error:
         raise typer.BadParameter(f"--{error}") from error
