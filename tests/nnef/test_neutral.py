@@ -78,6 +78,26 @@ def test_what_one_operand_decides_is_added_up(name, dtype):
         same(lambda x: count(ABSORBED[name](x)), (x,), (x[:2],), dynamic=({0: "B"},))  # noqa: B023
 
 
+CHOSEN = {
+    "all of it": lambda y: torch.select_scatter(y, torch.zeros_like(y.select(-2, 0)), -2, 0),
+    "a part": lambda y: torch.cat([torch.zeros_like(y), y])[: y.shape[0]],
+    "one of two": lambda y: torch.stack([torch.zeros_like(y), y])[0],
+    "in pieces": lambda y: y.slice_scatter(torch.zeros_like(y[:1]), 0, 0, 1).slice_scatter(
+        torch.zeros_like(y[1:]), 0, 1
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_zeros_that_a_choice_or_a_slice_gives_back_keep_nan(name):
+    def model(x):
+        y = torch.log(x)
+        return CHOSEN[name](y) * y
+
+    x = torch.tensor([[[-1.5, inf, 0.0]], [[2.0, nan, 1.0]], [[0.25, -0.0, 3.0]]])
+    same(model, (x,))
+
+
 def test_quotients_of_constants():
     same(lambda x: torch.floor_divide(F.hardswish(x.new_zeros(4, 2)), x.new_zeros(4, 2)), (torch.ones(3),))
 

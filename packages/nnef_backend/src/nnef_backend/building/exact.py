@@ -11,6 +11,7 @@ import numpy as np
 from ir.dims import Expr, product
 from ir.geometry import broadcast
 from ir.types import DType
+from nnef_backend.building.chosen import constant_chosen, constant_part
 from nnef_backend.building.hiding import hide
 
 
@@ -30,6 +31,10 @@ def instead(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any
     """The result of an operation that tract does not do rightly in this place, None where it does."""
     if not h.target.tract:
         return None
+    if op == "select":
+        return constant_chosen(h, *inputs)
+    if op == "slice":
+        return constant_part(h, inputs[0], attributes)
     if op in _ABSORBING and (made := _absorbed(h, op, *inputs)) is not None:
         return made
     if op in ("mul", "pow") and (made := _rooted(h, op, *inputs)) is not None:
