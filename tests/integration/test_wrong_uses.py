@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import ir
+from onnx_backend import Onnx
 
 
 class Net(torch.nn.Module):
@@ -56,6 +57,8 @@ EXPORTS = {
     "torch.onnx's dynamic_axes": (
         lambda: ir.export(M, (X,), dynamic_axes={"x": [0]}), TypeError, "give dynamic_shapes="),
     "a target's name": (lambda: ir.export(M, (X,), target="onx"), ir.PluginError, "did you mean onnx?"),
+    "a target's class": (lambda: ir.export(M, (X,), target=Onnx), TypeError, "Onnx is a class: give one of it"),
+    "verify as a word": (lambda: ir.export(M, (X,), verify="yes"), ValueError, """verify='yes': True, False or"""),
     "an old opset": (lambda: ir.export(M, (X,), opset=9), ValueError, "opset 9: 13 to"),
     "an opset as text": (lambda: ir.export(M, (X,), opset="18"), TypeError, "give a whole number, 13 to"),
     "an op's name in handlers": (
@@ -139,6 +142,8 @@ def test_a_report_says_what_was_refused(tmp_path):
 
 
 def test_notebooks_show_tables(program):
-    shown = program._repr_html_()
+    report = program.verify()._repr_html_()
+    assert "<td>b=2</td><td>float32[2, 3]</td>" in report and "captured by torch.export" in report
+    shown = ir.export(M, (X,), {"scale": S}, dynamic_shapes={"x": {0: "b"}, "scale": {0: "b"}})._repr_html_()
     assert "<td>aten::linear</td>" in shown and "not compared with torch" in shown
     assert "<td>f32[b, 4]</td>" in program.graph._repr_html_()

@@ -118,6 +118,8 @@ def export(
     """
     own = target == "eager" and not keep_float32 and max_error is None
     chosen = _plugins.find_target(target, options | ({"dtype": dtype} if own and dtype is not None else {}))
+    if verify not in (True, False, "thorough"):
+        raise ValueError(f'verify={verify!r:.40}: True, False or "thorough"')
     deploying.check(deploy, chosen.name, path)
     if certificate not in (None, "metadata") or (certificate and verify != "thorough"):
         raise ValueError(f'certificate={certificate!r:.40}: "metadata", beside verify="thorough", or nothing')

@@ -62,6 +62,8 @@ def find_target(target: str | Target, options: dict[str, Any]) -> Target:
                 f"options {sorted(options)} belong to the Target object itself: {type(target).__name__}(...)"
             )
         return target
+    if isinstance(target, type) and issubclass(target, Target):
+        raise TypeError(f"target={target.__name__} is a class: give one of it, {target.__name__}(...), or its name")
     found: list[EntryPoint] = [e for e in entry_points(group=TARGETS) if e.name == target]
     if not found:
         package = KNOWN.get(target)

@@ -72,6 +72,12 @@ class Report:
     def __str__(self) -> str:
         return "\n".join([*map(str, self.rows), *self.notes])
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from ir.view.notebook import report_table
+
+        return report_table(self)
+
     def check(self) -> Report:
         """The report itself.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ir.graph import Graph
+from ir.verify import Report
 from ir.view.facts import Facts, facts, short
 
 _OPS = 15
@@ -23,6 +24,15 @@ def summary_of(program: Any) -> str:
     rows = [[str(r)] for r in program.report.rows]
     compared = _table(["compared with torch"], rows) if rows else "<p>not compared with torch</p>"
     return f"<p><b>{html.escape(program.target.name)} program</b>, {place}</p>{_tables(facts(program.graph))}{compared}"
+
+
+def report_table(report: Report) -> str:
+    """The rows of a comparison, and its notes."""
+    rows = [
+        [r.name, r.sizes, f"{r.dtype}{list(r.shape)}", f"{r.error:.3g}", r.skipped or r.reason] for r in report.rows
+    ]
+    notes = "".join(f"<p>{html.escape(note)}</p>" for note in report.notes)
+    return _table(["result", "at", "type", "largest error", ""], rows) + notes
 
 
 def _tables(found: Facts) -> str:
