@@ -29,6 +29,7 @@ class Checkpoint:
     tokenizer: tuple[Path, ...] = field(default=())
     folder: Path | None = None
     task: str = "text-generation"
+    mapped: bool = False  # weights lie in the files of the folder, in their own element type
 
     @property
     def config(self) -> Any:
@@ -48,7 +49,9 @@ class Checkpoint:
         return found[0] if found else 1 << 20
 
 
-def open_checkpoint(source: Any, dtype: torch.dtype, tokenizer: bool = True, task: str | None = None) -> Checkpoint:
+def open_checkpoint(
+    source: Any, dtype: torch.dtype, tokenizer: bool = True, task: str | None = None, streams: bool = False
+) -> Checkpoint:
     """The checkpoint in a folder, or one made of a model.
 
     Args:
@@ -56,6 +59,7 @@ def open_checkpoint(source: Any, dtype: torch.dtype, tokenizer: bool = True, tas
         dtype: the element type of floating weights.
         tokenizer: a folder without one is refused.
         task: a name of `tasks.AUTO`; by default the checkpoint's own.
+        streams: weights of a folder stay in their own element type, where they can be mapped; see `converted`.
 
     Raises:
         CaptureError: there is no such folder, no weights or no tokenizer in it, or no model of that task.
@@ -70,13 +74,20 @@ def open_checkpoint(source: Any, dtype: torch.dtype, tokenizer: bool = True, tas
     transformers.utils.logging.disable_progress_bar()
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     task = task or task_of(config, next(iter(config.architectures or ()), None))
-    model = _mapped(folder, config, dtype, task) or _read(folder, dtype, task)
+    mapped = _mapped(folder, config, dtype, task, streams)
+    model = mapped or _read(folder, dtype, task)
     kept = _TOKENIZER if task in ("text-generation", "feature-extraction") else (*_TOKENIZER, *_PROCESSOR)
     files = sorted({f for pattern in kept for f in folder.glob(pattern) if f.is_file()})
-    return Checkpoint(folder.resolve().name, model.eval(), tuple(files), folder, task)
+    return Checkpoint(folder.resolve().name, model.eval(), tuple(files), folder, task, streams and mapped is not None)
 
 
-def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str) -> Any:
+def converted(checkpoint: Checkpoint, dtype: torch.dtype) -> None:
+    """Give the weights that were left as they are in the files their element type."""
+    if checkpoint.mapped and checkpoint.folder is not None:
+        load_weights(checkpoint.model, checkpoint.folder, dtype=dtype)
+
+
+def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str, streams: bool) -> Any:
     """The model over weights that stay in the checkpoint's files; None where their names are not the model's own.
 
     transformers renames and joins weights of some architectures while it loads them.
@@ -91,7 +102,7 @@ def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str) -> Any:
     tied = {n for n, _ in model.named_parameters(remove_duplicate=False)} - {n for n, _ in model.named_parameters()}
     if names - own or {n for n, _ in model.named_parameters()} - names - tied:
         return None
-    load_weights(model, folder, dtype=dtype)
+    load_weights(model, folder, dtype=None if streams else dtype)
     if (folder / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
     return model

@@ -29,6 +29,7 @@ from language_models.checkpoint import Checkpoint
 from language_models.contract import GENAI
 from language_models.decoding import Generator
 from language_models.folder import Manifest
+from language_models.scratch import save_tensors
 from language_models.step import BATCH, NEW, PAST, Step, fresh_cache, is_state, remembered
 from language_models.tracing import manifest_of, traced
 
@@ -93,7 +94,7 @@ def write(checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str) -> 
     if stored is None:
         graph, _ = traced(checkpoint, GENAI, last, "eager", weights, single=True)
         stored = _stored(graph, folder / STEP)
-    safetensors.torch.save_file(stored[0], folder / STORED, stored[1])
+    save_tensors(stored[0], folder / STORED, stored[1])
     return replace(manifest, step=STEP)
 
 
@@ -109,7 +110,7 @@ def _token(step: Static, manifest: Manifest, places: Mapping[str, torch.Tensor],
     sizes["held"] = {n: batch if is_state(n) else batch | {2: "max_length"} for n in step.states}
     try:
         stored = _save(step, given, sizes, path)
-        ir.export(path, target="eager")
+        ir.export(path, target="eager", optimize=False)  # packing weights would hold them all
     except ExportError:
         return None
     return stored
@@ -159,7 +160,7 @@ def _stored(graph: Any, path: Path) -> Stored:
     # a tensor of one number in the place of each weight: its shape is known, its contents come at load
     set_state_dict(program, {n: _hollow(t) for n, t in named.items()})
     torch.export.save(program, path)
-    return {n: t.detach().contiguous() for n, t in named.items() if n not in others}, others
+    return {n: t.detach() for n, t in named.items() if n not in others}, others
 
 
 def _hollow(tensor: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ir.errors import MismatchError, RefusedError
-from language_models.checkpoint import Checkpoint, copy_tokenizer, open_checkpoint
+from language_models.checkpoint import Checkpoint, converted, copy_tokenizer, open_checkpoint
 from language_models.folder import Manifest, check_place, described, new_folder, size_text
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
 from language_models.parts import Parts
@@ -100,7 +100,9 @@ def export(
     last = _one_of("logits", logits, ("last", "all")) == "last"
     place = Path(path)
     check_place(place)
-    checkpoint = open_checkpoint(source, dtype, tokenizer, task)
+    # weights in few bits are made of the checkpoint's own numbers, unless the model has to run before
+    streams = weights not in FLOATS and text is None and calibration is None
+    checkpoint = open_checkpoint(source, dtype, tokenizer, task, streams)
     _only_of_text(checkpoint.task, text=text, calibration=calibration)
     writer = importlib.import_module(WRITERS[checkpoint.task]) if checkpoint.task in WRITERS else runtime
     if (target != "onnx" or writer is not runtime) and options.pop("contrib", False):
@@ -115,6 +117,8 @@ def export(
         model = copy.deepcopy(checkpoint.model) if isinstance(source, torch.nn.Module) else checkpoint.model
         checkpoint = replace(checkpoint, model=model)
         options |= runtime.quantised(model, plan)
+        if streams:
+            converted(checkpoint, dtype)
         options = options if writer is runtime else {**runtime.FEW_BITS, **options}
     options |= {"last": last} if writer is runtime else {"target": target}
     with new_folder(place) as folder:
@@ -124,6 +128,9 @@ def export(
         # of models that remember states, and of weights in Q4_0, some run wrong in tract, and a wrong folder is worse
         # than none
         wary = target == "nnef" and (weights not in FLOATS or getattr(manifest, "one_by_one", False))
+        wary |= (
+            checkpoint.task == "image-text-to-text"
+        )  # whatever a model does with images, the tokens have to be its own
         if writer is runtime and (verify or wary):
             check(checkpoint, runtime.load(folder, manifest, **runtime.EXACT))
         elif verify or wary:

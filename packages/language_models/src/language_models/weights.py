@@ -10,6 +10,8 @@ column after the other, and puts the error of each into those that follow, as th
 from __future__ import annotations
 
 import fnmatch
+import math
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,7 @@ from torch import nn
 
 from ir.errors import RefusedError
 from ir.importer.torch_api import register_quantized_decomposed
+from language_models.scratch import Scratch, by_rows
 
 GROUP = 32
 BITS = {"int4": 4, "int8": 8}
@@ -57,22 +60,30 @@ class QuantisedLinear(nn.Module):
         super().__init__()
         self.register_buffer("codes", codes.to(torch.int8))
         self.register_buffer("scales", scales)
-        self.register_buffer("zeros", torch.zeros_like(scales, dtype=torch.int64))
+        self.register_buffer("zeros", torch.zeros(1, dtype=torch.int64).expand(scales.shape))
         self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
 
     @property
     def weight(self) -> torch.Tensor:
         """The floats that the codes stand for."""
-        ops = torch.ops.quantized_decomposed
-        codes, scales, zeros = self.get_buffer("codes"), self.get_buffer("scales"), self.get_buffer("zeros")
-        if scales.dim() == 1:
-            made = ops.dequantize_per_channel(codes, scales, zeros, 0, -127, 127, torch.int8)
-        else:
-            made = ops.dequantize_per_channel_group(codes, scales, zeros, -8, 7, torch.int8, GROUP, scales.dtype)
-        return made  # type: ignore[no-any-return]
+        return _floats(*map(self.get_buffer, ("codes", "scales", "zeros")))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.linear(x, self.weight, self.bias)
+        if torch.compiler.is_compiling():
+            return nn.functional.linear(x, self.weight, self.bias)
+        parts = [self.get_buffer(name) for name in ("codes", "scales", "zeros")]
+        # some rows at a time: the floats of a large weight are never held whole
+        made = torch.cat([nn.functional.linear(x, _floats(*(t[r] for t in parts))) for r in by_rows(parts[0])], -1)
+        return made if self.bias is None else made + self.bias
+
+
+def _floats(codes: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
+    ops = torch.ops.quantized_decomposed
+    if scales.dim() == 1:
+        made = ops.dequantize_per_channel(codes, scales, zeros, 0, -127, 127, torch.int8)
+    else:
+        made = ops.dequantize_per_channel_group(codes, scales, zeros, -8, 7, torch.int8, GROUP, scales.dtype)
+    return made  # type: ignore[no-any-return]
 
 
 def quantise(model: Any, plan: Plan) -> int:
@@ -80,10 +91,14 @@ def quantise(model: Any, plan: Plan) -> int:
     register_quantized_decomposed()
     head = model.get_output_embeddings()
     chosen = {name: (layer, bits) for name, layer in linears(model) if (bits := plan.bits(name, layer, head))}
+    scratch = _room_for([layer.weight for layer, _ in chosen.values()], 1 + 4 / GROUP)
     weighing = {} if plan.calibration is None else hessians(model, {n: x for n, (x, _) in chosen.items()}, plan)
     for name, (layer, bits) in chosen.items():
         place, _, own = name.rpartition(".")
-        made = rounded(layer.weight.detach(), bits) if name not in weighing else gptq(layer, bits, weighing.pop(name))
+        if name in weighing:
+            made = gptq(layer, bits, weighing.pop(name))
+        else:
+            made = _nearest(layer.weight.detach(), bits, scratch)
         setattr(model.get_submodule(place), own, QuantisedLinear(*made, layer.bias))
     return len(chosen)
 
@@ -94,12 +109,19 @@ def to_blocks(model: Any, plan: Plan) -> set[str]:
 
     if plan.calibration is not None:
         raise RefusedError("weights of NNEF are rounded to the nearest: leave calibration= out, or export to onnx")
-    head, names = model.get_output_embeddings(), set()
-    for name, layer in linears(model):
-        if plan.bits(name, layer, head) == 4:
-            layer.weight.data = torch.from_numpy(dequantise_q4_0(quantise_q4_0(layer.weight.detach().numpy())))
-            names.add(f"{name}.weight")
-    return names
+    head = model.get_output_embeddings()
+    chosen = {name: layer for name, layer in linears(model) if plan.bits(name, layer, head) == 4}
+    scratch = _room_for([layer.weight for layer in chosen.values()], 4)
+    for layer in chosen.values():
+        weight = layer.weight.detach()
+        made = scratch.empty(weight.shape, torch.float32)
+        for rows in by_rows(weight):
+            made[rows] = torch.from_numpy(dequantise_q4_0(quantise_q4_0(weight[rows].float().numpy())))
+        if weight.dtype == made.dtype:
+            layer.weight.data = made  # of an embedding that has the same weight, too
+        else:
+            layer.weight = nn.Parameter(made, requires_grad=False)
+    return {f"{name}.weight" for name in chosen}
 
 
 def linears(model: Any) -> Iterator[tuple[str, nn.Linear]]:
@@ -126,6 +148,19 @@ def rounded(weight: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor
     rows = weight.float() if bits == 8 else weight.float().unflatten(1, (-1, GROUP))
     scale = scale_of(rows, bits)
     return _codes(rows, scale, bits).reshape(weight.shape), scale
+
+
+def _room_for(weights: Sequence[torch.Tensor], bytes_each: float) -> Scratch:
+    return Scratch(sum(2 * mmap.PAGESIZE + math.ceil(w.numel() * bytes_each) + 4 * len(w) for w in weights))
+
+
+def _nearest(weight: torch.Tensor, bits: int, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+    """What `rounded` gives, some rows at a time, in a file."""
+    codes = scratch.empty(weight.shape, torch.int8)
+    scales = scratch.empty([len(weight), *([weight.shape[1] // GROUP] if bits == 4 else [])], torch.float32)
+    for rows in by_rows(weight):
+        codes[rows], scales[rows] = rounded(weight[rows], bits)
+    return codes, scales
 
 
 def hessians(model: Any, layers: dict[str, nn.Linear], plan: Plan) -> dict[str, torch.Tensor]:

@@ -31,6 +31,7 @@ Q4_0_BLOCK, Q4_0_BLOCK_BYTES = 32, 18
 # Item types by numpy's kind; what a reader finds for 2 and 3 are quantised integers, stored as plain ones.
 ITEM_TYPES = {"f": 0, "u": 1, "i": 4, "b": 5}
 KINDS = {0: "f", 1: "u", 2: "u", 3: "i", 4: "i", 5: "b"}
+_AT_ONCE = 1 << 17  # blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,15 @@ def quantise_q4_0(array: np.ndarray) -> BlockQuantised:
     """
     if array.ndim < 2 or math.prod(array.shape[1:]) % Q4_0_BLOCK:
         raise DocumentError(f"Q4_0 wants rank >= 2 and rows of a multiple of {Q4_0_BLOCK} elements, not {array.shape}")
-    values = np.ascontiguousarray(array, dtype=np.float32).reshape(-1, Q4_0_BLOCK)
+    values = array.reshape(-1, Q4_0_BLOCK)
+    blocks = np.empty((len(values), Q4_0_BLOCK_BYTES), np.uint8)
+    for at in range(0, len(values), _AT_ONCE):  # so that a large weight needs little memory beside its own
+        blocks[at : at + _AT_ONCE] = _blocks(values[at : at + _AT_ONCE])
+    return BlockQuantised(array.shape, blocks)
+
+
+def _blocks(values: np.ndarray) -> np.ndarray:
+    values = np.ascontiguousarray(values, dtype=np.float32)
     # The element of largest magnitude, with its sign, lands on -8: the one value whose opposite is missing.
     extremes = np.take_along_axis(values, np.abs(values).argmax(axis=1, keepdims=True), axis=1)
     scales = (extremes / -8).astype(np.float16)
@@ -62,7 +71,7 @@ def quantise_q4_0(array: np.ndarray) -> BlockQuantised:
     blocks = np.empty((len(values), Q4_0_BLOCK_BYTES), np.uint8)
     blocks[:, :2] = scales.view(np.uint8)
     blocks[:, 2:] = nibbles[:, :16] | nibbles[:, 16:] << 4
-    return BlockQuantised(array.shape, blocks)
+    return blocks
 
 
 def dequantise_q4_0(tensor: BlockQuantised) -> np.ndarray:

@@ -1,0 +1,130 @@
+"""`language_models.export` of a checkpoint of 7 GB in 5 shards to every target: peak anonymous memory, seconds.
+
+The checkpoint is a Llama in bfloat16 that this script writes, with numbers in all of it. Each export runs in a process
+of its own. Mapped files are no anonymous memory: their pages go when memory is short. -- --write puts it in the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import pages
+from benchmarks.large_checkpoint import Watch
+from tests.zoo import torchvision_shim  # noqa: F401  (transformers imports only after it)
+
+PAGE = Path(__file__).with_name("large_language_model.md")
+KINDS = ("onnx bf16", "onnx int4", "onnx int8", "nnef f16", "nnef int4", "eager bf16")
+SHARDS = 5
+LAYERS = {"large": 16, "small": 4}  # of 7 B's width: 7.0 and 2.1 GB
+
+
+def config(layers: int) -> Any:
+    """A Llama of 7 B's width."""
+    from transformers import LlamaConfig
+
+    return LlamaConfig(hidden_size=4096, intermediate_size=11008, num_hidden_layers=layers, num_attention_heads=32,
+                       num_key_value_heads=32, vocab_size=32000, dtype="bfloat16",
+                       architectures=["LlamaForCausalLM"])  # fmt: skip
+
+
+def write_checkpoint(folder: Path, layers: int) -> tuple[int, int]:
+    """Shards and their index; the bytes of all and of the largest."""
+    import transformers
+
+    import ir
+
+    with ir.without_weights():
+        model = transformers.AutoModelForCausalLM.from_config(config(layers))
+    config(layers).save_pretrained(folder)
+    names = [(n, tuple(p.shape)) for n, p in model.named_parameters()]
+    size = -(-len(names) // SHARDS)
+    drawn = np.random.default_rng(0).normal(0, 0.02, 1 << 23).astype(np.float32)
+    numbers = (drawn.view(np.uint32) >> 16).astype(np.uint16).tobytes()  # bfloat16
+    sizes, index = [], {}
+    for k in range(SHARDS):
+        file, header, end = f"model-{k + 1:05}-of-{SHARDS:05}.safetensors", {}, 0
+        for name, shape in names[k * size : (k + 1) * size]:
+            length = 2 * int(np.prod(shape))
+            header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + length]}
+            index[name] = file
+            end += length
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with (folder / file).open("wb") as stream:
+            stream.write(struct.pack("<Q", len(text)) + text)
+            for place, entry in enumerate(header.values()):
+                left = entry["data_offsets"][1] - entry["data_offsets"][0]
+                at = 2 * (7919 * (place + 1) * (k + 1) % (1 << 20))  # so that no two tensors are equal
+                while left:
+                    piece = numbers[at : at + left]
+                    stream.write(piece)
+                    left, at = left - len(piece), 0
+        sizes.append((folder / file).stat().st_size)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    return sum(sizes), max(sizes)
+
+
+def export(folder: Path, kind: str) -> dict[str, float]:
+    """One export; seconds, the size, and the most of this process's anonymous memory."""
+    import torch
+    import transformers
+
+    import ir
+    import language_models
+
+    target, weights = kind.split()
+    ir.capture(torch.nn.Linear(2, 2), (torch.zeros(1, 2),))  # what is imported at first use
+    transformers.LlamaForCausalLM  # noqa: B018
+    watch, start = Watch(), time.perf_counter()
+    made = language_models.export(folder, path=folder / "out", target=target, weights=weights, tokenizer=False)
+    seconds = time.perf_counter() - start
+    size = sum((made.path / name).stat().st_size for name in made.manifest.files)
+    return {"seconds": seconds, "size": size, "peak": watch.stop(), "before": watch.before}
+
+
+def main() -> None:
+    """Measure and print a table, or write it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kinds", nargs="*", default=KINDS)
+    parser.add_argument("--sizes", nargs="*", default=[*LAYERS])
+    parser.add_argument("--folder", default=None)
+    parser.add_argument("--one", nargs=2, help="a folder and a kind, in a process of its own")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(export(Path(options.one[0]), options.one[1])))
+        return
+    lines = ["| layers, GB, largest shard | to | peak anonymous memory, MB | of it libraries | of the largest shard | "
+             "written, GB | s |", "|---|---|" + "---:|" * 5]  # fmt: skip
+    for size in options.sizes:
+        with tempfile.TemporaryDirectory(dir=options.folder) as name:
+            folder = Path(name)
+            total, largest = write_checkpoint(folder, LAYERS[size])
+            what = f"{LAYERS[size]}, {total / 1e9:.1f}, {largest / 1e9:.2f}"
+            for kind in options.kinds:
+                command = [sys.executable, "-m", "benchmarks.large_language_model", "--one", name, kind]
+                found = json.loads(subprocess.check_output(command).splitlines()[-1])
+                peak, before = (found[k] / 1e6 for k in ("peak", "before"))
+                share = found["peak"] / largest
+                lines.append(f"| {what} | {kind} | {peak:,.0f} | {before:,.0f} | {share:.2f} | "
+                             f"{found['size'] / 1e9:.2f} | {found['seconds']:.0f} |")  # fmt: skip
+                print(lines[-1], flush=True)
+                shutil.rmtree(folder / "out")
+    if options.write:
+        pages.put(PAGE, f"Load of the machine at the end {os.getloadavg()[0]:.1f}.\n\n" + "\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""Models that read images (Llava, SmolVLM, InternVL): an encoder of images, an embedding of tokens, and a decoder.
+
+    vision_encoder          pixel_values of one image -> image_features
+    embed_tokens            input_ids -> inputs_embeds
+    decoder_model_merged    inputs_embeds, attention_mask, position_ids, past_key_values... -> logits, present...
+    tokenizer.json, ...     as the checkpoint has them
+
+Names: as transformers.js reads them. Features of an image take the places of its tokens in the text, and the decoder is
+one of text. A model that does more with images (other positions, attention in both directions) generates other tokens:
+every folder is compared with the model, and such a model is refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ir.errors import CaptureError, MismatchError
+from ir.importer import caches
+from language_models.checkpoint import Checkpoint
+from language_models.parts import Parts, Program, Tensors, write_part
+from language_models.step import BATCH, NEW, PAST, Step, is_state, remembered
+
+VISION, EMBED, DECODER = "vision_encoder", "embed_tokens", "decoder_model_merged"
+
+
+class See(nn.Module):
+    """One image to the vectors that stand for it in a text."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        found = self.model.get_image_features(pixel_values=pixel_values)
+        features = getattr(found, "pooler_output", found)
+        parts = features if isinstance(features, (list, tuple)) else [features]
+        return torch.cat([f.reshape(-1, f.shape[-1]) for f in parts])
+
+
+class Embed(nn.Module):
+    """Tokens to vectors."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.model.get_input_embeddings()(input_ids)
+        return found
+
+
+class Decode(Step):
+    """One step of the decoder, from vectors in the place of tokens; texts are padded on their left."""
+
+    def forward(  # type: ignore[override]
+        self,
+        inputs_embeds: torch.Tensor,
+        attention_mask: torch.Tensor,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: Mapping[str, torch.Tensor] | None = None,
+    ) -> dict[str, torch.Tensor]:
+        assert past_key_values is not None
+        cache = caches.unflatten([past_key_values[n] for n in self.states], self.context)
+        given = {} if position_ids is None else {"position_ids": position_ids}
+        given |= {"inputs_embeds": inputs_embeds, "attention_mask": attention_mask, self.cache: cache}
+        logits = self.model(**given, **self._keep, use_cache=True).logits
+        return {"logits": logits[:, -1:], **remembered(cache)}
+
+
+def write(
+    checkpoint: Checkpoint, folder: Path, *, target: str, weights: str, example: torch.Tensor | None = None,
+    **options: Any,
+) -> Parts:  # fmt: skip
+    """Write the programs into a folder; `example` are pixels of one image as the model wants them.
+
+    Raises:
+        ExportError: the model cannot be exported; see ir.errors.
+    """
+    model = checkpoint.model
+    image = pixels(model, example)
+    batch, new = {0: "batch_size"}, {0: "batch_size", 1: "sequence_length"}
+    parts = {VISION: write_part(See(model).eval(), folder / VISION, target, {"pixel_values": image},
+                                {"pixel_values": None}, ["image_features"], **options)}  # fmt: skip
+    ids = torch.ones(BATCH, NEW, dtype=torch.int64)
+    parts[EMBED] = write_part(Embed(model).eval(), folder / EMBED, target, {"input_ids": ids}, {"input_ids": new},
+                              ["inputs_embeds"], **options)  # fmt: skip
+    step = Decode(model).eval()
+    if step.recurrent:
+        raise CaptureError(f"{type(model).__name__} remembers states beside keys and values: its images are not read")
+    with torch.no_grad():
+        vectors = Embed(model)(ids)
+    given = {"inputs_embeds": vectors, "attention_mask": torch.ones(BATCH, PAST + NEW, dtype=torch.int64)}
+    if step.takes_positions:
+        given["position_ids"] = torch.arange(PAST, PAST + NEW).repeat(BATCH, 1)
+    sizes: dict[str, Any] = dict.fromkeys(given, new) | {"attention_mask": batch | {1: "total_sequence_length"}}
+    sizes["past_key_values"] = dict.fromkeys(step.states, batch | {2: "past_sequence_length"})
+    held = {n: t.clone() for n, t in step.states.items()}
+    results = ["logits", *map("present.{}".format, step.states)]
+    parts[DECODER] = write_part(step, folder / DECODER, target, {**given, "past_key_values": held}, sizes, results,
+                                **options)  # fmt: skip
+    return Parts(checkpoint.task, target, weights, parts, _said(checkpoint, step, image))
+
+
+def _said(checkpoint: Checkpoint, step: Step, image: torch.Tensor) -> dict[str, Any]:
+    """What the loop has to know."""
+    config, own = checkpoint.config, checkpoint.generation
+    ends = own.eos_token_id if own.eos_token_id is not None else config.eos_token_id
+    ends = list(ends) if isinstance(ends, (list, tuple)) else [] if ends is None else [ends]
+    pad = own.pad_token_id if own.pad_token_id is not None else getattr(config, "pad_token_id", None)
+    shapes = {n: [t.shape[1], t.shape[3], str(t.dtype).removeprefix("torch.")] for n, t in step.states.items()}
+    assert not any(map(is_state, shapes))
+    return {"image_token": image_token(checkpoint.model), "image": list(image.shape[1:]), "ends": ends,
+            "pad": pad if pad is not None else [*ends, 0][0], "remembered": shapes,
+            "vocabulary": config.vocab_size, "context": checkpoint.context_length}  # fmt: skip
+
+
+def image_token(model: Any) -> int:
+    """The token whose places in a text an image takes.
+
+    Raises:
+        CaptureError: the configuration has none.
+    """
+    found = [getattr(model.config, name, None) for name in ("image_token_id", "image_token_index")]
+    chosen = next((value for value in found if isinstance(value, int)), None)
+    if chosen is None:
+        raise CaptureError(f"{type(model).__name__}: its configuration has no image_token_id")
+    return chosen
+
+
+def pixels(model: Any, example: torch.Tensor | None) -> torch.Tensor:
+    """An image as the model takes it, in a batch of one, with or without a dimension for several.
+
+    Raises:
+        CaptureError: it takes none of the configuration's size.
+    """
+    vision = getattr(model.config, "vision_config", None)
+    size = getattr(vision, "image_size", None)
+    tried = [] if example is None else [example]
+    if example is None and size is not None:
+        height, width = size if isinstance(size, (list, tuple)) else (size, size)
+        image = torch.ones(1, getattr(vision, "num_channels", 3), height, width)
+        tried = [image, image[None]]
+    errors = []
+    for image in tried:
+        try:
+            with torch.no_grad():
+                See(model)(image.to(model.dtype))
+            return image.to(model.dtype)
+        except Exception as error:  # whatever a model says of a shape that it does not take
+            errors.append(f"{list(image.shape)}: {type(error).__name__}: {error}")
+    said = "; ".join(errors) or "its configuration has no image_size"
+    raise CaptureError(f"{type(model).__name__} takes no image ({said:.600}): give example=, pixels of one image")
+
+
+class Generator:
+    """Text behind a text with images, greedily."""
+
+    def __init__(self, folder: Path, manifest: Parts) -> None:
+        self.said = manifest.said
+        self.see, self.embed, self.decode = (
+            Program(folder, manifest.parts[n], manifest.target) for n in (VISION, EMBED, DECODER)
+        )
+
+    def generate(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        max_new_tokens: int = 32,
+        pixel_values: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """The tokens given and those that follow; `pixel_values` are all images of the texts, one after the other."""
+        tokens = input_ids
+        mask = torch.ones_like(tokens) if attention_mask is None else attention_mask
+        vectors = self.vectors(tokens, pixel_values)
+        held = self.start(len(tokens))
+        ended, ends = torch.zeros(len(tokens), dtype=torch.bool), torch.tensor(self.said["ends"])
+        for left in reversed(range(max_new_tokens)):
+            logits, held = self.step(vectors, mask, held)
+            new = logits[:, -1].argmax(-1).masked_fill(ended, self.said["pad"])[:, None]
+            tokens, mask = torch.cat([tokens, new], 1), torch.cat([mask, torch.ones_like(new)], 1)
+            ended |= torch.isin(new[:, 0], ends)
+            if ended.all() or not left:
+                break
+            vectors = self.vectors(new)
+        return tokens
+
+    def vectors(self, tokens: torch.Tensor, pixel_values: torch.Tensor | None = None) -> torch.Tensor:
+        """Vectors of tokens, those of images in the places of theirs.
+
+        Raises:
+            ValueError: the images take another number of places.
+        """
+        made = self.embed({"input_ids": tokens})["inputs_embeds"]
+        if pixel_values is None:
+            return made
+        images = pixel_values.reshape(-1, 1, *self.said["image"])
+        features = torch.cat([self.see({"pixel_values": image})["image_features"] for image in images])
+        places = tokens == self.said["image_token"]
+        if int(places.sum()) != len(features):
+            raise ValueError(f"the texts have {int(places.sum())} places for images, which take {len(features)}")
+        return made.masked_scatter(places[..., None], features.to(made.dtype))
+
+    def start(self, batch: int) -> dict[str, torch.Tensor]:
+        """What is remembered before the first token."""
+        return {f"past_key_values.{n}": torch.zeros(batch, heads, 0, width, dtype=getattr(torch, dtype))
+                for n, (heads, width, dtype) in self.said["remembered"].items()}  # fmt: skip
+
+    def step(
+        self, vectors: torch.Tensor, mask: torch.Tensor, held: Tensors
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Logits behind more vectors, and what is remembered then; `mask` is that of the whole text."""
+        places = (mask.cumsum(1) - 1).clip(0)[:, -vectors.shape[1] :]
+        found = self.decode({"inputs_embeds": vectors, "attention_mask": mask, "position_ids": places, **held})
+        return found["logits"], {n.replace("present", "past_key_values"): t for n, t in found.items() if n != "logits"}
+
+
+def load(folder: Path, manifest: Parts, **_: Any) -> Generator:
+    """The model in its runtime."""
+    return Generator(folder, manifest)
+
+
+def check(checkpoint: Checkpoint, loaded: Generator, manifest: Parts, count: int = 12) -> None:
+    """Compare greedy tokens behind a text with an image with those of the model itself.
+
+    Raises:
+        MismatchError: they differ.
+    """
+    drawn = torch.Generator().manual_seed(0)
+    image = torch.randn(1, *manifest.said["image"], generator=drawn).to(checkpoint.model.dtype)
+    taken = len(loaded.see({"pixel_values": image})["image_features"])
+    token = manifest.said["image_token"]
+    words = torch.randint(0, checkpoint.config.vocab_size, (1, 9), generator=drawn)
+    words[words == token] = (token + 1) % checkpoint.config.vocab_size
+    text = torch.cat([words[:, :4], torch.full((1, taken), token), words[:, 4:]], 1)
+    mask = torch.ones_like(text)
+    with torch.no_grad():
+        logits = checkpoint.model(**_given(checkpoint.model, text, image, mask)).logits[:, -1].float()
+    own = loaded.step(loaded.vectors(text, image), mask, loaded.start(1))[0][:, -1].float()
+    error, scale = float((own - logits).abs().max()), float(logits.abs().max())
+    wanted = reference(checkpoint.model, text, image, count)
+    found = loaded.generate(text, max_new_tokens=count, pixel_values=image)
+    # other arithmetic than float32 differs by more, and so does a model that attends to images in another way
+    if not torch.equal(wanted, found) or not error <= (1e-3 if manifest.weights == "f32" else 0.05) * scale:
+        said = [t[0, text.shape[1] :].tolist() for t in (found, wanted)]
+        raise MismatchError(f"behind an image the folder generates {said[0]}, the model {said[1]}; logits differ by "
+                            f"{error:.2g} (scale {scale:.2g}): {type(checkpoint.model).__name__} does more with images "
+                            "than to put them in the places of their tokens, or the file is wrong")  # fmt: skip
+
+
+def reference(model: Any, tokens: torch.Tensor, image: torch.Tensor, count: int, mask: Any = None) -> torch.Tensor:
+    """What transformers itself generates, each token the likeliest."""
+    given = _given(model, tokens, image, torch.ones_like(tokens) if mask is None else mask)
+    found: torch.Tensor = model.generate(**given, max_new_tokens=count, do_sample=False, num_beams=1)
+    return found
+
+
+def _given(model: Any, tokens: torch.Tensor, image: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    kinds = {
+        "token_type_ids": (tokens == image_token(model)).long()
+    }  # which some models want, as their processors give
+    takes = {n: t for n, t in kinds.items() if n in inspect.signature(model.forward).parameters}
+    return {"input_ids": tokens, "attention_mask": mask, "pixel_values": image, **takes}
+
+
+def usage(folder: Path, manifest: Parts) -> str:
+    """Lines that generate from the folder."""
+    return (
+        "import language_models, transformers\n"
+        f"processor = transformers.AutoProcessor.from_pretrained({str(folder)!r})\n"
+        'given = processor(text="...", images=[image], return_tensors="pt")\n'
+        f"tokens = language_models.load({str(folder)!r}).generate(\n"
+        "    given.input_ids, given.attention_mask, pixel_values=given.pixel_values)\n"
+        "print(processor.batch_decode(tokens))"
+    )

@@ -1,0 +1,83 @@
+"""Models that read images: tokens beside transformers' own, on every target; what does more with images is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ir
+import language_models
+from language_models.vision_language import reference
+from tests.language_models import checkpoints
+
+transformers = checkpoints.transformers
+IMAGE = 90  # the token
+VISION = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "image_size": 16, "patch_size": 4}  # fmt: skip
+
+
+def llava():
+    text, vision = transformers.LlamaConfig(**checkpoints.LLAMA), transformers.CLIPVisionConfig(**VISION)
+    config = transformers.LlavaConfig(vision_config=vision, text_config=text, image_token_index=IMAGE)
+    return scaled(transformers.LlavaForConditionalGeneration(config))
+
+
+def smolvlm():
+    """An image has a dimension for several, which the model filters by what is in them."""
+    text = transformers.LlamaConfig(**checkpoints.LLAMA)
+    config = transformers.SmolVLMConfig(vision_config=VISION, text_config=text, image_token_id=IMAGE, scale_factor=2)
+    return scaled(transformers.SmolVLMForConditionalGeneration(config))
+
+
+def gemma3():
+    """The tokens of an image attend to each other in both directions."""
+    text = transformers.Gemma3TextConfig(**checkpoints.FAMILIES["Gemma3"])
+    config = transformers.Gemma3Config(
+        vision_config=transformers.SiglipVisionConfig(**VISION), text_config=text, image_token_id=IMAGE,
+        image_token_index=IMAGE, mm_tokens_per_image=4, boi_token_index=91, eoi_token_index=92,
+    )  # fmt: skip
+    return scaled(transformers.Gemma3ForConditionalGeneration(config))
+
+
+def scaled(model):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if p.dim() > 1:
+                p.normal_(std=0.02 if "embed" in name else 0.1)
+    return model.eval()
+
+
+@pytest.mark.parametrize("make, target", [(llava, "onnx"), (llava, "nnef"), (llava, "eager"), (smolvlm, "onnx")])
+def test_the_tokens(tmp_path, make, target):
+    """Two texts of different lengths, padded on the left, with an image each; then a text without one."""
+    model = make()
+    made = language_models.export(model, path=tmp_path / "out", target=target)
+    program = made.load()
+    images = torch.randn(2, *made.manifest.said["image"], generator=torch.Generator().manual_seed(1))
+    taken = len(program.see({"pixel_values": images[:1]})["image_features"])
+    image = [IMAGE] * taken
+    tokens = torch.tensor([[1, 5, *image, 7, 8, 9], [0, 0, 1, *image, 12, 13]])
+    mask = (tokens > 0).to(torch.int64)
+    found = program.generate(tokens, mask, 16, pixel_values=images)
+    assert torch.equal(found, reference(model, tokens, images, 16, mask))
+    other = program.generate(tokens, mask, 16, pixel_values=images.flip(0))
+    assert not torch.equal(found, other)  # the image counts
+    text = torch.tensor([[1, 5, 6, 7]])
+    assert torch.equal(
+        program.generate(text, max_new_tokens=8), model.generate(text, max_new_tokens=8, do_sample=False)
+    )
+    with pytest.raises(ValueError, match="places for images, which take"):
+        program.generate(text, pixel_values=images)
+
+
+def test_what_does_more_with_images_is_refused(tmp_path):
+    with pytest.raises(ir.MismatchError, match="Gemma3ForConditionalGeneration does more with images"):
+        language_models.export(gemma3(), path=tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_image_of_no_known_size(tmp_path):
+    model = llava()
+    with pytest.raises(ir.CaptureError, match=r"LlavaForConditionalGeneration takes no image .*give example="):
+        language_models.export(model, path=tmp_path / "out", example=torch.ones(1, 2, 3))
