@@ -44,19 +44,29 @@ CANNOT = """
 """
 
 
-def page(found: dict[str, dict[str, Any]]) -> str:
-    """The page."""
+def page(found: dict[str, dict[str, Any]], totals: dict[str, int]) -> str:
+    """The page; `totals` are how many programs a part has, of which a sweep that was cut off has fewer."""
     lines = [
-        "| | programs | seen | values | compared by name | misplaced | more waits | waits of torch's own |",
-        "|---" * 8 + "|",
+        "| | programs | run | seen | values | compared by name | misplaced | more waits | waits of torch's own |",
+        "|---" * 9 + "|",
     ]
     for part, rows in found.items():
         seen = [r for r in rows.values() if "unseen" not in r]
         sums = [sum(r[k] for r in seen) for k in ("values", "compared")]
         wrong = [sum(len(r[k]) for r in seen) for k in ("misplaced", "waits")]
-        numbers = [len(rows), len(seen), *sums, *wrong, sum(r["torch_waits"] for r in seen)]
+        numbers = [
+            totals.get(part, len(rows)),
+            len(rows),
+            len(seen),
+            *sums,
+            *wrong,
+            sum(r["torch_waits"] for r in seen),
+        ]
         lines.append(f"| {WHAT[part]} | {' | '.join(map(str, numbers))} |")
     lines += ["", f"torch {torch.__version__}; each program twice, without passes and with all of them.", ""]
+    left = [WHAT[p] for p in WHAT if len(found.get(p, ())) < totals.get(p, 1)]
+    if left:
+        lines += [f"Not run to their end when this was written: {', '.join(left)}. `--resume` goes on.", ""]
     wrong_rows = [
         f"| {n} | {'; '.join([*r['misplaced'], *r['waits']])} |"
         for rows in found.values() for n, r in rows.items() if r.get("misplaced") or r.get("waits")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
@@ -66,9 +67,16 @@ def test_a_target_for_each_stage(graphs, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["pipeline.json", "stage0.onnx", "stage1.onnx", "stage2.onnx"]
 
 
-@pytest.mark.parametrize(("stages", "target"), [(2, "onnx"), (2, "nnef"), (2, "eager"), (4, "onnx")])
-def test_over_torch_distributed(graphs, tmp_path, stages, target):
-    graph, inputs, sizes = graphs["llama"]
+USUAL = {("llama", 2, "onnx"), ("llama", 2, "nnef"), ("llama", 4, "onnx"), ("bert", 2, "eager")}
+OVER = [
+    pytest.param(*way, marks=() if way in USUAL else pytest.mark.slow)
+    for way in itertools.product(MODELS, (2, 4), TARGETS)
+]
+
+
+@pytest.mark.parametrize(("name", "stages", "target"), OVER)
+def test_over_torch_distributed(graphs, tmp_path, name, stages, target):
+    graph, inputs, sizes = graphs[name]
     folder = folder_of(tmp_path, graph, stages, target)
     calls = [given(graph, *inputs(*size)) for size in sizes * 2]
     torch.save(calls, tmp_path / "calls.pt")
