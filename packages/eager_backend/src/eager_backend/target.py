@@ -49,7 +49,8 @@ class Eager(Target[Program]):
             (`eager_backend.passes.PASSES`); False, or none, gives the very kernels of the captured program in the same
             order, bit for bit.
         autotune: measure at load which of these passes, and of those that pay only here and there
-            (`eager_backend.passes.MEASURED`), pay for the example inputs, and drop the others.
+            (`eager_backend.passes.MEASURED`, with those for CUDA), pay for the example inputs, and drop the others;
+            the report says which.
 
     Raises:
         ValueError: there is no such pass or device, or `dtype` is no floating element type.
