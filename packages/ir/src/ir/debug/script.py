@@ -19,6 +19,7 @@ from ir.debug.shrink import Sample, seed_of, seeded_text
 from ir.errors import ExportError
 from ir.files import staged
 from ir.graph import Graph, Node, Value, leaves
+from ir.importer.bodies import SETTINGS
 from ir.importer.custom_ops import defining_module
 from ir.importer.schema import overload_of
 from ir.importer.torch_api import schema_of
@@ -31,7 +32,6 @@ from ir.verify import DEFAULT_TOLERANCE, TOLERANCES
 
 _LITERAL = 64  # elements up to which an array is written out
 _WIDTH = 118
-_SETTINGS = ("strided", "preserve_format", "contiguous_format", "channels_last", "channels_last_3d")
 
 _OPERANDS = {  # of torch's loops, in the order of the op: the function, tensors, and what each step is given beside
     "higher_order::scan": ("combine_graph", "init", "xs", "additional_inputs"),
@@ -258,7 +258,7 @@ class _Script:
             return f"[{', '.join(map(self._text, arg))}]"
         if isinstance(arg, DType):
             return f"torch.{arg.name}"
-        if isinstance(arg, str) and arg in _SETTINGS:
+        if isinstance(arg, str) and arg in SETTINGS:
             return f"torch.{arg}"
         if isinstance(arg, float) and arg - arg != 0:
             return f'float("{arg}")'

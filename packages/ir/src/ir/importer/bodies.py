@@ -39,7 +39,7 @@ from ir.registry import names_of
 from ir.types import DType
 
 # layouts and memory formats, which stand as text in the IR
-_SETTINGS = {str(x).removeprefix("torch."): x for x in (torch.strided, torch.preserve_format, torch.contiguous_format,
+SETTINGS = {str(x).removeprefix("torch."): x for x in (torch.strided, torch.preserve_format, torch.contiguous_format,
                                                         torch.channels_last, torch.channels_last_3d)}  # fmt: skip
 BODIES: dict[str, Callable[..., Any]] = {}  # op name or overload -> the portable body its owner gave it
 OWN = ("aten::", "prims::", "quantized_decomposed::")
@@ -245,7 +245,7 @@ def _results(node: Node, result: Any) -> list[torch.Tensor]:
 def _static(trace: TraceContext, arg: Any, known: Mapping[str, Any]) -> Any:
     if isinstance(arg, DType):
         return TORCH_DTYPES[arg]
-    return _SETTINGS.get(arg, arg) if isinstance(arg, str) else trace.size(arg, known)
+    return SETTINGS.get(arg, arg) if isinstance(arg, str) else trace.size(arg, known)
 
 
 def _traced(call: Callable[..., Any], fakes: list[Any]) -> torch.fx.GraphModule:
