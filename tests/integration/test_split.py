@@ -235,3 +235,9 @@ def test_a_missing_input_is_told():
     pipeline = ir.split(blocks(), stages=2)
     with pytest.raises(ir.ExportError, match="takes x, scale, and 'scale' is missing"):
         pipeline.plan.run([None, None], {"x": torch.zeros(1, 4)})
+
+
+def test_an_argument_with_the_name_of_a_builtin():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).eval()
+    split = ir.split(ir.capture(model, torch.randn(2, 4)), at=["1"])
+    assert str(split).startswith("stage 0: input -> ")

@@ -250,6 +250,7 @@ def _built(program: ExportedProgram, part: _Part) -> Stage:
     inputs: list[InputSpec] = []
     for node in needs:
         made = env[node] = graph.placeholder(node.name)
+        made.name = made.target = node.name  # fx calls what has the name of a builtin, `input`, otherwise
         made.meta = dict(node.meta)
         spec = specs.get(node.name) if node.op == "placeholder" else None
         number = not isinstance(node.meta.get("val"), Tensors)
