@@ -1,7 +1,7 @@
 """ir: one graph for PyTorch models, one call to export it, one definition of a custom op for every target.
 
 >>> import ir
->>> program = ir.export(model, args, target="onnx", path="model.onnx", verify=True)  # doctest: +SKIP
+>>> program = ir.export(model, args, target="onnx", path="model.onnx", verify=True)
 """
 
 from __future__ import annotations

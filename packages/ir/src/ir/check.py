@@ -72,6 +72,10 @@ def check(graph: Graph) -> Graph:
 
     Raises:
         GraphError: with every broken rule.
+
+    Example:
+        >>> ir.check(graph) is graph
+        True
     """
     broken = [f"{name}: {message}" for name, rule in RULES.items() for message in rule(graph)]
     if broken:

@@ -115,6 +115,11 @@ def export(
     Raises:
         CaptureError, UnsupportedOpsError, RefusedError, MismatchError, PluginError: see ir.errors. No file is left
             behind by any of them, and an older file at `path` stays as it was.
+
+    Example:
+        >>> program = ir.export(model, args, path="model.onnx", dynamic_shapes=({0: "B"},), verify=True)
+        >>> program(torch.ones(7, 3)).shape
+        torch.Size([7, 2])
     """
     own = target == "eager" and not keep_float32 and max_error is None
     chosen = _plugins.find_target(target, options | ({"dtype": dtype} if own and dtype is not None else {}))

@@ -96,38 +96,71 @@ class OpHelper(abc.ABC, Generic[V]):
     def emit(self, op: str, *inputs: Any, **attributes: Any) -> Any: ...
     @abc.abstractmethod
     def emit(self, op: str, *inputs: Any, **attributes: Any) -> Any:
-        """Add one op of the target, checked against the target's own schema at once, and return its result(s)."""
+        """Add one op of the target, checked against the target's own schema at once, and return its result(s).
+
+        Args:
+            op: its name in the target ("Add", "tract_core_cast", "dot_general"); a function of torch for eager.
+            inputs: its operands: values of the target, numbers, None for one left out.
+            outputs: how many results, where they are several; a list is returned then.
+            attributes: by name, plain Python; and what else a target wants to know of the result.
+
+        Raises:
+            RefusedError: the target has no such op, or not for these element types.
+            TypeError: the op has no such attribute: a mistake in the handler.
+        """
 
     @abc.abstractmethod
     def constant(self, array: np.ndarray, name: str = "") -> V:
-        """A constant of the target with this content."""
+        """A constant of the target.
+
+        Args:
+            array: its content, of any shape, in the dtype that the constant is to have.
+            name: a wish for what it is called in the artifact.
+        """
 
     @abc.abstractmethod
     def size(self, dim: Dim) -> Any:
-        """The target's own way of saying a dimension, static or not."""
+        """The target's own way of saying a dimension: what `emit` takes where the target wants a size.
+
+        Args:
+            dim: an int, or an expression over the graph's symbols.
+        """
 
     @abc.abstractmethod
     def scalar(self, value: Any, dtype: DType) -> V:
-        """A 0-d tensor that holds a number or a size expression."""
+        """A 0-d tensor of element type `dtype` that holds `value`: a number, or a size expression."""
 
     @abc.abstractmethod
     def input(self, value: Value) -> V:
-        """An input of the graph."""
+        """An input of the graph, whose name and type `value` has; the driver calls this, once each."""
 
     @abc.abstractmethod
     def weight(self, value: Value, weight: Weight) -> V:
-        """A parameter, buffer or constant of the model, by reference."""
+        """A parameter, buffer or constant of the model, by reference; the driver calls this.
+
+        Args:
+            value: what the graph calls it, with its type.
+            weight: its name in the model and its content.
+        """
 
     @abc.abstractmethod
     def call(self, body: Body, inputs: Sequence[V]) -> Sequence[V]:
-        """A call of a custom op's body, kept by name: an ONNX function, an NNEF fragment, a nested closure."""
+        """A call of a custom op's `body`, kept by name: an ONNX function, an NNEF fragment, a nested closure.
+
+        Args:
+            body: the graph that computes the node.
+            inputs: a value for each input of that graph, in order.
+
+        Returns:
+            A value for each of its outputs.
+        """
 
     @abc.abstractmethod
     def finish(self, results: dict[str, V]) -> Any:
-        """The artifact, given every named result (outputs, then updates)."""
+        """The artifact, given all `results` by name: outputs, then new contents of buffers and inputs."""
 
     def bind(self, result: V, value: Value) -> V:
-        """Give a handler's result its name and type in the graph; backends override it to rename."""
+        """Give a handler's `result` the name and type of `value` in the graph; backends override it to rename."""
         return result
 
     # -- what all share --------------------------------------------------------------------------------------------
@@ -143,15 +176,19 @@ class OpHelper(abc.ABC, Generic[V]):
         return self.node.outputs[0].type
 
     def cast(self, x: V, dtype: DType | None) -> V:
-        """`x` in another element type; `x` itself if it has that type or dtype is None."""
+        """`x` in another element type, `dtype`; `x` itself if it has that type or `dtype` is None."""
         return x if dtype is None or x.type.dtype is dtype else self.convert(x, dtype)
 
     @abc.abstractmethod
     def convert(self, x: V, dtype: DType) -> V:
-        """The target's conversion of element types; handlers call `cast`."""
+        """The target's conversion of `x` to the element type `dtype`; handlers call `cast`."""
 
     def const(self, value: Any, dtype: DType | V | None = None) -> V:
-        """A constant from a Python number or list, in `dtype` or in the element type of another value.
+        """A constant from a Python number or list.
+
+        Args:
+            value: a number, or a list of numbers, nested for more axes.
+            dtype: its element type, or another value whose type it takes; None is numpy's choice.
 
         Integers wrap around, as in torch: -1 is the largest uint8.
 
@@ -170,7 +207,10 @@ class OpHelper(abc.ABC, Generic[V]):
         return self.constant(np.asarray(value, numpy_dtype(dtype)))
 
     def tensor(self, x: Any, dtype: DType | V | None = None) -> V:
-        """An operand as a tensor: a value is cast, a number becomes a constant, a size expression a 0-d tensor."""
+        """The operand `x` as a tensor: a value is cast, a number becomes a constant, a size expression a 0-d tensor.
+
+        `dtype` is the element type, or another value whose type it takes; None leaves a value as it is.
+        """
         if dtype is not None and not isinstance(dtype, DType):
             dtype = dtype.type.dtype
         if self.is_value(x):
@@ -180,32 +220,35 @@ class OpHelper(abc.ABC, Generic[V]):
         return self.const(x, dtype)
 
     def axis(self, dim: int, x: V) -> int:
-        """The axis counted from the front."""
+        """The axis `dim` of `x` counted from the front; refused where `x` has no such axis."""
         try:
             return geometry.axis(dim, x.type.rank)
         except IndexError as error:
             self.refuse(str(error))
 
     def axes(self, dims: int | Sequence[int] | None, x: V) -> list[int]:
-        """Axes counted from the front; None and [] mean all."""
+        """The axes `dims` of `x` counted from the front; one number is one axis, None and [] mean all."""
         return geometry.axes(dims, x.type.rank)
 
     def is_value(self, x: Any) -> bool:
-        """True if an argument came as a tensor of the target, False for a plain Python argument."""
+        """True if an argument `x` came as a tensor of the target, False for a plain Python argument."""
         return isinstance(x, self.value_class)
 
     def inline(self, graph: Graph, inputs: Sequence[V]) -> list[V]:
-        """Lower a (sub-)graph here and return its results."""
+        """Lower a (sub-)`graph` here, `inputs` for its inputs in order, and return its results."""
         return self.driver.inline(graph, inputs)
 
     def static(self, dim: Any, what: str) -> int:
-        """The dimension as an int; refused if it is only known at run time."""
+        """The dimension `dim` as an int; refused, as the size of `what`, if it is only known at run time."""
         if isinstance(dim, Expr):
             self.refuse(f"{what} is {dim}, which is only known at run time")
         return int(dim)
 
     def must_be_dense(self, argument: str) -> None:
-        """Refuse a tensor whose places in memory are not known, or not those of its elements in order."""
+        """Refuse a tensor whose places in memory are not known, or not those of its elements in order.
+
+        `argument` is the schema's name of the tensor.
+        """
         value = self.node.args[argument]
         if value not in self.graph.inputs and value not in self.graph.weights:
             self.refuse("the layout in memory of a result is torch's own affair; index or reshape instead")
@@ -213,7 +256,14 @@ class OpHelper(abc.ABC, Generic[V]):
             self.refuse(f"%{value.name} is not contiguous in memory; call .contiguous() on it, or index instead")
 
     def refuse(self, reason: str) -> NoReturn:
-        """Say that this argument, dtype or shape cannot be expressed; the node's body is tried next."""
+        """Say that this argument, dtype or shape cannot be expressed; the node's body is tried next.
+
+        Args:
+            reason: a sentence that says what, and the way out where there is one.
+
+        Raises:
+            Refusal: always.
+        """
         raise Refusal(refusal_text(self.target.name, self.node, reason))
 
 

@@ -383,7 +383,20 @@ def lower(
 ) -> Any:
     """Graph -> artifact: the target's passes, then every node through its handler or its body.
 
-    `watch` is told of each op of the target as it is emitted, with the node (after the passes) that it is for.
+    Args:
+        graph: as `ir.capture` gives it.
+        target: whose artifact is made.
+        registry: the handlers, by default the target's own.
+        watch: is told of each op of the target as it is emitted, with the node (after the passes) that it is for.
+
+    Raises:
+        UnsupportedOpsError: ops that have neither a handler nor a body, all of them at once.
+        RefusedError: a handler that refuses what is asked of it, and no body to take its place.
+
+    Example:
+        >>> from onnx_backend import Onnx
+        >>> type(ir.lower(graph, Onnx())).__name__
+        'Model'
     """
     registry = registry or target.registry
     with stage("passes"):

@@ -1,7 +1,9 @@
 """Checking a custom op: its fake, its body, torch's own opcheck, and every target, against its kernel.
 
 >>> from ir.testing import check_op
->>> check_op("demo::swish", [(torch.randn(2, 3),), (torch.randn(5, 3),)])  # doctest: +SKIP
+>>> report = check_op("docs::swish", [(torch.randn(2, 3),), (torch.randn(5, 3),)], targets=["onnx"])
+>>> report.ok
+True
 """
 
 from __future__ import annotations

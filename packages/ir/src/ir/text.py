@@ -46,7 +46,14 @@ def node_text(node: Node, *, source: bool = True) -> str:
 def to_text(graph: Graph, *, source: bool = True, indent: str = "") -> str:
     """The whole graph; sub-graphs follow the node that holds them, indented.
 
-    With source=False the lines do not name files, so that the text depends on the model alone.
+    Args:
+        graph: what to write.
+        source: False leaves out the model's files and lines, so that the text depends on the model alone.
+        indent: what each line begins with.
+
+    Example:
+        >>> print(ir.to_text(graph, source=False).splitlines()[0])
+        graph(%x: f32[B, 3]) {
     """
     inputs = ", ".join(f"%{v.name}: {v.type}" for v in graph.inputs)
     lines = [f"{indent}{graph.name}({inputs}) {{"]

@@ -113,9 +113,11 @@ class TensorType:
         return self.numbers * self.dtype.bits // 8
 
     def with_dtype(self, dtype: DType) -> TensorType:
+        """The same shape in another element type."""
         return TensorType(dtype, self.shape, self.layout)
 
     def with_shape(self, shape: Sequence[Dim]) -> TensorType:
+        """The same element type in another shape."""
         return TensorType(self.dtype, tuple(shape), self.layout)
 
     @property

@@ -104,9 +104,17 @@ def compare(
     """Compare arrays pairwise: dtype, shape, and `|a - e| <= rtol * |e| + atol`; nan equals nan.
 
     Args:
+        names: what the report calls each pair.
+        actual: arrays, numpy's or tensors of torch, of any shape.
+        expected: as many of the same, which count as right.
         rtol, atol: None chooses by element type, atol then in units of the largest magnitude; a number given for atol
             is absolute. Integers and bools must be equal.
         values: False compares dtypes and shapes only, for models that draw random numbers.
+
+    Example:
+        >>> report = ir.compare(["y"], [numpy.ones(2)], [numpy.ones(2) + 1e-12])
+        >>> report.ok, report.rows[0].dtype
+        (True, 'float64')
     """
     skipped = {} if values else dict.fromkeys(names, "only dtypes and shapes were asked for")
     return Report(rows(names, actual, expected, rtol, atol, skipped))

@@ -66,6 +66,15 @@ def op_from_function(
 
     Raises:
         ValueError: the class has an op already, or a parameter's type has no form in a schema.
+
+    Example:
+        >>> class Double(torch.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+        ...         return 2 * x
+        >>> op = ir.op_from_function(Double, "docs::double")
+        >>> ir.export(Double.apply, args, target="onnx", verify=True)(*args).shape
+        torch.Size([4, 3])
     """
     if (cls, None) in _OPS:
         raise ValueError(f"{cls.__qualname__} has the op {_OPS[cls, None].name} already")

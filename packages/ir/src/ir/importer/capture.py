@@ -61,6 +61,11 @@ def capture(
 
     Raises:
         CaptureError: torch.export refused the model, or its graph has something that the IR cannot say.
+
+    Example:
+        >>> graph = ir.capture(model, args, dynamic_shapes=({0: "B"},))
+        >>> [str(v.type) for v in graph.inputs]
+        ['f32[B, 3]']
     """
     if isinstance(model, Graph):
         return model

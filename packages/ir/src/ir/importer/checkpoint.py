@@ -38,7 +38,8 @@ def stored_tensors(source: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
         ExportError: there is none, a shard is missing, or a file is not sound.
 
     Example:
-        >>> model.load_state_dict(stored_tensors("checkpoint"), assign=True)  # doctest: +SKIP
+        >>> model.load_state_dict(stored_tensors("checkpoint"), assign=True)
+        <All keys matched successfully>
     """
     maps: dict[Path, mmap.mmap] = {}
     return {name: _mapped(entry, maps) for name, entry in checkpoint(Path(source)).items() if entry.dtype}
@@ -64,9 +65,9 @@ def without_weights() -> Iterator[None]:
     Buffers stay as the module makes them: those that no checkpoint holds (tables of positions) are needed.
 
     Example:
-        >>> with without_weights():  # doctest: +SKIP
-        ...     model = transformers.AutoModelForCausalLM.from_config(config)
-        >>> load_weights(model, "checkpoint")  # doctest: +SKIP
+        >>> with without_weights():
+        ...     model = Model()
+        >>> model = load_weights(model, "checkpoint")
     """
     register = torch.nn.Module.register_parameter
 
@@ -106,7 +107,7 @@ def load_weights(
         CaptureError: the checkpoint has no tensor for a parameter, or one of another shape.
 
     Example:
-        >>> ir.export(load_weights(model, "checkpoint"), args, path="model.onnx")  # doctest: +SKIP
+        >>> program = ir.export(load_weights(model, "checkpoint"), args, path="model.onnx")
     """
     found = stored_tensors(source)
     own = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))

@@ -97,9 +97,20 @@ def custom_op(
 
     Args:
         name: "namespace::name".
+        fn: the function, where it is not decorated. Its annotations say what is a tensor, a number or a list.
         mutates_args: names of the arguments that the function writes to.
         device_types: devices that the function is a kernel for; None is all.
         schema: the op's schema, if it cannot be read off the annotations.
+
+    Raises:
+        ValueError: the name has no namespace, or the annotations make no schema.
+
+    Example:
+        >>> @ir.custom_op("docs::scaled")
+        ... def scaled(x: torch.Tensor, by: float = 2.0) -> torch.Tensor:
+        ...     return x * by
+        >>> scaled(torch.ones(2))
+        tensor([2., 2.])
     """
 
     mutated = mutates_args if isinstance(mutates_args, str) else tuple(mutates_args)
@@ -142,6 +153,10 @@ def op(name: Any) -> CustomOp:
 
     Raises:
         ValueError: torch knows no such op; what defines it must be imported first.
+
+    Example:
+        >>> ir.op("aten::relu").name
+        'aten::relu'
     """
     return CustomOp(name if isinstance(name, str) else definition_name(name))
 

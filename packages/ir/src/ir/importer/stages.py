@@ -61,9 +61,9 @@ def split(graph: Any, at: Sequence[str] | None = None, *, stages: int | None = N
         ValueError: neither or both of `at` and `stages`.
 
     Example:
-        >>> pipeline = ir.split(ir.capture(model, args), at=["layers.6"])  # doctest: +SKIP
-        >>> for k, stage in enumerate(pipeline):  # doctest: +SKIP
-        ...     ir.export(stage, target="onnx", path=f"stage{k}.onnx")
+        >>> pipeline = ir.split(ir.capture(model, args), at=["1"])
+        >>> for k, stage in enumerate(pipeline):
+        ...     program = ir.export(stage, target="onnx", path=f"stage{k}.onnx")
     """
     if (at is None) == (stages is None):
         raise ValueError("say where to cut: at=[module paths], or stages= how many")

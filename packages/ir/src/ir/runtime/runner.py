@@ -71,8 +71,9 @@ class FileRunner:
             RuntimeFailure: the runtime failed.
 
         Example:
-            >>> runner = ir.runner("model.onnx", batch_size=64)  # doctest: +SKIP
-            >>> runner({"image": images})["logits"]  # doctest: +SKIP
+            >>> runner = ir.runner("model.onnx", batch_size=64)
+            >>> runner({"x": torch.randn(100, 3)})["logits"].shape
+            torch.Size([100, 2])
         """
         kind, results = _columns.kind_of(table), self.tensors(table)
         return _columns.table_of(results, kind)
@@ -249,9 +250,12 @@ def runner(
         ExportError: there is no such file, or no installed target reads it.
 
     Example:
-        >>> runner = ir.runner("model.onnx", workers=2, batch_size=64)  # doctest: +SKIP
-        >>> with concurrent.futures.ProcessPoolExecutor(2) as pool:  # doctest: +SKIP
-        ...     tables = list(pool.map(runner, parts))
+        >>> import concurrent.futures
+        >>> runner = ir.runner("model.onnx", workers=2, batch_size=64)
+        >>> parts = [{"x": numpy.ones((5, 3), "float32")}, {"x": numpy.ones((7, 3), "float32")}]
+        >>> with concurrent.futures.ThreadPoolExecutor(2) as pool:  # or processes, Ray's, Spark's and Dask's workers
+        ...     [table["logits"].shape for table in pool.map(runner, parts)]
+        [(5, 2), (7, 2)]
     """
     for name, number in (("threads", threads), ("workers", workers), ("batch_size", batch_size)):
         if number is not None and number < 1:
