@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 import ir
+from tests import reached
 from tests.cases import ALL, OTHER, TRACED, Case
 
 DIFFERS = "the runtime differs: "
@@ -44,17 +45,23 @@ def run_case(case: Case, target: Any, **options: Any) -> ir.Exported:
 
 
 def check_case(case: Case, target: Any, limits: Mapping[str, str], **options: Any) -> None:
-    """A case passes, or stands in the limits with a reason and is refused: a limit that no longer holds fails.
+    """A case passes, or stands in the limits and is refused for that reason: a limit that no longer holds fails.
 
     Where the reason begins with DIFFERS it is the runtime's own kernel that gives something else, or fails.
     """
-    if case.name not in limits:
-        run_case(case, target, **options)
-        return
+    with reached.noting(case.name, target):
+        if case.name not in limits:
+            run_case(case, target, **options)
+        else:
+            _check_limit(case, target, limits, **options)
+
+
+def _check_limit(case: Case, target: Any, limits: Mapping[str, str], **options: Any) -> None:
     try:
         run_case(case, target, **options)
-    except (ir.UnsupportedOpsError, ir.RefusedError, ir.CaptureError):
+    except (ir.UnsupportedOpsError, ir.RefusedError, ir.CaptureError) as error:
         if not limits[case.name].startswith(DIFFERS):
+            assert limits[case.name] in str(error), f"{case.name} is refused for another reason: {error}"
             return
     except (ir.MismatchError, ir.RuntimeFailure):
         if limits[case.name].startswith(DIFFERS):

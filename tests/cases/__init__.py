@@ -11,6 +11,7 @@ from . import (
     index,
     matmul,
     norm,
+    other_names,
     pool,
     quantize,
     recurrent,
@@ -35,6 +36,7 @@ FAMILIES: dict[str, list[Case]] = {
         recurrent,
         control,
         quantize,
+        other_names,
     )
 }
 ALL: list[Case] = [case for cases in FAMILIES.values() for case in cases]

@@ -17,6 +17,7 @@ from eager_backend.building.constants import Constants
 from eager_backend.building.plan import Plan
 from eager_backend.building.source import Source
 from eager_backend.building.steps import Block, Formula, Function, Names, Number, Slot, Step, map_leaves
+from eager_backend.building.verbs import Verbs
 from eager_backend.passes import PASSES
 from eager_backend.passes.autotune import example
 from eager_backend.runtime.program import Program
@@ -27,7 +28,7 @@ from ir.importer.schema import TORCH_DTYPES
 from ir.types import DType, TensorType
 
 
-class EagerHelper(OpHelper[Slot]):
+class EagerHelper(Verbs, OpHelper[Slot]):
     """Collects the steps of one graph."""
 
     value_class = Slot

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from nnef_backend.building.loops import LoopBody
     from nnef_backend.building.steps import NnefValue
 
+_REDUCTIONS = {
+    "sum": "sum_reduce", "prod": "tract_core_product_reduce", "max": "max_reduce", "min": "min_reduce"
+}  # fmt: skip
+
 
 class Verbs(OpHelper["NnefValue"]):
     """The verbs that need no more than `emit`, `constant` and `size`."""
@@ -130,16 +134,16 @@ class Verbs(OpHelper["NnefValue"]):
             made = made if stated[axis] == size else cut(self, made, axis, stated[axis], size)
         return made
 
-    def slice(self, x: NnefValue, axis: int, begin: Dim, end: Dim) -> NnefValue:
-        """`x[begin:end]` along an axis; both are in range and count from the front."""
-        if begin == 0 and end == x.type.shape[axis]:
+    def slice(self, x: NnefValue, axis: int, start: Dim, stop: Dim) -> NnefValue:
+        """`x[start:stop]` along an axis; both are in range and count from the front."""
+        if start == 0 and stop == x.type.shape[axis]:
             return x
-        if isinstance(begin, Expr) and end - begin == 1 and begin.symbols - self.known:
-            return self.take(x, self.unsqueeze(self.scalar(begin, DType.int64), [0]), axis)  # a place that data names
-        if x.type.shape[axis] == 1 and end != begin:  # all or nothing: to tract, which moves it over unsqueeze, all
-            return self.take(x, self.range(begin, end, 1, end - begin), axis)
-        shape = [end - begin if i == axis else s for i, s in enumerate(x.type.shape)]
-        return self.emit("slice", x, axes=[axis], begin=[begin], end=[end], shape=shape)
+        if isinstance(start, Expr) and stop - start == 1 and start.symbols - self.known:
+            return self.take(x, self.unsqueeze(self.scalar(start, DType.int64), [0]), axis)  # a place that data names
+        if x.type.shape[axis] == 1 and stop != start:  # all or nothing: to tract, which moves it over unsqueeze, all
+            return self.take(x, self.range(start, stop, 1, stop - start), axis)
+        shape = [stop - start if i == axis else s for i, s in enumerate(x.type.shape)]
+        return self.emit("slice", x, axes=[axis], begin=[start], end=[stop], shape=shape)
 
     def concat(self, xs: Sequence[NnefValue], axis: int) -> NnefValue:
         """The values one after the other along an axis."""
@@ -207,11 +211,14 @@ class Verbs(OpHelper["NnefValue"]):
         one = self.cast(self.emit("and", self.emit("ne", r, 0), below), a.type.dtype)
         return self.emit("sub", q, one), self.emit("add", r, self.emit("mul", b, one))
 
-    def reduce(self, op: str, x: NnefValue, dims: int | Sequence[int] | None, keepdim: bool = False) -> NnefValue:
-        """A reduction over axes, all for None or none; the axes stay as size 1 only with `keepdim`."""
+    def reduce(
+        self, op: str, x: NnefValue, axes: int | Sequence[int] | None = None, keepdim: bool = False
+    ) -> NnefValue:
+        """A reduction, or the sum, prod, max or min, over axes, all for None or none; they stay only with `keepdim`."""
+        op = _REDUCTIONS.get(op, op)
         if x.type.rank == 0:
             return self._unreduced(op, x)
-        axes = sorted(self.axes(dims, x))
+        axes = sorted(self.axes(axes, x))
         if op == "sum_reduce" and x.type.dtype is DType.int64 and axes:
             return self._long_sum(x, axes, keepdim)
         if op in ("sum_reduce", "mean_reduce") and self.counted([x.type.shape[a] for a in axes]):
@@ -266,9 +273,9 @@ class Verbs(OpHelper["NnefValue"]):
         """`x` as what torch computes with: halves in f32, all else as it is."""
         return self.cast(x, DType.float32) if x.type.dtype is DType.float16 else x
 
-    def filled(self, value: Any, dtype: DType, like: NnefValue) -> NnefValue:
-        """A tensor of one number in the shape of another."""
-        return self.expand(self.tensor(value, dtype), like.type.shape)
+    def full(self, shape: Sequence[Dim], value: Any, dtype: DType) -> NnefValue:
+        """A tensor of one number."""
+        return self.expand(self.tensor(value, dtype), shape)
 
     def is_nan(self, x: NnefValue) -> NnefValue:
         """True where a float is NaN."""

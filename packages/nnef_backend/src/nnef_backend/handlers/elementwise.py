@@ -96,7 +96,7 @@ def sinc(h, self):
 def signbit(h, self):
     dtype = self.type.dtype
     if not dtype.is_float:
-        return h.filled(False, DType.bool, self) if dtype.kind in ("uint", "bool") else h.emit("lt", self, 0)
+        return h.full(self.type.shape, False, DType.bool) if dtype.kind in ("uint", "bool") else h.emit("lt", self, 0)
     return h.emit("or", h.emit("lt", self, 0.0), h.emit("lt", h.emit("recip", self), 0.0))
 
 
@@ -271,7 +271,7 @@ _POWERS = {0.5: "sqrt", -0.5: "rsqrt", -1: "recip"}
 
 def _pow_number(h, x, exponent):
     if exponent == 0:
-        return h.filled(1, h.out.dtype, x)
+        return h.full(x.type.shape, 1, h.out.dtype)
     if h.out.dtype is DType.float16 and exponent == 0.5:  # by C's pow: -inf ** 0.5 is inf
         return h.emit("abs", h.emit("sqrt", h.emit("select", h.emit("eq", x, -math.inf), math.inf, x)))
     if h.out.dtype.is_float and exponent in _POWERS and (exponent == -1 or h.out.dtype is not DType.float16):
@@ -337,7 +337,7 @@ def copysign(h, self, other):
 rows({
     "fmax": lambda h, self, other: _of_numbers(h, "max", self, other),
     "fmin": lambda h, self, other: _of_numbers(h, "min", self, other),
-    "isnan": lambda h, self: h.is_nan(self) if self.type.dtype.is_float else h.filled(False, DType.bool, self),
+    "isnan": lambda h, self: h.is_nan(self) if self.type.dtype.is_float else h.full(self.type.shape, False, DType.bool),
     "isinf": lambda h, self: _endless(h, "eq", h.emit("abs", self), math.inf, False),
     "isfinite": lambda h, self: _endless(h, "lt", h.emit("abs", self), math.inf, True),
     "isposinf": lambda h, self: _endless(h, "eq", self, math.inf, False),
@@ -355,7 +355,7 @@ def _of_numbers(h, op, x, y):
 
 def _endless(h, comparison, x, limit, otherwise):
     """A comparison with infinity, which integers never reach."""
-    return h.emit(comparison, x, limit) if x.type.dtype.is_float else h.filled(otherwise, DType.bool, x)
+    return h.emit(comparison, x, limit) if x.type.dtype.is_float else h.full(x.type.shape, otherwise, DType.bool)
 
 
 @op("aten::nan_to_num")

@@ -171,7 +171,7 @@ def _reduced(h, x, new, reduce, include_self, write):
     start = x if include_self else write(x, full(_neutral(reduce, x.type.dtype)), "none")
     made = write(start, new, _REDUCTIONS[reduce])
     if reduce == "mean":
-        ones = h.filled(1, x.type.dtype, x)
+        ones = h.full(x.type.shape, 1, x.type.dtype)
         count = h.emit("max", write(ones if include_self else write(ones, full(0), "none"), full(1), "add"), 1)
         return quotient(h, made, count) if floating else h.floor_division(made, count)[0]
     if reduce not in ("amax", "amin") or not floating:

@@ -35,7 +35,7 @@ def _counted_edges(h, edges, x, right):
 def _halved(h, edges, x, right):
     """torch's own bisection, which says what it finds among edges that hold NaN or are out of order."""
     axis, size = edges.type.rank - 1, edges.type.shape[-1]
-    first, end = h.filled(0, DType.int64, x), h.expand(h.scalar(size, DType.int64), x.type.shape)
+    first, end = h.full(x.type.shape, 0, DType.int64), h.expand(h.scalar(size, DType.int64), x.type.shape)
     for _ in range(_halvings(h, size)):
         middle = h.emit("tract_shr", h.emit("add", first, end), 1)
         place = h.emit("min", middle, h.scalar(maximum(size - 1, 0), DType.int64))

@@ -105,10 +105,17 @@ class Verbs(Sizes):
         dims = [1 if s == t else t for s, t in zip(own, shape, strict=True)]  # what has its size needs none
         return self.emit("Expand", x, self.lengths(dims), shape=shape)
 
-    def slice(self, x: OnnxValue, axis: int, start: Any, end: Any, step: int = 1, size: Dim | None = None) -> OnnxValue:
-        """`x[start:end:step]` along one axis; bounds are ints, dimensions or int64 tensors of shape [1]."""
+    def slice(
+        self, x: OnnxValue, axis: int, start: Any, stop: Any, step: int = 1, size: Dim | None = None
+    ) -> OnnxValue:
+        """`x[start:stop:step]` along one axis; bounds are ints, dimensions or int64 tensors of shape [1].
+
+        `size` is that of the result, where the bounds may lie outside of the axis or are tensors.
+        """
+        if size is None and step == 1 and all(_is_place(b) for b in (start, stop)):
+            size = stop - start
         shape = None if size is None else [*x.type.shape[:axis], size, *x.type.shape[axis + 1 :]]
-        bounds = [b if isinstance(b, OnnxValue) else self.size(b) for b in (start, end)]
+        bounds = [b if isinstance(b, OnnxValue) else self.size(b) for b in (start, stop)]
         return self.emit("Slice", x, *bounds, [axis], [step], shape=shape)
 
     def filled(self, x: OnnxValue, axis: int, value: Any = 0) -> OnnxValue:
@@ -136,15 +143,18 @@ class Verbs(Sizes):
     # -- verbs of several opsets -----------------------------------------------------------------------------------
 
     def reduce(
-        self, op: str, x: OnnxValue, axes: Sequence[int] | None = None, keepdims: bool = False, from_end: bool = False
+        self, op: str, x: OnnxValue, axes: Sequence[int] | None = None, keepdim: bool = False, from_end: bool = False
     ) -> OnnxValue:
-        """A Reduce op; axes (None for all) are not negative. They are an attribute or an input, by op and opset.
+        """A Reduce op, or the sum, prod, max or min; axes (None for all) are not negative.
+
+        They are an attribute or an input, by op and opset.
 
         With `from_end` the last axes are written from the end: so onnxruntime's fusions know them where it has lost the
         rank. Only for what it does fuse, since its own kernels (1.31) give an empty tensor a wrong shape then.
         """
+        op = f"Reduce{op.capitalize()}" if op.islower() else op
         axes = list(range(x.type.rank)) if axes is None else list(axes)
-        shape = [1 if i in axes else s for i, s in enumerate(x.type.shape) if keepdims or i not in axes]
+        shape = [1 if i in axes else s for i, s in enumerate(x.type.shape) if keepdim or i not in axes]
         if from_end and sorted(axes) == list(range(x.type.rank - len(axes), x.type.rank)):
             axes = [a - x.type.rank for a in axes]
         schema = op_schema(op, self.opset)
@@ -152,12 +162,12 @@ class Verbs(Sizes):
         if op == "ReduceMean" and any(x.type.shape[a] == 0 for a in axes):
             return self.full(shape, math.nan, x.type.dtype)  # onnxruntime gives 0
         if len(axes) == x.type.rank:  # the default, at every opset
-            return self.emit(op, x, keepdims=keepdims, shape=shape)
+            return self.emit(op, x, keepdims=keepdim, shape=shape)
         if not axes:
             return self.emit(op, x, [], noop_with_empty_axes=1, shape=shape) if "axes" not in schema.attributes else x
         if "axes" in schema.attributes:
-            return self.emit(op, x, axes=axes, keepdims=keepdims, shape=shape)
-        return self.emit(op, x, axes, keepdims=keepdims, shape=shape)
+            return self.emit(op, x, axes=axes, keepdims=keepdim, shape=shape)
+        return self.emit(op, x, axes, keepdims=keepdim, shape=shape)
 
     def full(self, shape: Sequence[Dim], value: Any, dtype: DType) -> OnnxValue:
         """A tensor of one repeated number: a constant where it is small, else made at run time."""
@@ -259,6 +269,11 @@ class Verbs(Sizes):
 
     def _turned_back(self, x: OnnxValue, axis: int) -> OnnxValue:
         return self.transpose(x, [*range(1, axis + 1), 0, *range(axis + 1, x.type.rank)])
+
+
+def _is_place(bound: Any) -> bool:
+    """True of a bound that counts from the front, as far as it is seen."""
+    return isinstance(bound, Expr) or (isinstance(bound, int) and 0 <= bound < 2**30)
 
 
 def _flatten_axis(old: Sequence[Dim], new: Sequence[Dim]) -> int | None:

@@ -144,7 +144,7 @@ def _regroup(h, x, inner):
 
 def _hidden(h, bias):
     """The rows that see nothing: softmax makes them nan, torch zero."""
-    return h.emit("Equal", h.reduce("ReduceMax", bias, [bias.type.rank - 1], keepdims=True), -np.inf)
+    return h.emit("Equal", h.reduce("ReduceMax", bias, [bias.type.rank - 1], keepdim=True), -np.inf)
 
 
 def _causal(h, queries, keys, dtype):

@@ -77,8 +77,9 @@ def conv_transpose(h, input, weight, bias=None, stride=1, padding=0, output_padd
     return _conv_transpose(h, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@op("aten::convolution")
-def convolution(h, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+@op("aten::convolution", "aten::_convolution")
+def convolution(h, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups,
+                benchmark=None, deterministic=None, cudnn_enabled=None, allow_tf32=None):  # fmt: skip
     if transposed:
         return _conv_transpose(h, input, weight, bias, stride, padding, output_padding, groups, dilation)
     return _conv(h, input, weight, bias, stride, padding, dilation, groups)

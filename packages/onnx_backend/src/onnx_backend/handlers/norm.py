@@ -32,9 +32,9 @@ def _batch_norm(h, x, weight, bias, mean, var, eps):
 def _statistics(h, x):
     """Mean and variance of each channel over everything else, with the axes kept, and how many numbers went in."""
     axes = [a for a in range(x.type.rank) if a != 1]
-    mean = h.reduce("ReduceMean", x, axes, keepdims=True)
+    mean = h.reduce("ReduceMean", x, axes, keepdim=True)
     apart = h.emit("Sub", x, mean)
-    var = h.reduce("ReduceMean", h.emit("Mul", apart, apart), axes, keepdims=True)
+    var = h.reduce("ReduceMean", h.emit("Mul", apart, apart), axes, keepdim=True)
     return mean, var, apart, product(x.type.shape[a] for a in axes)
 
 
@@ -148,9 +148,9 @@ def _layer_norm_by_hand(h, x, shape, weight, bias, eps):
     """The form that onnxruntime fuses."""
     axes = list(range(x.type.rank - len(shape), x.type.rank))
     fused = weight is not None and bias is not None and x.type.dtype is DType.float32 and len(h.results) == 1
-    mean = h.reduce("ReduceMean", x, axes, keepdims=True, from_end=fused)
+    mean = h.reduce("ReduceMean", x, axes, keepdim=True, from_end=fused)
     apart = h.emit("Sub", x, mean)
-    var = h.reduce("ReduceMean", _square(h, apart), axes, keepdims=True, from_end=fused)
+    var = h.reduce("ReduceMean", _square(h, apart), axes, keepdim=True, from_end=fused)
     deviation = h.emit("Sqrt", h.emit("Add", var, eps))
     y = h.emit("Div", apart, deviation)
     y = h.emit("Mul", y, weight) if weight is not None else y
@@ -172,7 +172,7 @@ def rms_norm(h, input, normalized_shape, weight=None, eps=None):
         return h.emit("RMSNormalization", input, weight, axis=-len(normalized_shape), epsilon=eps)
     x = h.cast(input, DType.float32) if input.type.dtype.bits < 32 else input
     axes = list(range(x.type.rank - len(normalized_shape), x.type.rank))
-    mean = h.reduce("ReduceMean", _square(h, x), axes, keepdims=True, from_end=weight is not None and x is input)
+    mean = h.reduce("ReduceMean", _square(h, x), axes, keepdim=True, from_end=weight is not None and x is input)
     y = h.cast(h.emit("Div", x, h.emit("Sqrt", h.emit("Add", mean, eps))), input.type.dtype)
     return y if weight is None else h.emit("Mul", y, weight)
 

@@ -21,9 +21,13 @@ _END = 2**62
 class Verbs(Sizes):
     """Rearranging, joining, cutting, reducing."""
 
-    def full(self, value: Any, shape: Sequence[Dim], dtype: DType) -> HloValue:
+    def full(self, shape: Sequence[Dim], value: Any, dtype: DType) -> HloValue:
         """A tensor of one number."""
         return self.broadcast(self.tensor(value, dtype), shape)
+
+    def expand(self, x: HloValue, shape: Sequence[Dim]) -> HloValue:
+        """`x` repeated along its axes of size 1 and along new leading ones."""
+        return self.broadcast(x, shape)
 
     def broadcast(self, x: HloValue, shape: Sequence[Dim], axes: Sequence[int] | None = None) -> HloValue:
         """`x` in another shape; `axes` says where its own go, by default to the end."""
@@ -71,12 +75,12 @@ class Verbs(Sizes):
         """Values with exactly these static dimensions."""
         return [self.retyped(v, t) for v, t in zip(values, types, strict=True)]
 
-    def transpose(self, x: HloValue, permutation: Sequence[int]) -> HloValue:
+    def transpose(self, x: HloValue, perm: Sequence[int]) -> HloValue:
         """The axes in another order."""
-        if list(permutation) == sorted(permutation):
+        if list(perm) == sorted(perm):
             return x
-        shape = [x.type.shape[p] for p in permutation]
-        return self.emit("transpose", x, permutation=list(permutation), type=x.type.with_shape(shape))
+        shape = [x.type.shape[p] for p in perm]
+        return self.emit("transpose", x, permutation=list(perm), type=x.type.with_shape(shape))
 
     def unsqueeze(self, x: HloValue, axis: int) -> HloValue:
         """An axis of size 1 put in."""
@@ -86,21 +90,21 @@ class Verbs(Sizes):
         """All axes as one."""
         return self.reshape(x, (product(x.type.shape),))
 
-    def cut(
-        self, x: HloValue, axis: int, start: Dim, stop: Dim = _END, step: int = 1, length: Dim | None = None
+    def slice(
+        self, x: HloValue, axis: int, start: Dim, stop: Dim = _END, step: int = 1, size: Dim | None = None
     ) -> HloValue:
-        """`x[start:stop:step]` along an axis by Python's rules; `length` where it is known otherwise."""
-        size = x.type.shape[axis]
-        start, stop = (_clamped(p, size) for p in (start, stop))
-        if (start, stop, step) == (0, size, 1):
+        """`x[start:stop:step]` along an axis by Python's rules; `size` where it is known otherwise."""
+        whole = x.type.shape[axis]
+        start, stop = (_clamped(p, whole) for p in (start, stop))
+        if (start, stop, step) == (0, whole, 1):
             return x
         exact = (maximum(stop - start, 0) + step - 1) // step
-        length = exact if length is None or isinstance(exact, int) else length
+        size = exact if size is None or isinstance(exact, int) else size
 
         def along(value: Dim, others: Sequence[Dim]) -> list[Dim]:
             return [value if i == axis else d for i, d in enumerate(others)]
 
-        result = x.type.with_shape(along(length, x.type.shape))
+        result = x.type.with_shape(along(size, x.type.shape))
         nothing = [0] * x.type.rank
         bounds = along(start, nothing), along(maximum(start, stop), x.type.shape), along(step, [1] * x.type.rank)
         if x.type.is_static and result.is_static and isinstance(start, int):
@@ -108,9 +112,9 @@ class Verbs(Sizes):
             return self.emit("slice", x, start_indices=starts, limit_indices=limits, strides=steps, type=result)
         return self.emit("real_dynamic_slice", x, *map(self.sizes_tensor, bounds), type=result)
 
-    def concat(self, parts: Sequence[HloValue], axis: int) -> HloValue:
+    def concat(self, xs: Sequence[HloValue], axis: int) -> HloValue:
         """Tensors one after the other along an axis."""
-        parts = [p for p in parts if p.type.shape[axis] != 0] or list(parts[:1])
+        parts = [p for p in xs if p.type.shape[axis] != 0] or list(xs[:1])
         if len(parts) == 1:
             return parts[0]
         total: Dim = sum((p.type.shape[axis] for p in parts), 0)
@@ -141,11 +145,17 @@ class Verbs(Sizes):
         fn = body if callable(body) else lambda a, b: [self.emit(body, a, b)]
         return self.region([x.type.with_shape(()) for x in operands] * times, fn)
 
-    def reduce(self, x: HloValue, initial: Any, axes: Sequence[int], body: str) -> HloValue:
-        """Elements taken together along axes by an operation."""
+    def reduce(self, op: str, x: HloValue, axes: Sequence[int] | None = None, keepdim: bool = False) -> HloValue:
+        """The sum, prod, max, min, any or all along axes; None is all of them."""
+        axes = range(x.type.rank) if axes is None else axes
         shape = [d for i, d in enumerate(x.type.shape) if i not in axes]
-        start, region = self.tensor(initial, x), self.scalar_region([x], body)
-        return self.emit("reduce", x, start, dimensions=sorted(axes), regions=[region], type=x.type.with_shape(shape))
+        start, body = {
+            "sum": (0, "add"), "prod": (1, "multiply"), "any": (False, "or"), "all": (True, "and"),
+            "max": (self.lowest(x.type.dtype), "maximum"), "min": (self.lowest(x.type.dtype, 1), "minimum"),
+        }[op]  # fmt: skip
+        operands, region = [x, self.tensor(start, x)], self.scalar_region([x], body)
+        made = self.emit("reduce", *operands, dimensions=sorted(axes), regions=[region], type=x.type.with_shape(shape))
+        return self.reshape(made, [1 if i in axes else d for i, d in enumerate(x.type.shape)]) if keepdim else made
 
     def dot(
         self,
@@ -160,7 +170,7 @@ class Verbs(Sizes):
         outer = [[x.type.shape[i] for i in f] for x, f in zip((a, b), free, strict=True)]
         shape = [*lead, *outer[0], *outer[1]]
         if any(a.type.shape[i] == 0 for i in contracted[0]):  # IREE's compiler dies of it
-            return self.full(0, shape, a.type.dtype)
+            return self.full(shape, 0, a.type.dtype)
         if a.type.is_static and b.type.is_static:
             return self._product(a, b, batch, contracted, shape)
         # IREE takes dynamic sizes as one batch axis, one of the sum, and one of each operand that is not 1
@@ -171,7 +181,7 @@ class Verbs(Sizes):
         )
         n, rows, columns = len(front), product(outer[0]), product(outer[1])
         if 1 in (rows, columns):
-            made = self.reduce(self.emit("multiply", left, right), 0, [n + 1], "add")
+            made = self.reduce("sum", self.emit("multiply", left, right), [n + 1])
         else:
             axes = (range(n), range(n)), ((n + 1,), (n + 1,))
             made = self._product(left, right, *axes, [*front, rows, columns])

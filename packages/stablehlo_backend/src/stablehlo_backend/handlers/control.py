@@ -44,7 +44,7 @@ def looped(h, graph, init, xs, more):
     count = h.tensor(xs[0].type.shape[0], DType.int64)
     types, n = h.results, len(init)
     zero = h.const(0, DType.int64)
-    start = [zero, *init, *(h.full(0, t.shape, t.dtype) for t in types[n:])]
+    start = [zero, *init, *(h.full(t.shape, 0, t.dtype) for t in types[n:])]
 
     def step(i, *now):
         place = h.reshape(i, (1,))

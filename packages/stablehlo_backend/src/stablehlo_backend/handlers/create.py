@@ -7,7 +7,7 @@ from stablehlo_backend.registry import rows
 
 
 def filled(h, value):
-    return h.full(value, h.out.shape, h.out.dtype)
+    return h.full(h.out.shape, value, h.out.dtype)
 
 
 @op(*FILLS, *UNINITIALIZED)

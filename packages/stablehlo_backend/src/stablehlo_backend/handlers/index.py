@@ -32,7 +32,7 @@ def index_copy(h, self, dim, index, source, alpha=1, reduce=None, include_self=T
     updates, index = h.transpose(source, order), h.flat(index)
     if not include_self:  # what is written to begins with what changes nothing
         start = {"prod": 1, "amax": h.lowest(self.type.dtype), "amin": h.lowest(self.type.dtype, 1)}[reduce]
-        rows = h.put(rows, index, h.full(start, updates.type.shape, self.type.dtype))
+        rows = h.put(rows, index, h.full(updates.type.shape, start, self.type.dtype))
     made = h.put(rows, index, updates, WORDS[reduce] if reduce else "add" if h.node.op == "aten::index_add" else "")
     return h.reshape(h.transpose(made, invert(order)), self.type.shape)
 
@@ -47,7 +47,7 @@ def held(h, mask, name):
     keys = h.where(flat, places, h.tensor(flat.type.shape[0], DType.int64))
     region = h.scalar_region([keys], lambda a, b: [h.compare("LT", a, b)])
     ordered = h.emit("sort", keys, dimension=0, is_stable=True, regions=[region], type=keys.type)
-    return h.leading(ordered, h.reduce(h.cast(flat, DType.int64), 0, [0], "add"), name)
+    return h.leading(ordered, h.reduce("sum", h.cast(flat, DType.int64), [0]), name)
 
 
 @op("aten::index")

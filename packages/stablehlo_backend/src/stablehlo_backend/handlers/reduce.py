@@ -5,40 +5,38 @@ from stablehlo_backend.handlers.elementwise import wide
 from stablehlo_backend.registry import register as op
 
 
-def reduced(h, x, dim, keepdim, initial, body):
-    axes = h.axes(dim, x) if x.type.rank else []
-    made = h.reduce(x, initial, axes, body)
-    return h.reshape(made, [1 if i in axes else d for i, d in enumerate(x.type.shape)]) if keepdim else made
+def reduced(h, op, x, dim, keepdim):
+    return h.reduce(op, x, h.axes(dim, x) if x.type.rank else [], keepdim)
 
 
 @op("aten::sum")
 def sum_(h, self, dim=None, keepdim=False, dtype=None):
-    return h.cast(reduced(h, wide(h, h.cast(self, h.out.dtype)), dim, keepdim, 0, "add"), h.out.dtype)
+    return h.cast(reduced(h, "sum", wide(h, h.cast(self, h.out.dtype)), dim, keepdim), h.out.dtype)
 
 
 @op("aten::prod")
 def prod(h, self, dim=None, keepdim=False, dtype=None):
-    return h.cast(reduced(h, wide(h, h.cast(self, h.out.dtype)), dim, keepdim, 1, "multiply"), h.out.dtype)
+    return h.cast(reduced(h, "prod", wide(h, h.cast(self, h.out.dtype)), dim, keepdim), h.out.dtype)
 
 
 @op("aten::amax", "aten::max.default")
 def amax(h, self, dim=None, keepdim=False):
-    return reduced(h, self, dim, keepdim, h.lowest(self.type.dtype), "maximum")
+    return reduced(h, "max", self, dim, keepdim)
 
 
 @op("aten::amin", "aten::min.default")
 def amin(h, self, dim=None, keepdim=False):
-    return reduced(h, self, dim, keepdim, h.lowest(self.type.dtype, 1), "minimum")
+    return reduced(h, "min", self, dim, keepdim)
 
 
 @op("aten::any")
 def any_(h, self, dim=None, keepdim=False):
-    return h.cast(reduced(h, h.cast(self, DType.bool), dim, keepdim, False, "or"), h.out.dtype)
+    return h.cast(reduced(h, "any", h.cast(self, DType.bool), dim, keepdim), h.out.dtype)
 
 
 @op("aten::all")
 def all_(h, self, dim=None, keepdim=False):
-    return h.cast(reduced(h, h.cast(self, DType.bool), dim, keepdim, True, "and"), h.out.dtype)
+    return h.cast(reduced(h, "all", h.cast(self, DType.bool), dim, keepdim), h.out.dtype)
 
 
 @op("aten::sort")

@@ -27,7 +27,7 @@ def slice_(h, self, dim=0, start=None, end=None, step=1):
     for place in (start, end):
         if isinstance(place, Expr) and any(n not in h.graph.symbols for n in place.symbols):
             h.refuse(f"it cuts at {place}, whose sign is not known")
-    return h.cut(self, axis, start, end, step, h.out.shape[axis])
+    return h.slice(self, axis, start, end, step, h.out.shape[axis])
 
 
 @op("aten::select")
@@ -36,7 +36,7 @@ def select(h, self, dim, index):
     size = self.type.shape[axis]
     if isinstance(index, int) and (index >= 0 or isinstance(size, int)):
         index = index % size if index < 0 else index
-        return h.reshape(h.cut(self, axis, index, index + 1), h.out.shape)
+        return h.reshape(h.slice(self, axis, index, index + 1), h.out.shape)
     place = h.tensor(index if isinstance(index, Expr) else size + index, DType.int64)
     front = h.transpose(self, [axis, *(i for i in range(self.type.rank) if i != axis)])
     return h.reshape(h.take(front, h.reshape(place, (1,))), h.out.shape)
@@ -58,7 +58,7 @@ def stack(h, tensors, dim=0):
 def split(h, self, dim=0, **_):
     axis, start, found = h.axis(dim, self), 0, []
     for size in (r.shape[axis] for r in h.results):
-        found.append(h.cut(self, axis, start, start + size, 1, size))
+        found.append(h.slice(self, axis, start, start + size, 1, size))
         start = start + size
     return found
 
@@ -66,7 +66,7 @@ def split(h, self, dim=0, **_):
 @op("aten::unbind")
 def unbind(h, self, dim=0):
     axis = h.axis(dim, self)
-    return [h.reshape(h.cut(self, axis, i, i + 1), r.shape) for i, r in enumerate(h.results)]
+    return [h.reshape(h.slice(self, axis, i, i + 1), r.shape) for i, r in enumerate(h.results)]
 
 
 @op("aten::flip")
@@ -82,7 +82,7 @@ def constant_pad_nd(h, self, pad, value=0):
         axis = rank - 1 - i
         size = self.type.shape[axis]
         first, last = (-p if isinstance(p, int) and p < 0 else 0 for p in (before, after))
-        self = h.cut(self, axis, first, size - last)
+        self = h.slice(self, axis, first, size - last)
     pad = [max(p, 0) if isinstance(p, int) else p for p in pad]
     if all(isinstance(p, int) for p in pad):
         low, high = ([0] * (rank - len(pad) // 2) + pad[side::2][::-1] for side in (0, 1))
@@ -91,6 +91,6 @@ def constant_pad_nd(h, self, pad, value=0):
                       interior_padding=between, type=h.out)  # fmt: skip
     for i, ends in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         axis, shape = rank - 1 - i, self.type.shape
-        before, after = (h.full(value, [*shape[:axis], n, *shape[axis + 1 :]], dtype) for n in ends)
+        before, after = (h.full([*shape[:axis], n, *shape[axis + 1 :]], value, dtype) for n in ends)
         self = h.concat([before, self, after], axis)
     return self
