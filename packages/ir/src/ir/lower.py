@@ -376,26 +376,18 @@ def _name(op: Any) -> str:
 @one_at_a_time
 @held_back
 def lower(
-    graph: Graph,
-    target: Target,
-    registry: Registry | None = None,
-    watch: Callable[[Node, str], None] | None = None,
+    graph: Graph, target: Target, registry: Registry | None = None, watch: Callable[[Node, str], None] | None = None
 ) -> Any:
     """Graph -> artifact: the target's passes, then every node through its handler or its body.
 
-    Args:
-        graph: as `ir.capture` gives it.
-        target: whose artifact is made.
-        registry: the handlers, by default the target's own.
-        watch: is told of each op of the target as it is emitted, with the node (after the passes) that it is for.
+    `registry` holds the handlers, by default the target's own. `watch` is told of each op of the target as it is
+    emitted, with the node of `graph` (after the passes of `target`) that it is for.
 
     Raises:
-        UnsupportedOpsError: ops that have neither a handler nor a body, all of them at once.
-        RefusedError: a handler that refuses what is asked of it, and no body to take its place.
+        UnsupportedOpsError, RefusedError: see ir.errors; of missing ops all at once.
 
     Example:
-        >>> from onnx_backend import Onnx
-        >>> type(ir.lower(graph, Onnx())).__name__
+        >>> type(ir.lower(graph, program.target)).__name__
         'Model'
     """
     registry = registry or target.registry
