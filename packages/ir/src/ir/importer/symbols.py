@@ -36,9 +36,12 @@ class Symbols:
     def suggest(self, names: Mapping[str, str]) -> None:
         """Call those by these names that have none, as far as the names are free."""
         for s in self._ranges:
-            name = names.get(str(s), "")
-            if name and name not in self.names.values():
-                self.names.setdefault(s, name)
+            self._suggest(s, names.get(str(s), ""))
+
+    def _suggest(self, expr: Any, name: str) -> None:
+        """Call this by that name, if it has none and the name is free."""
+        if name and name not in self.names.values():
+            self.names.setdefault(expr, name)
 
     def fork(self) -> Symbols:
         """Symbols of another trace: none yet, names and numbering that do not clash with these."""
@@ -73,8 +76,7 @@ class Symbols:
         # what a second trace of torch's (strict mode) reads is what the first one read, under another name
         renamed = getattr(value.node.shape_env, "unbacked_renamings", {})
         expr = expr.xreplace(renamed) if renamed else expr
-        if name and name not in self.names.values():
-            self.names.setdefault(expr, name)
+        self._suggest(expr, name)
         return self.expression(expr)
 
     def range_of(self, number: Any) -> Range:
