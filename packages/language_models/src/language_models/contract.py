@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 
 @dataclass(frozen=True)
 class Contract:
@@ -77,4 +79,13 @@ class State:
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> State:
         """What `to_json` gave."""
+        element_type(said["dtype"])
         return cls(said["name"], said["in"], said["out"], tuple(said["shape"]), said["dtype"])
+
+
+def element_type(name: str) -> torch.dtype:
+    """torch's element type of this name; ValueError for another name, which a file may have."""
+    found = getattr(torch, str(name), None)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"{name!r:.60} is no element type")
+    return found

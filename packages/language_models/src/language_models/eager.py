@@ -26,7 +26,7 @@ from ir.errors import CaptureError, ExportError
 from ir.importer import caches
 from ir.importer.torch_api import set_state_dict
 from language_models.checkpoint import Checkpoint
-from language_models.contract import GENAI
+from language_models.contract import GENAI, element_type
 from language_models.decoding import Generator
 from language_models.folder import Manifest
 from language_models.scratch import save_tensors
@@ -241,7 +241,7 @@ class Compiled(Generator):
             return logits, found if self.grows else [_room(t, length) for t in found]
         sizes = {names.batch: batch, names.past: 0 if self.grows else length}
         held = [
-            torch.zeros([sizes[d] if isinstance(d, str) else d for d in s.shape], dtype=getattr(torch, s.dtype))
+            torch.zeros([sizes[d] if isinstance(d, str) else d for d in s.shape], dtype=element_type(s.dtype))
             for s in self.manifest.states
         ]
         fixed = [names.past not in s.shape for s in self.manifest.states]

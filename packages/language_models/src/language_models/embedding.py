@@ -20,6 +20,7 @@ from torch import nn
 
 from ir.errors import CaptureError, MismatchError
 from language_models.checkpoint import Checkpoint
+from language_models.folder import inside
 from language_models.parts import Part, Parts, Program, write_part
 
 TASK = "feature-extraction"
@@ -82,7 +83,7 @@ def pooling_of(folder: Path) -> tuple[str, bool]:
     if not modules.is_file():
         return "mean", False
     try:
-        said = [(str(m["type"]).rpartition(".")[2], folder / str(m["path"])) for m in json.loads(modules.read_text())]
+        said = [(str(m["type"]).rpartition(".")[2], inside(folder, m["path"])) for m in json.loads(modules.read_text())]
         places = dict(said)
         found = json.loads((places["Pooling"] / "config.json").read_text()) if "Pooling" in places else {}
         modes = [n for n, v in found.items() if n.startswith("pooling_mode_") and v is True]

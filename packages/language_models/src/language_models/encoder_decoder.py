@@ -22,6 +22,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from ir.errors import CaptureError, MismatchError
 from ir.importer import caches
 from language_models.checkpoint import Checkpoint
+from language_models.contract import element_type
 from language_models.parts import Parts, Program, Tensors, write_part
 from language_models.step import fresh_cache, remembered
 
@@ -219,7 +220,7 @@ class Generator:
         found = self.encoder({self.encoder.part.inputs[0]: inputs, "attention_mask": mask})
         held = {n: t for n, t in found.items() if n.startswith("present.")} | {MASK: mask}
         for name, (heads, width, dtype) in self.said["remembered"].items():
-            held[f"present.{name}"] = torch.zeros(len(inputs), heads, 0, width, dtype=getattr(torch, dtype))
+            held[f"present.{name}"] = torch.zeros(len(inputs), heads, 0, width, dtype=element_type(dtype))
         return held
 
     def step(self, tokens: torch.Tensor, held: Tensors) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -56,6 +56,7 @@ class Manifest:
         """
         said = described(folder)
         try:
+            inside(folder, said["step"])
             said["states"] = tuple(State.of_json(s) for s in said["states"])
             said["contract"] = Contract(**said["contract"])
             return cls(**{**said, "eos": tuple(said["eos"]), "files": tuple(said["files"])})
@@ -92,6 +93,14 @@ def described(folder: Path) -> dict[str, Any]:
         return {"kind": "text-generation", **said}
     except UNSOUND as error:
         raise no_export(folder, error) from error
+
+
+def inside(folder: Path, name: object) -> Path:
+    """The place in a folder that one of its files names; ValueError where that lies outside."""
+    place = folder / str(name)
+    if not place.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"{str(name)!r:.60} lies outside of the folder")
+    return place
 
 
 def no_export(folder: Path, error: Exception) -> CaptureError:

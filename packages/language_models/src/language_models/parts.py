@@ -17,7 +17,8 @@ import torch
 
 import ir
 from ir.opening import open_artifact
-from language_models.folder import UNSOUND, describe, described, no_export
+from language_models.contract import element_type
+from language_models.folder import UNSOUND, describe, described, inside, no_export
 
 SUFFIXES = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}
 Tensors = Mapping[str, torch.Tensor]
@@ -53,6 +54,10 @@ class Parts:
         said = described(folder)
         try:
             parts = {n: Part(p["file"], tuple(p["inputs"]), tuple(p["outputs"])) for n, p in said["parts"].items()}
+            for part in parts.values():
+                inside(folder, part.file)
+            for *_, dtype in said["said"].get("remembered", {}).values():
+                element_type(dtype)
             found = cls(said["kind"], said["target"], said["weights"], parts, said["said"])
             return replace(found, files=tuple(said["files"]))
         except UNSOUND as error:

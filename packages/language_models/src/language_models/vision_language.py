@@ -23,6 +23,7 @@ from torch import nn
 from ir.errors import CaptureError, MismatchError
 from ir.importer import caches
 from language_models.checkpoint import Checkpoint
+from language_models.contract import element_type
 from language_models.parts import Parts, Program, Tensors, write_part
 from language_models.step import BATCH, NEW, PAST, Step, is_state, remembered
 
@@ -208,7 +209,7 @@ class Generator:
 
     def start(self, batch: int) -> dict[str, torch.Tensor]:
         """What is remembered before the first token."""
-        return {f"past_key_values.{n}": torch.zeros(batch, heads, 0, width, dtype=getattr(torch, dtype))
+        return {f"past_key_values.{n}": torch.zeros(batch, heads, 0, width, dtype=element_type(dtype))
                 for n, (heads, width, dtype) in self.said["remembered"].items()}  # fmt: skip
 
     def step(
