@@ -29,7 +29,7 @@ class Worker:
     def __init__(self, shared: Sequence[Any]) -> None:
         self._shared = shared
         first = _packed(shared, ())
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-m", "ir.debug.spawned"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -44,7 +44,7 @@ class Worker:
     @property
     def lives(self) -> bool:
         """Whether it can be asked again."""
-        return self._process.poll() is None
+        return self.process.poll() is None
 
     def ask(self, seconds: float, fn: Callable[..., Any], *args: Any) -> Any:
         """What `fn` returns there, or the Verdict of its crash, its hang or its exception; after the first two the
@@ -53,29 +53,29 @@ class Worker:
 
     def end(self) -> None:
         """Kill it."""
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
+        self.process.wait()
 
     def _exchange(self, message: bytes, seconds: float) -> Any:
-        assert self._process.stdin is not None
+        assert self.process.stdin is not None
         try:
-            _send(self._process.stdin, message)
+            _send(self.process.stdin, message)
             answer = self._answers.get(timeout=seconds)
         except OSError:
             answer = b""
         except queue.Empty:
             self.end()
             return Verdict.hang(seconds)
-        return pickle.loads(answer) if answer else Verdict.crash(self._process.wait())
+        return pickle.loads(answer) if answer else Verdict.crash(self.process.wait())
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None
-        while answer := _received(self._process.stdout):
+        assert self.process.stdout is not None
+        while answer := _received(self.process.stdout):
             self._answers.put(answer)
         self._answers.put(b"")
 
     def __del__(self) -> None:
-        if hasattr(self, "_process"):
+        if hasattr(self, "process"):
             self.end()
 
 
