@@ -53,8 +53,9 @@ class Verbs(Sizes):
             if axis is not None:
                 return self.emit("Flatten", x, axis=axis, shape=shape)
             # at opset 13 a 0 takes what stands in its place, which is a 0 where the axis was there before
-            zero: dict[str, Any] = {"allowzero": 1} if self.opset >= 14 else {}
-            made = self.emit("Reshape", x, self.lengths(shape), **zero, shape=shape)
+            if self.opset < 14:
+                return self.emit("Reshape", x, self.lengths(shape), shape=shape)
+            return self.emit("Reshape", x, self.lengths(shape), allowzero=1, shape=shape)
         made = self.emit("Reshape", x, self.lengths(dims), shape=shape)
         made.before = x
         return made
