@@ -113,6 +113,20 @@ def test_other_outputs_and_inputs(call):
     assert code == 1 and "not compared, since they take different inputs" in out
 
 
+def test_a_named_size_of_an_input_is_the_fixed_one_of_a_file(call):
+    code, out, _ = call("diff static.onnx diff_models:net --input x=float32[batch,4]")
+    assert code == 1 and "numbers: output float32[2, 4]: " in out
+
+
+def test_a_size_that_an_input_says_beside_a_name_is_taken(call):
+    _, out, _ = call("run net.onnx --input x=float32[rows:5,4]")
+    assert "float32[5, 4]" in out
+    code, _, err = call("run static.onnx --input x=float32[rows:5,4]")
+    assert code == 1 and "--input x is float32[5, 4], and the file takes float32[2, 4]" in err
+    code, _, err = call("run net.onnx --input x=float32[rows]")
+    assert code == 1 and "--input x has 1 sizes, and the file takes float32[batch, 4]" in err
+
+
 WRONG = {
     "diff net.onnx": (2, "Missing argument 'SECOND'"),
     "diff net.onnx nowhere.onnx": (1, "'nowhere.onnx' is no file"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ir.cli import main
+from tests.docs.follow import blocks, commands
 from tests.language_models import checkpoints
 from tests.language_models.test_embedding import bert
 from tests.language_models.test_encoder_decoder import T5
@@ -24,9 +25,9 @@ def test_the_page_runs(tmp_path, monkeypatch):
         checkpoints.tokenizer(tmp_path / folder)
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "page", "CHECKPOINT": "CHECKPOINT"}
-    blocks = re.findall(r"```(python|bash)\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert {kind for kind, _ in blocks} == {"python", "bash"}
-    for kind, block in blocks:
+    found = re.findall(r"```(python|bash)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert {kind for kind, _ in found} == {"python", "bash"}
+    for kind, block in found:
         if kind == "python":
             exec(compile(block, "language-models.md", "exec"), names)
             continue
@@ -34,3 +35,15 @@ def test_the_page_runs(tmp_path, monkeypatch):
             with pytest.raises(SystemExit) as done:
                 main(line.split()[1:])
             assert not done.value.code, line
+
+
+def test_the_packages_readme_runs(tmp_path, monkeypatch):
+    readme = PAGE.parents[1] / "packages/language_models/README.md"
+    checkpoints.checkpoint(tmp_path / "checkpoint", "Llama", **checkpoints.LLAMA)
+    monkeypatch.chdir(tmp_path)
+    lines = [words for kind, block in blocks(readme) for words in commands(block) if kind == "bash"]
+    assert lines
+    for words in lines:
+        with pytest.raises(SystemExit) as done:
+            main(words[1:])
+        assert not done.value.code, words

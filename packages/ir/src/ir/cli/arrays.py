@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,22 @@ def fitting(
         if value is None:
             shape = tuple(extent(s, known) for s in port.shape)
             value = Input(port.name, getattr(torch, port.dtype.name), shape, _BELOW)
-        made.append(_checked(port, value.tensor(known) if isinstance(value, Input) else value, known))
+        tensor = _placed(port, value, known).tensor(known) if isinstance(value, Input) else value
+        made.append(_checked(port, tensor, known))
     return made, {name: known[name] for name in dict.fromkeys(symbols_of(program.inputs)) if name in known}
+
+
+def _placed(port: Port, value: Input, known: Mapping[str, int]) -> Input:
+    """The description with the file's sizes in place of names: the file may fix them, or call them differently."""
+    if len(value.sizes) != len(port.shape):
+        raise ExportError(f"--input {port.name} has {len(value.sizes)} sizes, and the file takes {port}")
+    sizes: list[int | tuple[str, int]] = []
+    for said, declared in zip(value.sizes, port.shape, strict=True):
+        if isinstance(said, tuple):  # an example beside a fixed size stays, and is refused if it is another
+            sizes.append((isinstance(declared, int) and said[1]) or extent(declared, known))
+        else:
+            sizes.append(said)
+    return replace(value, sizes=tuple(sizes))
 
 
 def _named(ports: Sequence[Port], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,8 +147,10 @@ def _known(ports: Sequence[Port], named: Mapping[str, Any], chosen: Mapping[str,
         value = named.get(port.name)
         if value is None:
             continue
-        for declared, size in zip(port.shape, value.sizes if isinstance(value, Input) else value.shape, strict=False):
-            if isinstance(declared, str) and declared.isidentifier() and isinstance(size, int):
+        said = value.sizes if isinstance(value, Input) else value.shape
+        sizes = (s[1] or None if isinstance(s, tuple) else s for s in said)
+        for declared, size in zip(port.shape, sizes, strict=False):
+            if isinstance(declared, str) and declared.isidentifier() and size is not None:
                 known.setdefault(declared, size)
     first = {p.shape[0] for p in ports if p.shape}
     return {n: 1 if n in first else _OTHER for n in symbols} | known
