@@ -15,7 +15,7 @@ from ir.errors import CaptureError
 _FORM = re.compile(r"(?:(?P<name>[^\W\d]\w*)=)?(?P<dtype>\w+)\[(?P<sizes>[^\[\]]*)\](?:<(?P<below>\d+))?")
 _SIZE = re.compile(r"\d+|(?P<name>[^\W\d]\w*)(?::(?P<example>\d+))?")
 _EXAMPLES = (2, 7, 11, 13, 17, 19)  # of named sizes that say none: no two alike, none of them 0 or 1
-_HELP = "write NAME=DTYPE[SIZES], such as image=float32[batch,3,224,224] or ids=int64[batch,sequence:16]<30522"
+_HELP = "write NAME=DTYPE[SIZES], such as 'image=float32[batch,3,224,224]' or 'ids=int64[batch,sequence:16]<30522'"
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ def _made(
     """The model in evaluation mode with the inputs that were asked for, else its own."""
     chosen = list(request.inputs) or list(own)
     if not chosen:
-        raise CaptureError(f"{name}: its inputs are not known; say them: --input x=float32[batch,3,224,224]")
+        raise CaptureError(f"{name}: its inputs are not known; say them: --input 'x=float32[batch,3,224,224]'")
     _check_names(model, chosen, name)
     if isinstance(model, torch.nn.Module):
         model = model.eval().to(request.dtype) if request.dtype else model.eval()
