@@ -209,9 +209,7 @@ def _callable(text: str, request: Request) -> Source:
     try:
         value: Any = importlib.import_module(module)
     except ImportError as error:
-        raise CaptureError(
-            f"{text:.200}: {error}; a source is module:callable, and modules are looked for here"
-        ) from error
+        raise CaptureError(f"{text:.200}: {error}; a source is module:callable, looked for in {place} too") from error
     except (Exception, SystemExit) as error:
         raise CaptureError(f"{text:.200}: {module} cannot be imported: {_said(error)}") from error
     for part in attribute.split("."):
@@ -249,7 +247,7 @@ def _library(name: str) -> Any:
         library = name.partition(".")[0]
         guilty = next((n for n in ("torchvision", "torchaudio") if n in str(error)), library)
         why = f"{library} cannot be imported ({error})"
-        raise CaptureError(f"{why}: pip install a {guilty} for torch {torch.__version__}") from error
+        raise CaptureError(f"{why}: pip install {guilty} torch=={torch.__version__.partition('+')[0]}") from error
 
 
 def _built(make: Callable[[], Any], what: str) -> Any:
