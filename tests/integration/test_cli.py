@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -216,7 +217,8 @@ def test_a_wrong_call_is_told_in_one_message(call, tmp_path, line):
 def test_ctrl_c_is_told_in_a_line(call, tmp_path):
     command = [sys.executable, "-m", "ir", "export", "cli_models:waits"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=tmp_path, text=True, **pipes) as run:
+    asks = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # the background jobs of a shell ignore it
+    with subprocess.Popen(command, cwd=tmp_path, text=True, preexec_fn=asks, **pipes) as run:
         assert run.stdout.readline() == "waiting\n"
         run.send_signal(signal.SIGINT)
         out, err = run.communicate(timeout=60)
