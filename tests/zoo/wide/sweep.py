@@ -34,7 +34,8 @@ FILE = ROOT / "build" / "zoo" / "wide.jsonl"
 COLUMNS = (peer.NAME, *TARGETS)
 SECONDS = 150  # for one model on all targets
 KINDS = ("right", "refused", "wrong", "foreign", "slow")
-_FOLDER = re.compile(r"/[^\s\"]*/(site-packages/|tmp[^/\s\"]*/)")  # of the machine that measured
+# folders of the machine that measured
+_FOLDER = re.compile(rf"{re.escape(str(ROOT))}/|/[^\s\"]*/(?:site-packages/|tmp[^/\s\"]*/)")
 _REFUSALS = {kind.__name__ for kind in vars(ir.errors).values() if isinstance(kind, type)}
 
 
