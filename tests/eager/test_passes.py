@@ -462,6 +462,29 @@ def test_small_linear_layers_stay_with_torch() -> None:
 
 
 @onednn
+def test_of_one_row_a_weight_that_widens_is_stored_by_columns() -> None:
+    wide, narrow = nn.Linear(768, 2048).eval(), nn.Linear(2048, 768, bias=False).eval()
+    for layer, stored in ((wide, True), (narrow, False)):
+        x = torch.randn(1, 1, layer.in_features)
+        program = compiled(layer, x)
+        assert ("weight_columns" in lines(program)) == stored
+        assert_close(program, layer, x)
+
+
+@onednn
+def test_passes_choose_for_the_sizes_that_are_named() -> None:
+    model, x = nn.Linear(768, 2048).eval(), torch.randn(4, 1, 768)
+    axes = ({0: "batch"},)
+    usual = ir.export(model, (x,), dynamic_shapes=axes, target=Eager())
+    one = ir.export(model, (x,), dynamic_shapes=axes, target=Eager(sizes={"batch": 1}))
+    assert "onednn_linear" in usual.artifact.source and "weight_columns" in one.artifact.source
+    for batch in (0, 1, 2, 7):
+        torch.testing.assert_close(one(torch.ones(batch, 1, 768)), model(torch.ones(batch, 1, 768)))
+    with pytest.raises(ir.ExportError, match="no dynamic dimension 'bach'; it has batch"):
+        ir.export(model, (x,), dynamic_shapes=axes, target=Eager(sizes={"bach": 1}))
+
+
+@onednn
 def test_without_onednn_nothing_is_packed() -> None:
     model = Everything().eval()
     with torch.backends.mkldnn.flags(enabled=False):

@@ -84,5 +84,6 @@ def every_option_fits_its_target(
         device=eager.get("device", "cpu"),
         optimize=eager.get("optimize", True),
         autotune=eager.get("autotune", False),
+        sizes=eager.get("sizes"),
     )
     StableHLO(cpu=hlo.get("cpu", "host"), flags=hlo.get("flags", ()))

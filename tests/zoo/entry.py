@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ir.importer import caches
 from ir.importer.fake_rules import dynamic
 
 from . import torchvision_shim  # noqa: F401  (torchvision, timm and transformers import only after it)
@@ -40,10 +41,10 @@ class Model:
     def export(self, model: nn.Module | None = None) -> torch.export.ExportedProgram:
         """Export `model`, by default a fresh build, with the traced sizes and all dimensions dynamic."""
         args, kwargs = self.inputs(self.sizes)
+        module = self.build() if model is None else model
+        caches.register(module)
         with dynamic():
-            return torch.export.export(
-                self.build() if model is None else model, args, kwargs, dynamic_shapes=self.export_shapes()
-            )
+            return torch.export.export(module, args, kwargs, dynamic_shapes=self.export_shapes())
 
 
 # Makes the full model or, for True, its small variant for quick tests.

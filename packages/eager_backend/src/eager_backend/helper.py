@@ -196,7 +196,7 @@ class EagerHelper(Verbs, OpHelper[Slot]):
         return self._slot(wish, type)
 
     def hint(self, dim: Dim) -> int | None:
-        """The size that the model was captured with; None for one that no input carries."""
+        """The size that passes choose for: the target's or the example's; None for one that no input carries."""
         try:
             return int(evaluate(dim, self._hints))
         except KeyError:
@@ -204,16 +204,15 @@ class EagerHelper(Verbs, OpHelper[Slot]):
 
     @cached_property
     def _hints(self) -> dict[str, int]:
-        """The symbols' values in the example inputs; none for a program saved without them."""
-        tensors = example(self.graph)
-        if tensors is None:
-            return {}
-        by_input = dict(zip(self.graph.inputs, tensors, strict=True))
-        return {
+        """The symbols' values that the target names, or else in the example inputs, if the program has any."""
+        tensors = example(self.graph) or []
+        by_input = dict(zip(self.graph.inputs, tensors, strict=bool(tensors)))
+        found = {
             name: _solve(by_input[s.value].shape[s.axis], s.offset, s.scale)
             for name, s in self.graph.sources.items()
             if s.value in by_input and s.axis is not None
         }
+        return found | self.target.sizes
 
     # -- nested programs -------------------------------------------------------------------------------------------
 

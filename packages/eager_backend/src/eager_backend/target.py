@@ -51,6 +51,8 @@ class Eager(Target[Program]):
         autotune: measure at load which of these passes, and of those that pay only here and there
             (`eager_backend.passes.MEASURED`, with those for CUDA), pay for the example inputs, and drop the others;
             the report says which.
+        sizes: dynamic dimensions by name, and the size that passes choose kernels and layouts for where it is not the
+            example's (`{"batch": 1}`); the program runs at every other size too.
 
     Raises:
         ValueError: there is no such pass or device, or `dtype` is no floating element type.
@@ -72,6 +74,7 @@ class Eager(Target[Program]):
         dtype: str | torch.dtype | None = None,
         optimize: bool | Collection[str] = True,
         autotune: bool = False,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
         self.device = devices.chosen(device)
         self.dtype = _floating(dtype)
@@ -87,6 +90,7 @@ class Eager(Target[Program]):
             raise ValueError(f"no pass {', '.join(sorted(unknown))}; there are {', '.join(PASSES)}")
         self.chosen = tuple(name for name in PASSES if name in wanted)
         self.autotune = autotune
+        self.sizes = dict(sizes or {})
 
     @property
     def registry(self) -> Registry:
@@ -96,9 +100,12 @@ class Eager(Target[Program]):
         """A helper for one graph.
 
         Raises:
-            ExportError: torch finds no such device.
+            ExportError: torch finds no such device, or the graph has no dynamic dimension of a name in `sizes`.
         """
         devices.require(self.device)
+        for name in set(self.sizes) - set(graph.sources):
+            known = ", ".join(sorted(graph.sources)) or "none"
+            raise ExportError(f"sizes={self.sizes}: the model has no dynamic dimension {name!r}; it has {known}")
         return EagerHelper(self, graph)
 
     def notes(self, artifact: Program) -> tuple[str, ...]:
@@ -116,7 +123,7 @@ class Eager(Target[Program]):
         """The program with those of the passes that pay on this machine, for the example inputs."""
 
         def build(passes: Collection[str]) -> Program:
-            program: Program = lower(graph, Eager(self.device, self.dtype, passes), registry)
+            program: Program = lower(graph, Eager(self.device, self.dtype, passes, sizes=self.sizes), registry)
             return program
 
         return build(choose(graph, self.chosen, build))

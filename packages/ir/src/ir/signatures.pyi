@@ -86,6 +86,7 @@ class EagerOptions(Common, total=False):
     device: str | torch.device
     optimize: bool | Collection[str]
     autotune: bool
+    sizes: Mapping[str, int] | None
 
 class HLOOptions(Common, total=False):
     """`stablehlo_backend.StableHLO` says what each is."""

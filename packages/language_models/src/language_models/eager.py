@@ -24,6 +24,7 @@ from torch import nn
 import ir
 from ir.errors import CaptureError, ExportError
 from ir.importer import caches
+from ir.importer.pt2.dimension_names import packed
 from ir.importer.torch_api import set_state_dict
 from language_models.checkpoint import Checkpoint
 from language_models.contract import GENAI, element_type
@@ -159,7 +160,7 @@ def _stored(graph: Any, path: Path) -> Stored:
     others = {name: own for name, t in named.items() if (own := first[t.data_ptr(), t.shape]) != name}
     # a tensor of one number in the place of each weight: its shape is known, its contents come at load
     set_state_dict(program, {n: _hollow(t) for n, t in named.items()})
-    torch.export.save(program, path)
+    torch.export.save(program, path, extra_files=packed(graph.context.bodies.symbols.names))
     return {n: t.detach() for n, t in named.items() if n not in others}, others
 
 
@@ -169,7 +170,10 @@ def _hollow(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def load(folder: Path, manifest: Manifest, **options: Any) -> Generator:
-    """The model, compiled; `options` are those of `eager_backend.Eager`.
+    """The model, compiled for one text at a time if `sizes` names no other `batch_size`; others run as well.
+
+    Args:
+        options: those of `eager_backend.Eager`.
 
     Raises:
         CaptureError: a file is not there, or is damaged.
@@ -183,6 +187,7 @@ def load(folder: Path, manifest: Manifest, **options: Any) -> Generator:
         raise CaptureError(f"{folder / STORED}: {error}") from error
     tensors |= {name: tensors[own] for name, own in others.items()}
     programs = {}
+    options.setdefault("sizes", {GENAI.batch: 1})
     for file in files:
         programs[file.name] = ir.export(file, target="eager", **options)
         programs[file.name].artifact.load_state_dict(tensors, strict=False, assign=True)

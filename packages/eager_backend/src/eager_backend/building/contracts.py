@@ -24,6 +24,7 @@ class Options(Protocol):
     dtype: torch.dtype | None
     autotune: bool
     chosen: tuple[str, ...]
+    sizes: Mapping[str, int]
 
     def tuned(self, graph: Graph, registry: Any) -> Any:
         """The program with those of the passes that pay on this machine."""
@@ -48,7 +49,7 @@ class Compilation(Protocol):
         """A new tensor of the current block."""
 
     def hint(self, dim: Dim) -> int | None:
-        """The size that the model was captured with; None for one that no input carries."""
+        """The size that passes choose for: the target's or the example's; None for one that no input carries."""
 
 
 class CompiledProgram(Protocol):
