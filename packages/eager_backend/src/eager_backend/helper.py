@@ -212,7 +212,7 @@ class EagerHelper(Verbs, OpHelper[Slot]):
             for name, s in self.graph.sources.items()
             if s.value in by_input and s.axis is not None
         }
-        return found | self.target.sizes
+        return {**found, **self.target.sizes}
 
     # -- nested programs -------------------------------------------------------------------------------------------
 
