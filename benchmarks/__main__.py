@@ -17,10 +17,16 @@ torch {torch} on {machine}, {threads} threads. `nox -s benchmarks` runs all of t
 
 - export to ONNX beside torch.onnx, below: `python -m benchmarks`; all models: docs/models.md, `nox -s models`
 - the eager program beside torch and onnxruntime: [eager.md](eager.md), `python -m benchmarks.eager --write`;
-  on a GPU: [eager_cuda.md](eager_cuda.md), `python -m benchmarks.eager_cuda --write` (not measured so far)
+  on a GPU: [eager_cuda.md](eager_cuda.md), `python -m benchmarks.eager_cuda --write`
 - export to NNEF beside torch-to-nnef: [nnef.md](nnef.md), `nox -s benchmarks -- nnef`
 - reading a .pt2 file beside torch.export.load: [pt2.md](pt2.md), `python -m benchmarks.pt2 --write`
 - export by number of nodes, to 50,000: [scaling.md](scaling.md), `python -m benchmarks.scaling --write`
+- rows a second in Ray Data, Spark and Dask: [batch_inference.md](batch_inference.md),
+  `python -m benchmarks.batch_inference --write` in the environment of `nox -s batch_inference`
+- memory for a checkpoint of 20 GB: [large_checkpoint.md](large_checkpoint.md),
+  `python -m benchmarks.large_checkpoint --write`
+- tensor-parallel models on several processes: [tensor_parallel.md](tensor_parallel.md),
+  `python -m benchmarks.tensor_parallel --write`
 - times that decided between two forms of the same thing: [choices.md](choices.md)
 
 ## Export to ONNX

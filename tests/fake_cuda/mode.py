@@ -124,6 +124,10 @@ def _apart(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """The op as those that torch makes it of; NotImplemented for one that is a kernel."""
     if func.namespace == "prim" or not func.has_kernel_for_dispatch_key(_COMPOSITE):
         return NotImplemented
+    in_python = func.py_kernels.get(_COMPOSITE)
+    if in_python is not None:
+        with mode, _Unguarded():
+            return in_python(*args, **kwargs)
     with mode:
         return func.decompose(*args, **kwargs)
 
@@ -199,7 +203,14 @@ class _Unguarded(TorchFunctionMode):
         except RuntimeError as error:
             if "not linked with support for cuda" not in str(error):
                 raise
-        return getattr(torch.ops.aten, func.__name__)(*args, **(kwargs or {}))
+        if func.__name__ == "__get__":  # an attribute
+            return getattr(torch.ops.aten, _other_name(func.__self__.__name__))(args[0])
+        return getattr(torch.ops.aten, _other_name(func.__name__))(*args, **(kwargs or {}))
+
+
+def _other_name(method: str) -> str:
+    """The op of a method or an attribute."""
+    return {"T": "numpy_T", "H": "matrix_H", "__invert__": "bitwise_not"}.get(method, method)
 
 
 def _at(x: Tensor, index: Any) -> Tensor:

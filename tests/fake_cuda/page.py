@@ -8,8 +8,9 @@ import torch
 
 WHAT = {
     "cases": "the operator table (tests/cases)",
-    "operators": "torch's operator database, first sample",
     "models": "whole models (tests/zoo), small variants",
+    "wide": "the second zoo (tests/zoo/wide)",
+    "operators": "torch's operator database, first sample",
 }
 HEAD = """# Programs on a GPU that is not there
 

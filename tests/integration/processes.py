@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -74,7 +75,11 @@ def sharded(rank: int, size: int, store: str, name: str) -> None:
     cut = parallelize_module(copy.deepcopy(whole), init_device_mesh("cpu", (size,)), plan)
     graph = ir.capture(cut, inputs(3), dynamic_shapes=SHAPES[name])
     program = ir.export(graph, target="eager", verify=True)
-    assert any(n.op == "_c10d_functional::all_reduce" for n in graph.nodes)
+    sums = [n.origin for n in graph.nodes if n.op == "_c10d_functional::all_reduce"]
+    assert sums and {o.module.rpartition(".")[2] for o in sums} <= {"down", "o_proj", "down_proj"}
+    files = {inspect.getsourcefile(type(m)) for m in whole.modules()}
+    named = [n for n in graph.nodes if n.origin.file in files]
+    assert len(named) == len(graph.nodes), "a node has no line of the model"
     held = sum(w.tensor.numel() for w in graph.weights.values())
     assert held < sum(p.numel() for p in whole.parameters()), "a process holds the whole model"
     for call in range(50):

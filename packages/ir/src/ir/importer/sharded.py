@@ -6,9 +6,10 @@ operator on this process's piece and collectives, so the model is traced there o
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,9 +21,11 @@ from ir.importer.dim_names import dynamic_axes
 from ir.importer.torch_api import (
     FakeTensorMode,
     check_size,
+    get_current_meta,
     holds,
     local_piece,
     make_fx,
+    preserve_node_meta,
     pytree,
     shape_env,
     sharded_as,
@@ -80,7 +83,9 @@ class Piece(torch.nn.Module):
             sizes = {s: given[i].shape[axis] for s, (i, axis) in trace.places.items()}
             for condition in conditions:
                 check_size(holds(condition, sizes), partial("this process's piece was traced for {}".format, condition))
-            return pytree.tree_unflatten(trace.module([held[n] for n in names], given), trace.out_spec)
+            with preserve_node_meta():  # the nodes keep the lines and modules that the trace noted
+                made = torch.fx.Interpreter(trace.module).run([held[n] for n in names], given)
+            return pytree.tree_unflatten(made, trace.out_spec)
 
         forward.__signature__ = signature  # type: ignore[attr-defined]
         self.forward = forward
@@ -109,6 +114,28 @@ def piece_of(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
     return Piece(tracer.pieces, trace, tracer.deciding(trace, leaves), model)
 
 
+@contextlib.contextmanager
+def _modules_noted(model: torch.nn.Module) -> Iterator[None]:
+    """Inside, a trace notes at its nodes in which modules of the model they lie, as torch.export does."""
+    stacks: list[dict[str, tuple[str, str]]] = [{}]
+
+    def enter(path: str, module: torch.nn.Module, args: Any) -> None:
+        cls = type(module)
+        stacks.append(stacks[-1] | {str(id(module)): (path, f"{cls.__module__}.{cls.__qualname__}")})
+        get_current_meta()["nn_module_stack"] = stacks[-1]
+
+    def leave(module: torch.nn.Module, args: Any, result: Any) -> None:
+        stacks.pop()
+        get_current_meta()["nn_module_stack"] = stacks[-1]
+
+    with preserve_node_meta(), contextlib.ExitStack() as hooks:
+        for path, module in model.named_modules():  # around the hooks of DTensor, which have the collectives
+            hooks.callback(module.register_forward_pre_hook(partial(enter, path), prepend=True).remove)
+            hooks.callback(module.register_forward_hook(leave, always_call=True).remove)
+        hooks.callback(get_current_meta().pop, "nn_module_stack", None)
+        yield
+
+
 class _Tracer:
     def __init__(self, model: torch.nn.Module, spec: Any, dynamic: Sequence[Mapping[int, str]]) -> None:
         self.model, self.spec, self.dynamic = model, spec, dynamic
@@ -135,9 +162,11 @@ class _Tracer:
             return [r.to_local() if isinstance(r, _class()) else r for r in results]
 
         inputs = _tensors(self.signature, *pytree.tree_unflatten(fakes, self.spec))
-        with mode:
+        with mode, _modules_noted(self.model):
             pieces = [mode.from_tensor(t, static_shapes=True) for t in self.pieces.values()]
-            module = make_fx(run, tracing_mode="real", pre_dispatch=False, _allow_non_fake_inputs=True)(pieces, inputs)
+            module = make_fx(
+                run, tracing_mode="real", pre_dispatch=False, _allow_non_fake_inputs=True, record_stack_traces=True
+            )(pieces, inputs)
         sizes: Any = ((i, axis, d) for i, t in enumerate(inputs) for axis, d in enumerate(t.shape))
         places = {d.node.expr: (i, axis) for i, axis, d in sizes if isinstance(d, torch.SymInt)}
         return _Trace(module, [g.expr for g in env.guards], places, specs[-1])

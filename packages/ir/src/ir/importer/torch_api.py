@@ -34,6 +34,8 @@ from torch._subclasses.fake_tensor import DataDependentOutputException as DataDe
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor  # a tensor without data
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # makes them, and runs operators on them
 from torch.fx.experimental.proxy_tensor import make_fx as make_fx  # a function as a graph of operators
+from torch.fx.traceback import get_current_meta as get_current_meta  # what new nodes are told, while it is preserved
+from torch.fx.traceback import preserve_node_meta as preserve_node_meta  # nodes that are run again keep what they know
 from torch.utils import _python_dispatch, _pytree
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode  # sees every op that is run
 
