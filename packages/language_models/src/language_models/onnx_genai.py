@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ir
 from ir.errors import ExportError, RuntimeFailure
+from language_models import experts
 from language_models import group_query_attention as gqa
 from language_models.checkpoint import Checkpoint
 from language_models.contract import GENAI
@@ -49,7 +51,8 @@ def write(
 ) -> Manifest:  # fmt: skip
     """Write the model and its configuration into a folder.
 
-    With `contrib`, attention is GroupQueryAttention where it can be, and a warning says why where it cannot.
+    With `contrib`, attention is GroupQueryAttention where it can be, and a warning says why where it cannot; experts in
+    float32 are MoE.
 
     Raises:
         ExportError: the model cannot be exported; see ir.errors.
@@ -66,13 +69,15 @@ def write(
         what = "contrib=True" if contrib else f"weights={weights!r}"
         raise ValueError(f"{what} is written with opset {needed['opset']} or newer, not {opset}: leave opset= out")
     stack = options.get("external_data") != "reference"
-    made = _with_grouped_attention(checkpoint, last, weights, stack) if contrib else None
-    if made is None:
-        made, needed = traced(checkpoint, GENAI, last, "onnx", weights), blocks
-    else:
-        options["handlers"] = {**gqa.HANDLERS, **(options.get("handlers") or {})}
-    options = {**needed, **options} if opset is None else {**options, "opset": opset}
+    with experts.own_experts(checkpoint.model) if contrib and stack and weights == "f32" else nullcontext():
+        made = _with_grouped_attention(checkpoint, last, weights, stack) if contrib else None
+        if made is None:
+            made, needed = traced(checkpoint, GENAI, last, "onnx", weights), blocks
     graph, manifest = made
+    if contrib:
+        graph = experts.mixtures(graph)
+        options["handlers"] = {**gqa.HANDLERS, **experts.HANDLERS, **(options.get("handlers") or {})}
+    options = {**needed, **options} if opset is None else {**options, "opset": opset}
     ir.export(graph, target="onnx", path=folder / FILE, **{"external_data": True, **options})
     if held_by_genai(manifest):
         said = config(checkpoint, manifest, accuracy_level)
