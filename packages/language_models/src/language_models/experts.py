@@ -31,6 +31,7 @@ INTERFACE = "language_models_experts"  # what transformers knows our experts by
 EXPERTS = "language_models::experts"
 MIXTURE = "language_models::mixture"  # experts whose weights lie as the op reads them
 DOMAIN, NAME = "com.microsoft", "MoE"
+_APPLY = "_apply_gate"  # what transformers calls a module's gate
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def gate_of(module: Any) -> Gate | None:
         return None
     own = {"alpha": float(getattr(module, "alpha", 1.0)), "limit": float(getattr(module, "limit", None) or math.inf)}
     x = torch.randn(16, 64, generator=torch.Generator().manual_seed(0)) * 8
-    made = module._apply_gate(x)
+    made = getattr(module, _APPLY)(x)
     for beta in (0.0, 1.0):
         for interleaved in (False, True):
             gate = Gate(own["alpha"], beta, own["limit"], interleaved)
