@@ -23,9 +23,10 @@ def spark():
     from pyspark.sql import SparkSession
 
     places = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(places)  # a worker imports what a test pickles
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     built = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
+    # a worker imports what a test pickles; by the session, for the JVM may be an earlier test's, and its folder
+    built = built.config("spark.executorEnv.PYTHONPATH", os.pathsep.join(places))
     found = built.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").getOrCreate()
     found.sparkContext.setLogLevel("OFF")
     yield found

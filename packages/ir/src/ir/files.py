@@ -23,7 +23,7 @@ from typing import IO, BinaryIO
 
 from ir.errors import OutputError
 
-_LOCK, _OLD = ".ir.lock", ".ir.old"
+_LOCK, _OLD, _LEFT = ".ir.lock", ".ir.old", ".ir.left"
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 _LONGEST = 200  # bytes of a name that its staging directory bears, too
 
@@ -116,9 +116,9 @@ def staged(
     place = writable(path)
     check(place)
     try:
-        _sweep(place)
         staging, lock = _staging(place)
         try:
+            _sweep(place, staging)
             yield staging / place.name
             with _alone(place.parent):
                 check(writable(place))
@@ -191,20 +191,45 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(held)
 
 
-def _sweep(place: Path) -> None:
-    """Take away what killed processes left beside the place."""
+def left(path: Path) -> bool:
+    """Give a path below a staging directory the side file of this name that a killed process left, if one did.
+
+    It may have been cut off anywhere, and hold anything: whoever goes on with it compares what is there.
+    """
+    old = path.parent / _LEFT / path.name
+    with contextlib.suppress(FileNotFoundError):
+        found = old.lstat()
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:  # no link to a file elsewhere
+            os.replace(old, path)
+            return True
+    return False
+
+
+def _sweep(place: Path, staging: Path) -> None:
+    """Take away what killed processes left beside the place, but for side files, which go below the new directory."""
     if sys.platform == "win32":  # whether their process lives cannot be told
         return
     ours = re.compile(re.escape(_prefix(place)) + r"[0-9a-f]{16}\.partial")
     with os.scandir(place.parent) as entries:
         stale = [Path(e.path) for e in entries if ours.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
+    stale.remove(staging)
     for folder in stale:
         with contextlib.suppress(OSError):
             folder.rmdir()  # killed before it had its lock
         with contextlib.suppress(OSError), (folder / _LOCK).open("r+", encoding="utf-8", newline="") as lock:
             if _lock(lock):
                 _settle(folder, place, lock)
+                _keep(folder, place, staging / _LEFT)
                 _remove(folder)
+
+
+def _keep(folder: Path, place: Path, kept: Path) -> None:
+    """Move the side files of a staging directory, and those that it kept itself."""
+    kept.mkdir(exist_ok=True)
+    for source in (folder / _LEFT, folder):
+        for entry in source.iterdir() if source.is_dir() else ():
+            if not entry.name.startswith(".ir.") and entry.name != place.name:
+                os.replace(entry, kept / entry.name)
 
 
 def _remove(folder: Path) -> None:
@@ -230,7 +255,7 @@ def _move(
     sides: Callable[[Path], Iterable[str]],
 ) -> None:
     """Give everything its place; what is about to happen stands in the lock file before."""
-    made = [e for e in staging.iterdir() if e.name not in (_LOCK, place.name)]
+    made = [e for e in staging.iterdir() if e.name not in (_LOCK, _LEFT, place.name)]
     gone = [place.with_name(name) for name in sides(place) if os.path.lexists(place.with_name(name))]
     lines = [f"{sign} {_identity(e)} {e.name}" for sign, files in (("+", made), ("-", gone)) for e in files]
     lock.write("\0".join([*lines, "."]))

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import onnx_ir
 
+from ir.files import left
 from ir.progress import wrote
 
 _LENGTH_DELIMITED = 2
@@ -70,32 +71,46 @@ def write_model(model: onnx_ir.Model, path: Path, places: Mapping[str, Place]) -
 def write_data(tensors: Iterable[Any], path: Path) -> dict[str, Place]:
     """Write tensors into one file, each from the beginning of a page, and tell where.
 
+    A file that an export which was cut off has left is gone on with: as far as it has these bytes they stay.
+
     Raises:
         OSError: the disk refused.
     """
     places = {}
-    with path.open("wb") as raw:
-        file = _Summed(raw)
+    there = left(path)
+    with path.open("r+b" if there else "wb") as raw:
+        file = _Summed(raw, there)
         for tensor in tensors:
             file.write(bytes(-file.tell() % PAGE))
             places[tensor.name] = Place(path.name, file.tell(), tensor.nbytes)
             _write_data(tensor, file)
+        if path.stat().st_size > file.tell():  # what was there was longer
+            raw.truncate(file.tell())
     return {name: replace(place, checksum=file.sum.hexdigest()) for name, place in places.items()}
 
 
 class _Summed:
-    """A file that is written from its beginning to its end, and the checksum of what went in."""
+    """A file that is written from its beginning to its end, and the checksum of what went in.
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.sum, self.length = file, hashlib.sha1(usedforsecurity=False), 0
+    Where `there`, the file has bytes: those that are right already are read and not written.
+    """
+
+    def __init__(self, file: BinaryIO, there: bool) -> None:
+        self.file, self.there = file, there
+        self.sum, self.length = hashlib.sha1(usedforsecurity=False), 0
 
     def write(self, data: Any) -> int:
         """All of the bytes."""
         view = memoryview(data).cast("B")
         for start in range(0, len(view), _STEP):
-            self.sum.update(view[start : start + _STEP])
-            self.file.write(view[start : start + _STEP])
-        self.length += len(view)
+            piece = view[start : start + _STEP]
+            self.sum.update(piece)
+            if self.there and self.file.read(len(piece)) != piece:
+                self.there = False
+                self.file.seek(self.length)
+            if not self.there:
+                self.file.write(piece)
+            self.length += len(piece)
         return len(view)
 
     def flush(self) -> None:
