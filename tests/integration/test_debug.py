@@ -295,10 +295,32 @@ def test_a_flame_chart_has_modules_inside_of_modules():
     assert "<table>" in page("a model", [found])
 
 
-@pytest.mark.parametrize(("target", "name"), [("onnx", "m.onnx"), ("nnef", "m.nnef.tgz"), ("eager", "m.pt2")])
-def test_a_file_is_profiled_without_its_model(target, name, tmp_path, capsys):
-    ir.export(captured(), target=target, path=tmp_path / name)
+FILES = [
+    ("onnx", "m.onnx", {"metadata": True}),
+    ("nnef", "m.nnef.tgz", {"metadata": True}),
+    ("nnef", "m.nnef", {"metadata": {"licence": "MIT"}}),
+    ("eager", "m.pt2", {}),
+]
+
+
+@pytest.mark.parametrize(("target", "name", "options"), FILES)
+def test_a_file_tells_modules_and_lines_without_its_model(target, name, options, tmp_path, capsys):
+    model = nn.Sequential(Block(), nn.Linear(4, 8))
+    program = ir.export(captured(model), target=target, path=tmp_path / name, verify=True, **options)
     with pytest.raises(SystemExit) as done:
         main(["profile", str(tmp_path / name), "--runs", "3", "--json"])
     assert done.value.code == 0
-    assert json.loads(capsys.readouterr().out)[0]["rows"]
+    (found,) = json.loads(capsys.readouterr().out)
+    rows = {r["name"]: r for r in found["rows"]}
+    assert found["target"] == name and not found["notes"]
+    assert rows["softmax"]["op"] == "aten::softmax.int" and rows["layer_norm"]["module"] == "0.norm"
+    assert rows["softmax"]["source"].startswith("test_debug.py:") and rows["linear_2"]["module"] == "1"
+    by_model = {r.name: r.source for r in ir.debug.profile(program, runs=3).rows if r.op}
+    assert by_model.items() <= {n: r["source"] for n, r in rows.items()}.items()
+
+
+@pytest.mark.parametrize(("target", "name"), [("onnx", "m.onnx"), ("nnef", "m.nnef.tgz")])
+def test_a_file_that_tells_no_lines_says_how_it_would(target, name, tmp_path):
+    ir.export(captured(), target=target, path=tmp_path / name)
+    found = ir.debug.profile(tmp_path / name, torch.randn(3, 8), runs=3)
+    assert found.rows and "export it with metadata=True" in str(found)

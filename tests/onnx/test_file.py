@@ -65,7 +65,7 @@ def test_metadata_names_module_source_and_overload(tmp_path):
     model = exported(Model(), tmp_path, metadata=True)
     node = next(n for n in model.graph.node if n.name == "/layers.0/query/linear")
     found = {p.key: p.value for p in node.metadata_props}
-    assert found["namespace"] == "layers.0/query" and found["op"] == "aten::linear"
+    assert found["namespace"] == "layers.0/query" and found["op"] == "aten::linear" and found["value"] == "linear"
     assert found["source"].startswith("tests/onnx/test_file.py:")
     assert all(n.metadata_props for n in model.graph.node) and model.ir_version >= 10
     assert findings(model) == []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, Union
 
 from ir.dims import Dim, Expr, solve
@@ -145,6 +147,16 @@ class Origin:
         return self._frame[1] if self._frame else None
 
     @property
+    def source(self) -> str:
+        """ "package/model.py:12", the file below the folder that it is imported from; empty if unknown."""
+        return f"{_importable(self.file)}:{self.line}" if self.file else ""
+
+    @property
+    def place(self) -> str:
+        """ "model.py:12", empty if unknown."""
+        return os.path.basename(self.source)
+
+    @property
     def code(self) -> str:
         """The source line's own text, empty if unknown."""
         return self._frame[3] if self._frame else ""
@@ -173,6 +185,13 @@ class Origin:
         place = f"{self.file}:{self.line}" if self._frame else "unknown source line"
         code = f"  `{self.code}`" if self.code else ""
         return place + code + (f"  in {self.module}" if self.module else "")
+
+
+@lru_cache(maxsize=1024)
+def _importable(file: str) -> str:
+    """The file below the folder that it is imported from, so that a model does not tell where it was exported."""
+    roots = sorted((os.path.join(p, "") for p in sys.path if p), key=len, reverse=True)
+    return next((file[len(r) :] for r in roots if file.startswith(r)), os.path.basename(file))
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import operator
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Union
 
 from ir.dims import Dim
 from ir.errors import ExportError
-from ir.graph import Value
+from ir.graph import Graph, Node, Value
 from ir.types import DType
 
 Size = Union[int, str]
@@ -47,6 +48,35 @@ class Timed:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where something in an artifact comes from: the node of the graph, its overload, module and source line.
+
+    What is not known is empty.
+    """
+
+    name: str
+    op: str = ""
+    module: str = ""
+    source: str = ""
+
+    @classmethod
+    def of(cls, node: Node) -> Place:
+        """The place of a node."""
+        return cls(node.name, node.overload, node.origin.module, node.origin.source)
+
+    @property
+    def line(self) -> str:
+        """The source line without the folders of its file: "model.py:12"."""
+        return os.path.basename(self.source)
+
+
+def places_in(graph: Graph) -> dict[str, Place]:
+    """The places of a graph's nodes, by the names of their values and of the results that these are."""
+    found = {v.name: Place.of(n) for n in graph.nodes for v in n.outputs}
+    return found | {name: found[v.name] for name, v in graph.results.items() if v.name in found}
+
+
 class Opened(Protocol):
     """A file in its runtime: torch tensors in, one for each input; torch tensors out."""
 
@@ -65,6 +95,10 @@ class Opened(Protocol):
     @property
     def operators(self) -> Mapping[str, int]:
         """Its operations in the words of its format, counted; empty where the file does not tell."""
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """Where its nodes come from, by the names of nodes or of what they make; empty where the file does not tell."""
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """One run."""

@@ -200,7 +200,7 @@ class NnefHelper(Emitter):
             outputs.append(result)
         steps = live(self.scope.steps, outputs, keep=self.inputs)
         variables = [s for s in steps if s.op == "variable"]
-        operations = [s.operation() for s in steps]
+        operations = [s.operation(self.target.noted) for s in steps]
         return Document(
             extensions=self._extensions(),
             fragments=called(operations, self.fragments),

@@ -58,7 +58,8 @@ class Tract(Target[Document]):
         assertions: facts about the graph's symbols that tract may use, such as "S>=1", or that hold in one mode of
             its use, which stands before them: "tg: S==1".
         naming: "raw" names values as torch.export does and weights by their place in the model; "numeric" counts.
-        metadata: properties that tract hands out with the model; nothing is written unasked.
+        metadata: True notes behind each operation where it comes from (torch's value and overload, module, source
+            line), as a comment; a mapping does, too, and is properties that tract hands out with the model.
         fragments: hand-written fragments for handlers, as .nnef files or as texts; they come before registered ones.
         weights: "q4_0" stores weights of linear and embedding in blocks of 4 bits; None stores what the model holds.
         weights_filter: patterns ("*.mlp.*") or a function of a parameter's name; None is every weight that fits.
@@ -88,7 +89,7 @@ class Tract(Target[Document]):
         compression: str | None = None,
         assertions: Sequence[str] = (),
         naming: str = "raw",
-        metadata: Mapping[str, str | int | float | bool] | None = None,
+        metadata: bool | Mapping[str, str | int | float | bool] | None = None,
         fragments: Sequence[library.Source] = (),
         weights: str | None = None,
         weights_filter: quantise.Filter = None,
@@ -103,7 +104,8 @@ class Tract(Target[Document]):
         self.compression = _one_of("compression", compression, (None, *archive.KINDS))
         self.assertions = tuple(assertions)
         self.naming = _one_of("naming", naming, NAMINGS)
-        self.metadata = dict(metadata or {})
+        self.noted = bool(metadata)
+        self.metadata = dict(metadata) if isinstance(metadata, Mapping) else {}
         self.fragments: Mapping[str, Definition] = library.own(fragments)
         self.weights = _one_of("weights", weights, (None, "q4_0"))
         if weights is None and weights_filter is not None:

@@ -57,8 +57,8 @@ class Onnx(Target[onnx_ir.Model]):
             has a file of its own. Each file's SHA-1 stands in the model (`onnx_backend.check_data` compares them).
         functions: keep nn.Modules as model-local functions, one for each class and signature; or the names of the
             classes to keep.
-        metadata: note at each node where it comes from (namespace, source line, torch's overload), and the type of
-            each value in between.
+        metadata: note at each node where it comes from (namespace, source line, torch's value and overload), and the
+            type of each value in between.
         allow_narrowing: compute in float32 what onnxruntime has no kernel for in float64; otherwise it is written in
             ops that have one, or refused.
         devices: the stages and cut weights of a model that runs on several devices, as annotations (IR version 11).

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from eager_backend.runtime.program import Program
-from ir.opened import Port, Timed
+from ir.opened import Place, Port, Timed, places_in
 
 
 class EagerFile:
@@ -31,6 +31,11 @@ class EagerFile:
     def operators(self) -> Mapping[str, int]:
         """torch's overloads."""
         return Counter(n.overload for n in self.program.graph.nodes)
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """torch keeps each node's module and stack in the file."""
+        return places_in(self.program.graph)
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The results in the graph's order."""

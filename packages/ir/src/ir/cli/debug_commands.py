@@ -45,7 +45,7 @@ def debug(
     from ir.cli import debugging
     from ir.view.page import check_path
 
-    request = debugging.Request(asked, target or ["onnx"])
+    request = debugging.Request(asked, target or ())
     if html is not None:
         check_path(html)
     graph = request.graph()
@@ -118,14 +118,14 @@ def profile(
 ) -> None:
     """Say where the time goes by node, module and source line, by the runtime's own profiler.
 
-    A file knows the names of its nodes, a source knows their modules and lines as well. Two targets are compared by
-    module.
+    A file of ONNX or NNEF knows modules and lines if it was exported with -O metadata=true, else names of nodes.
+    A .pt2 file is eager's unless --target asks for another. Two targets are compared by module.
     """
     from ir.cli import debugging
     from ir.debug.flame import page
     from ir.debug.profile import compared
 
-    request = debugging.Request(asked, target or ["onnx"])
+    request = debugging.Request(asked, target or ())
     found = debugging.profiles(request, size or (), threads, runs, compare)
     if html is not None:
         html.write_text(page(source, found))

@@ -14,7 +14,7 @@ from ir.cli import arrays, sources
 from ir.cli.options import Asked, chosen_target, named_options
 from ir.debug import explorer
 from ir.debug.nodes import nodes
-from ir.debug.profile import Profile, of_runner, profile
+from ir.debug.profile import Profile, of_file, profile
 from ir.debug.table import Table
 from ir.opening import open_artifact
 from ir.view import page
@@ -31,7 +31,7 @@ class Request:
     @property
     def chosen(self) -> list[ir.Target]:
         """The targets with their options."""
-        return [chosen_target(name, named_options(self.asked.option)) for name in self.targets]
+        return [chosen_target(name, named_options(self.asked.option)) for name in self.targets or ["onnx"]]
 
     def source(self) -> sources.Source:
         """The model, its plugins loaded."""
@@ -84,8 +84,9 @@ def profiles(
     request: Request, sizes: Sequence[str], threads: int | None, runs: int, other: Path | None
 ) -> list[Profile]:
     """The profile of a file, and of another; or of a source on each target."""
-    is_file = Path(request.asked.source).exists() and not request.asked.source.endswith(".pt2")
-    files = [Path(request.asked.source)] if is_file else []
+    source = Path(request.asked.source)
+    is_file = source.exists() and not (source.suffix == ".pt2" and request.targets)
+    files = [source] if is_file else []
     files += [other] if other is not None else []
     found = [] if is_file else _of_source(request, runs)
     return found + [_of_file(f, request, sizes, threads, runs) for f in files]
@@ -101,4 +102,4 @@ def _of_file(path: Path, request: Request, sizes: Sequence[str], threads: int | 
     tensors, _ = arrays.fitting(
         program, arrays.given(request.asked.input or ()), arrays.sizes(sizes), request.asked.seed
     )
-    return of_runner(program, path.name, tensors, runs)
+    return of_file(program, path.name, tensors, runs)

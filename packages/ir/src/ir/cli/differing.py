@@ -15,7 +15,7 @@ import numpy as np
 import ir
 from ir.cli import arrays, sources
 from ir.cli.pairs import paired
-from ir.opened import Opened, Port, symbols_of
+from ir.opened import Opened, Port, places_in, symbols_of
 from ir.opening import target_of
 from ir.plugins import find_target
 from ir.text import arg_text
@@ -64,6 +64,7 @@ class _GraphProgram:
         self.inputs = [Port.of(v) for v in graph.inputs]
         self.outputs = [Port.of(v, name) for name, v in graph.results.items()]
         self.operators: Mapping[str, int] = Counter(n.overload for n in all_nodes(graph))
+        self.places = places_in(graph)
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         return self.runner(*inputs)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ir.opened import Opened, Port
+from ir.opened import Opened, Place, Port
 
 
 def paired(program: Opened, other: Opened) -> Opened:
@@ -40,6 +40,11 @@ class _Paired:
     def operators(self) -> Mapping[str, int]:
         """The program's own."""
         return self.program.operators
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """Where its nodes come from."""
+        return self.program.places
 
     def __call__(self, *inputs: Any) -> list[Any]:
         given = [

@@ -8,17 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from ir.debug.profile import names_in
+from ir.debug.profile import places
 from ir.debug.table import Row, Table, shade
 from ir.files import staged
-from ir.graph import Graph, Node
+from ir.graph import Graph
 from ir.lower import lower
+from ir.opened import Place
 from ir.target import Target
 
 Column = Literal["own", "inherited"]
 
 
-def node_data(table: Table, known: Mapping[str, Node], column: Column = "own") -> dict[str, Any]:
+def node_data(table: Table, known: Mapping[str, Place], column: Column = "own") -> dict[str, Any]:
     """One column of the table by the names that nodes have in a file.
 
     It has the form of Model Explorer's `GraphNodeData`, which stands for whatever graph is open: the error of scale is
@@ -26,11 +27,11 @@ def node_data(table: Table, known: Mapping[str, Node], column: Column = "own") -
 
     Args:
         table: a table.
-        known: the nodes by every name that they have somewhere; see `names_in`.
+        known: the nodes by every name that they have somewhere; see `ir.debug.profile.places`.
         column: "own" for the error of each node alone, "inherited" for that in the whole program.
     """
     rows = {r.name: r for r in table.rows}
-    found = {name: rows[node.name] for name, node in known.items() if node.name in rows}
+    found = {name: rows[place.name] for name, place in known.items() if place.name in rows}
     results = {name: made for name, row in found.items() if (made := _result(row, column))}
     return {"name": f"{column} error on {table.target}", "results": results}
 
@@ -51,7 +52,7 @@ def colour(part: float) -> str:
 
 def write_node_data(table: Table, graph: Graph, target: Target, folder: Path) -> list[Path]:
     """Both columns as files of a folder, which is made."""
-    known = _names(graph) | names_in(graph, target, lower(graph, target, target.registry))
+    known = _names(graph) | places(graph, target, lower(graph, target, target.registry))
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for column in ("own", "inherited"):
@@ -62,6 +63,7 @@ def write_node_data(table: Table, graph: Graph, target: Target, folder: Path) ->
     return written
 
 
-def _names(graph: Graph) -> dict[str, Node]:
+def _names(graph: Graph) -> dict[str, Place]:
     """The names that torch.export gives: a node of several results has its own, without the number of the result."""
-    return {n.name if n.returns == "one" else n.name.removesuffix("_0"): n for n in graph.nodes if n.outputs}
+    named = [(n.name if n.returns == "one" else n.name.removesuffix("_0"), n) for n in graph.nodes if n.outputs]
+    return {name: Place.of(n) for name, n in named}

@@ -8,18 +8,18 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ir.debug.subject import Subject
 from ir.debug.table import columns
 from ir.errors import ExportError
-from ir.graph import Graph, Node
+from ir.graph import Graph
 from ir.importer.capture import arguments
 from ir.loading import loaded
 from ir.lower import lower
-from ir.opened import Timed
+from ir.opened import Opened, Place, Timed, places_in
 from ir.opening import open_artifact
 from ir.target import Target
 
@@ -47,6 +47,7 @@ class Profile:
     rows: tuple[ProfileRow, ...]
     seconds: float
     call_seconds: float
+    notes: tuple[str, ...] = ()
 
     def by(self, key: Callable[[ProfileRow], str]) -> dict[str, float]:
         """Seconds by anything that a row says, the most first."""
@@ -78,7 +79,7 @@ class Profile:
         """The slowest rows, and the time by kind of op and by module."""
         total = self.seconds or 1.0
         sums = f"{_ms(self.seconds)} ms in nodes, {_ms(self.call_seconds)} ms a call"
-        head = f"{len(self.rows)} nodes on {self.target}: {sums}"
+        head = [f"{len(self.rows)} nodes on {self.target}: {sums}", *self.notes]
         names = [("node", "ms", "share", "op", "module", "source", "runtime's ops")]
         rows = [
             (
@@ -92,7 +93,7 @@ class Profile:
             )
             for r in self.rows[:shown]
         ]
-        parts = [head, "", *columns([*names, *rows])]
+        parts = [*head, "", *columns([*names, *rows])]
         if shown is not None and len(self.rows) > shown:
             parts.append(f"and {len(self.rows) - shown} more")
         for title, found in (("op", self.by(lambda r: r.op or ", ".join(r.ops))), ("module", self.modules)):
@@ -118,7 +119,8 @@ def profile(
     """Where a program's time goes on a target, by its runtime's own profiler.
 
     Args:
-        program: as for `ir.debug.nodes`, or the file of an artifact, whose nodes have their names alone.
+        program: as for `ir.debug.nodes`, or the file of an artifact, a .pt2 without a `target` included. One of ONNX
+            or NNEF has the names of nodes alone unless it was exported with `metadata=True`.
         args: as for `ir.debug.nodes`.
         kwargs: as for `ir.debug.nodes`.
         target: as for `ir.debug.nodes`.
@@ -132,13 +134,13 @@ def profile(
 
     >>> print(ir.debug.profile(program))  # doctest: +SKIP
     """
-    if isinstance(program, (str, Path)) and target is None and not str(program).endswith(".pt2"):
+    if isinstance(program, (str, Path)) and target is None:
         return _of_file(Path(program), args, runs)
     about = Subject.of(program, args, kwargs, target, handlers, dynamic_shapes, options)
     own = target is None and hasattr(program, "artifact")
     artifact = program.artifact if own else lower(about.graph, about.target, about.registry)
     runner = loaded(about.target, artifact, about.graph, program.path if own else None)
-    return of_runner(runner, about.target.name, about.inputs, runs, names_in(about.graph, about.target, artifact))
+    return of_runner(runner, about.target.name, about.inputs, runs, places(about.graph, about.target, artifact))
 
 
 def _of_file(path: Path, args: Any, runs: int) -> Profile:
@@ -148,13 +150,19 @@ def _of_file(path: Path, args: Any, runs: int) -> Profile:
     if len(given) != len(opened.inputs):
         takes = ", ".join(map(str, opened.inputs))
         raise ExportError(f"{path.name} takes {len(opened.inputs)} tensor(s) ({takes}), and is given {len(given)}")
-    return of_runner(opened, path.name, given, runs)
+    return of_file(opened, path.name, given, runs)
 
 
-def of_runner(
-    runner: Any, name: str, inputs: Sequence[Any], runs: int, known: Mapping[str, Node] | None = None
-) -> Profile:
-    """The profile of anything that runs and times its nodes; see `names_in` for `known`."""
+def of_file(opened: Opened, name: str, inputs: Sequence[Any], runs: int) -> Profile:
+    """The profile of an opened file."""
+    known = opened.places
+    found = of_runner(opened, name, inputs, runs, known)
+    lacks = "" if known else "the file does not tell source lines: export it with metadata=True (-O metadata=true)"
+    return replace(found, notes=(lacks,)) if lacks else found
+
+
+def of_runner(runner: Any, name: str, inputs: Sequence[Any], runs: int, known: Mapping[str, Place]) -> Profile:
+    """The profile of anything that runs and times its nodes, whose places are known by these names."""
     if not hasattr(runner, "timed"):
         raise ExportError(f"target {name!r} has no profiler for its nodes")
     timed = runner.timed(inputs, runs)
@@ -163,14 +171,12 @@ def of_runner(
         start = time.perf_counter()
         runner(*inputs)
         calls.append(time.perf_counter() - start)
-    return Profile(name, _rows(timed, known or {}), sum(t.seconds for t in timed), statistics.median(calls))
+    return Profile(name, _rows(timed, known), sum(t.seconds for t in timed), statistics.median(calls))
 
 
-def names_in(graph: Graph, target: Target, artifact: Any) -> dict[str, Node]:
-    """The node of the graph by the names that its values, and the target's own nodes, have in the artifact."""
-    producer = graph.producer
-    known = {v.name: n for n in graph.nodes for v in n.outputs}
-    known |= {name: producer[v] for name, v in graph.results.items() if v in producer}
+def places(graph: Graph, target: Target, artifact: Any) -> dict[str, Place]:
+    """Where nodes come from, by the names that the graph's values, and the target's own nodes, have in the artifact."""
+    known = places_in(graph)
     for name, value in target.node_names(artifact).items():
         found = _nearest(value, known)
         if found is not None:
@@ -178,8 +184,8 @@ def names_in(graph: Graph, target: Target, artifact: Any) -> dict[str, Node]:
     return known
 
 
-def _nearest(name: str, known: Mapping[str, Node]) -> Node | None:
-    """The node of the longest known name that this one is, or begins with up to a sign between words."""
+def _nearest(name: str, known: Mapping[str, Place]) -> Place | None:
+    """The place of the longest known name that this one is, or begins with up to a sign between words."""
     if name in known:
         return known[name]
     for cut in reversed([m.start() for m in re.finditer(r"[._/:\-]|(?=_\d)", name)]):
@@ -188,7 +194,7 @@ def _nearest(name: str, known: Mapping[str, Node]) -> Node | None:
     return None
 
 
-def _rows(timed: Iterable[Timed], known: Mapping[str, Node]) -> tuple[ProfileRow, ...]:
+def _rows(timed: Iterable[Timed], known: Mapping[str, Place]) -> tuple[ProfileRow, ...]:
     found: dict[Any, list[Timed]] = {}
     for t in timed:
         found.setdefault(_nearest(t.name, known) or t.name, []).append(t)
@@ -199,12 +205,10 @@ def _rows(timed: Iterable[Timed], known: Mapping[str, Node]) -> tuple[ProfileRow
 
 def _row(key: Any, timed: Sequence[Timed], seconds: float, total: float) -> ProfileRow:
     ops = tuple(dict.fromkeys(t.op for t in timed))
-    if not isinstance(key, Node):  # a name such as "/encoder/layers.0/linear" begins with the module
+    if not isinstance(key, Place):  # a name such as "/encoder/layers.0/linear" begins with the module
         module = key.strip("/").rpartition("/")[0].replace("/", ".") if key.startswith("/") else ""
         return ProfileRow(key, "", module, "", seconds, seconds / total, ops)
-    origin = key.origin
-    source = f"{origin.file.rpartition('/')[2]}:{origin.line}" if origin.file else ""
-    return ProfileRow(key.name, key.overload, origin.module, source, seconds, seconds / total, ops)
+    return ProfileRow(key.name, key.op, key.module, key.line, seconds, seconds / total, ops)
 
 
 def _ms(seconds: float) -> str:

@@ -131,9 +131,10 @@ def _range(graph: Graph, node: Node, values: Values) -> Iterator[Range]:
     sizes = [t[t.isfinite()].abs().double() for t in made if t.numel()]
     largest = max((float(s.max()) for s in sizes if s.numel()), default=0.0)
     smallest = min((float(s[s > 0].min()) for s in sizes if bool((s > 0).any())), default=0.0)
-    source = f"{node.origin.file.rpartition('/')[2]}:{node.origin.line}" if node.origin.file else ""
     narrow = {name: _narrow_error(node, values, dtype) for name, dtype in NARROW.items()}
-    yield Range(node.name, node.overload, node.origin.module, source, largest, smallest, largest / 127, **narrow)
+    yield Range(
+        node.name, node.overload, node.origin.module, node.origin.place, largest, smallest, largest / 127, **narrow
+    )
 
 
 def _narrow_error(node: Node, values: Values, dtype: DType) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -68,8 +67,7 @@ class Row:
     @property
     def source(self) -> str:
         """ "model.py:12", empty where it is not known."""
-        origin = self.node.origin
-        return f"{os.path.basename(origin.file)}:{origin.line}" if origin.file else ""
+        return self.node.origin.place
 
     @property
     def score(self) -> float:

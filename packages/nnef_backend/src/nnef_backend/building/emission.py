@@ -25,7 +25,7 @@ from nnef_backend.building.operators import (
     Operator,
 )
 from nnef_backend.building.shapes import infer
-from nnef_backend.building.steps import NnefValue, Step, leaves, map_values
+from nnef_backend.building.steps import NnefValue, leaves, map_values
 from nnef_backend.format.q4_0 import PACKED_OPS
 
 _WINDOWED = frozenset({"conv", "deconv", "max_pool", "avg_pool", "box"})
@@ -139,7 +139,7 @@ class Emitter(DataDependentSizes):
         given = {k: map_values(a, self.written) for k, a in attributes.items()}
         name = op if self.target.tract else STANDARD_NAMES.get(op, op)
         operands = tuple(map_values(list(inputs), self.written))
-        results = self.scope.add_once(Step(results, name, operands, given, wanted.generic, wanted.listed))
+        results = self.scope.add_once(self.step(results, name, operands, given, wanted.generic, wanted.listed))
         if work is not element and element is not None:
             results = [self.convert(r, element) if r.type.dtype is work else r for r in results]
         if name in _WINDOWED and self.mixed:

@@ -120,7 +120,7 @@ class Scoped(Verbs):
         types = self._types(name, len(definition.results), dtype, shape)
         results = [NnefValue(self.unique(f"{self.node.name}_{r}"), t) for r, t in zip(definition.results, types)]
         given_inputs = tuple(map_values(list(inputs), self.written))
-        step = Step(results, name, given_inputs, {k: map_values(a, self.written) for k, a in attributes.items()})
+        step = self.step(results, name, given_inputs, {k: map_values(a, self.written) for k, a in attributes.items()})
         results = self.scope.add_once(step)
         return results if len(results) > 1 else results[0]
 
@@ -134,6 +134,12 @@ class Scoped(Verbs):
         return [TensorType(d, tuple(s)) for d, s in zip(dtypes, shapes, strict=True)]
 
     # -- fragments made of handlers --------------------------------------------------------------------------------
+
+    def step(self, *parts: Any) -> Step:
+        """A step for the node that is lowered."""
+        made = Step(*parts)
+        made.node = self.driver.root_node if hasattr(self, "node") else None
+        return made
 
     @contextlib.contextmanager
     def nested(self, loop: bool = False) -> Iterator[Scope]:
@@ -165,7 +171,7 @@ class Scoped(Verbs):
         outputs = [(f"{self.node.name}_{name}", v.type) for v in body.graph.outputs]
         results = [NnefValue(self.unique(n), t, fixed=all(x.fixed for x in (*inputs, *captured))) for n, t in outputs]
         arguments = tuple(self.reachable(x) for x in (*inputs, *captured))
-        self.scope.add(Step(results, name, arguments, {}))
+        self.scope.add(self.step(results, name, arguments, {}))
         return results
 
     def define(

@@ -8,9 +8,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ir.graph import Node
+from ir.opened import Place
 from ir.types import DType, TensorType
 from nnef_backend.format import document as doc
 from nnef_backend.format.document import Operation
+from nnef_backend.format.places import comment
 
 X = TypeVar("X")
 
@@ -71,9 +74,10 @@ class Step:
     attributes: dict[str, Any]
     dtype: str = ""
     listed: bool = False
+    node: Node | None = None  # of the graph, for which it is
 
-    def operation(self) -> Operation:
-        """The document's form."""
+    def operation(self, noted: bool = False) -> Operation:
+        """The document's form; `noted` with a comment that says where it comes from."""
         return Operation(
             tuple(r.name for r in self.results),
             self.op,
@@ -81,6 +85,7 @@ class Step:
             {k: _literal(a) for k, a in self.attributes.items()},
             self.dtype,
             self.listed,
+            comment(Place.of(self.node)) if noted and self.node is not None else "",
         )
 
     def key(self) -> Any:

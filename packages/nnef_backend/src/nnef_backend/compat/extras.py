@@ -30,7 +30,7 @@ from ir.helper import numpy_dtype, refusal_text
 from ir.types import DType, TensorType
 from nnef_backend.building.library import add_fragments
 from nnef_backend.building.operators import OPERATORS, SHORT
-from nnef_backend.building.steps import NnefValue, Step
+from nnef_backend.building.steps import NnefValue
 from nnef_backend.helper import NnefHelper
 from nnef_backend.registry import register as register_handler
 from nnef_backend.target import Khronos as KhronosNNEF
@@ -272,7 +272,7 @@ class OpHelper:
             self.called.add(op)
             results = [NnefValue(h.unique(f"{h.node.name}_{op}"), t) for t in types]
             written = {k: h.written(v) for k, v in attributes.items()}
-            results = h.scope.add_once(Step(results, op, tuple(h.written(v) for v in values), written))
+            results = h.scope.add_once(h.step(results, op, tuple(h.written(v) for v in values), written))
         for result, type in zip(results, types, strict=True):
             if result.type.shape is None:
                 result.type = result.type.with_shape(type.shape)

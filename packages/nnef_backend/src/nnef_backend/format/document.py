@@ -151,7 +151,7 @@ class Operation:
 
     `inputs` are names of tensors, expressions, numbers, or lists of these; in `attributes` a string is a
     string, and a tensor is named with `Ref`. `listed` writes the results as `[a, b] = ...`, which unstack and
-    split want in Khronos.
+    split want in Khronos. `comment` stands behind it.
     """
 
     results: tuple[str, ...]
@@ -160,6 +160,7 @@ class Operation:
     attributes: Mapping[str, Literal] = field(default_factory=dict)
     dtype: str = ""
     listed: bool = False
+    comment: str = ""
 
     def to_text(self) -> str:
         """The assignment on one line.
@@ -178,7 +179,8 @@ class Operation:
         elif len(self.results) > 1:
             results = f"({results})"
         generic = f"<{self.dtype}>" if self.dtype else ""
-        return f"{results} = {self.name}{generic}({', '.join(arguments)});"
+        behind = f"  # {' '.join(self.comment.splitlines())}" if self.comment else ""
+        return f"{results} = {self.name}{generic}({', '.join(arguments)});{behind}"
 
 
 @dataclass(frozen=True, slots=True)

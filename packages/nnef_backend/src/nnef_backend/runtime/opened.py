@@ -12,10 +12,11 @@ import numpy as np
 
 from ir.errors import ExportError
 from ir.helper import numpy_dtype
-from ir.opened import Port, Timed
+from ir.opened import Place, Port, Timed
 from ir.types import DType
 from nnef_backend.format import unpack
 from nnef_backend.format.document import without_comments
+from nnef_backend.format.places import places
 from nnef_backend.format.signature import Fact
 from nnef_backend.runtime import khronos, tract
 
@@ -40,6 +41,11 @@ class TractFile:
     def operators(self) -> Mapping[str, int]:
         """Operations and fragments, as the document calls them."""
         return _operators(self.program.path)
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """What the comments of the document say, which `metadata=` writes."""
+        return places(unpack.checked(self.program.path))
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The outputs in the file's order."""
@@ -69,6 +75,11 @@ class KhronosFile:
     def operators(self) -> Mapping[str, int]:
         """Operations and fragments, as the document calls them."""
         return _operators(self.path)
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """What the comments of the document say."""
+        return places(unpack.checked(self.path))
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The outputs in the file's order."""

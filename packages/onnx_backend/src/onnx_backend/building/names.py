@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
 
-from ir.graph import Node, Origin
+from ir.graph import Node
+from ir.opened import Place
 
 _FORBIDDEN = re.compile(r"[^\w./:-]")
 
@@ -40,18 +38,13 @@ def node_name(node: Node, path: tuple[str, ...] = ()) -> str:
 
 
 def metadata(node: Node, path: tuple[str, ...] = ()) -> dict[str, str]:
-    """Where a node comes from: `namespace` (the modules), `source` (file and line), `op` (as torch names it)."""
-    origin = node.origin
-    found = {"namespace": "/".join((*path, *origin.path)), "source": _source(origin), "op": node.overload}
+    """Where a node comes from: `namespace` (the modules), `source` (file:line), `op` and `value` (torch's names)."""
+    modules = "/".join((*path, *node.origin.path))
+    found = {"namespace": modules, "source": node.origin.source, "op": node.overload, "value": node.name}
     return {key: text for key, text in found.items() if text}
 
 
-def _source(origin: Origin) -> str:
-    return f"{_importable(origin.file)}:{origin.line}" if origin.file else ""
-
-
-@lru_cache(maxsize=1024)
-def _importable(file: str) -> str:
-    """The file below the folder that it is imported from, so that a model does not tell where it was exported."""
-    roots = sorted((os.path.join(p, "") for p in sys.path if p), key=len, reverse=True)
-    return next((file[len(r) :] for r in roots if file.startswith(r)), os.path.basename(file))
+def place(metadata: Mapping[str, str]) -> Place:
+    """What `metadata` says."""
+    name, op, source = (metadata.get(key, "") for key in ("value", "op", "source"))
+    return Place(name, op, metadata.get("namespace", "").replace("/", "."), source)

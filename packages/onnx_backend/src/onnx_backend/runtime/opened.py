@@ -11,8 +11,9 @@ import onnx
 import onnx_ir
 
 from ir.errors import ExportError, RuntimeFailure
-from ir.opened import Port, Timed
+from ir.opened import Place, Port, Timed
 from onnx_backend.building.dtypes import FROM_SCHEMA
+from onnx_backend.building.names import place
 from onnx_backend.runtime.session import outlive_fork, run
 from onnx_backend.runtime.settings import Settings
 from onnx_backend.runtime.timing import timed
@@ -39,10 +40,17 @@ class OnnxFile:
     @property
     def operators(self) -> Mapping[str, int]:
         """Operators, those of functions and sub-graphs too."""
+        return Counter(f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in self._nodes())
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """What the nodes' metadata say, which `metadata=True` wrote."""
+        return {n.name: place(n.metadata_props) for n in self._nodes() if n.name and n.metadata_props}
+
+    def _nodes(self) -> list[onnx_ir.Node]:
         model = onnx_ir.from_proto(onnx.load(self.path, load_external_data=False))
         graphs: list[onnx_ir.Graph | onnx_ir.Function] = [model.graph, *model.functions.values()]
-        nodes = [n for g in graphs for n in onnx_ir.traversal.RecursiveGraphIterator(g)]
-        return Counter(f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in nodes)
+        return [n for g in graphs for n in onnx_ir.traversal.RecursiveGraphIterator(g)]
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The outputs in the file's order."""
