@@ -2,7 +2,8 @@
 
 Every worker computes with one thread, the plain loop as well. All rows go through Ray and Spark once more with two
 workers, of which two processes are killed, and are compared with the plain loop's. What was measured goes to
-build/batch_inference.jsonl as it comes, and to the page; --resume goes on from there.
+build/batch_inference/ as it comes, the plain loop's results too, and to the page; --resume goes on from there. Before
+each run the script waits a second and notes how busy others keep the CPUs: on busy ones `times` says nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import itertools
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 import time
@@ -27,10 +29,11 @@ import ir
 from benchmarks import batch_engines, pages
 from ir.runtime import cpus
 from tests.batch_inference.workers import Noted
+from tests.kept import rows
 from tests.zoo import torchvision_shim  # noqa: F401  (torchvision imports only after it)
 
 PAGE = Path(__file__).with_name("batch_inference.md")
-FILE = Path(__file__).parents[1] / "build" / "batch_inference.jsonl"
+FOLDER = Path(__file__).parents[1] / "build" / "batch_inference"
 SUFFIXES = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}
 BATCH = 64  # rows for one run of a session
 PART = 2048  # rows of a file
@@ -165,25 +168,30 @@ class Work:
     wanted: dict[str, np.ndarray]
     speeds: dict[str, float]
 
-    def plain(self, target: str) -> Found:
-        """All rows in this process."""
+    def plain(self, target: str, known: Found | None) -> Found:
+        """All rows in this process, or what another call of the script made of them."""
+        file = FOLDER / f"{re.sub('[^a-z0-9]+', '-', self.title)}-{target}-{len(self.rows)}.npy"
+        if known is not None and file.exists():
+            self.wanted[target], self.speeds[target] = np.load(file), known["rate"]
+            return known
+        busy = others()
         with ir.runner(self.paths[target], threads=1, batch_size=BATCH) as runner:
             runner({self.column: self.rows[: 4 * BATCH]})
             start = time.perf_counter()
             self.wanted[target] = runner({self.column: self.rows})["output"]
             self.speeds[target] = len(self.rows) / (time.perf_counter() - start)
-        return {"rate": self.speeds[target]}
+        np.save(file, self.wanted[target])
+        return {"rate": self.speeds[target], "rows": len(self.rows), "others": busy}
 
     def run(self, run: batch_engines.Run, target: str, files: Sequence[str], deaths: int = 0) -> Found:
         """Some files through an engine: how fast, by how many processes, and what is wrong with the results."""
-        notes = Path(tempfile.mkdtemp(dir=self.folder)) / "notes"
+        notes, busy = Path(tempfile.mkdtemp(dir=self.folder)) / "notes", others()
         start = time.perf_counter()
         ids, results = run(files, self.column, timed(self.paths[target], notes, deaths))
         seconds = time.perf_counter() - start
         wanted = self.wanted[target][: len(files) * PART]
-        return {"rate": steady(notes), "seconds": seconds, "rows": len(wanted)} | noted(notes) | compared(
-            ids, results, wanted
-        )  # fmt: skip
+        head = {"rate": steady(notes), "seconds": seconds, "rows": len(wanted), "others": busy}
+        return head | noted(notes) | compared(ids, results, wanted)
 
     def some(self, target: str, workers: int) -> list[str]:
         """As many files as keep the workers busy for long enough."""
@@ -191,13 +199,26 @@ class Work:
         return self.files[: max(2 * workers, round(rows / PART))]
 
 
-def measurements(work: Work, engines: Sequence[str], done: Callable[..., bool]) -> Iterator[Found]:
-    """Everything about a model, one by one; `done` says what is known already."""
+def others(seconds: float = 1.0) -> float:
+    """The part of the CPUs' time that is taken while nothing of this script runs."""
+    counts = []
+    for wait in (0.0, seconds):
+        time.sleep(wait)
+        user, nice, system, idle, waiting, *rest = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9])
+        counts.append((idle + waiting, user + nice + system + idle + waiting + sum(rest)))
+    (free, all_of), (free_now, all_now) = counts
+    return 1 - (free_now - free) / max(1, all_now - all_of)
+
+
+def measurements(work: Work, engines: Sequence[str], known: Callable[..., Found | None]) -> Iterator[Found]:
+    """Everything about a model, one by one, that is not known already."""
     for target in work.paths:
-        yield {"engine": "plain", "target": target, "workers": 1} | work.plain(target)
+        before = known("plain", target, 1, False)
+        if (made := work.plain(target, before)) is not before:
+            yield {"engine": "plain", "target": target, "workers": 1} | made
     for engine, workers in itertools.product(engines, (1, 2)):
         kinds = [False, True] if workers == 2 and engine in LONG else [False]
-        wanted = [(t, k) for t in work.paths for k in kinds if not done(engine, t, workers, k)]
+        wanted = [(t, k) for t in work.paths for k in kinds if known(engine, t, workers, k) is None]
         if not wanted:
             continue
         with batch_engines.OPEN[engine](workers) as run:
@@ -211,43 +232,43 @@ def measurements(work: Work, engines: Sequence[str], done: Callable[..., bool]) 
                     yield head | {"error": f"{type(error).__name__}: {error}"[:300]}
 
 
+def measure(title: str, kept: list[Found], options: argparse.Namespace) -> Iterator[None]:
+    """What is not known of a model, into the list."""
+    model, make, column = models()[title]
+    held = {_key(f): f for f in kept}
+    with tempfile.TemporaryDirectory() as name:
+        folder, rows = Path(name), make(options.rows)
+        paths, files = export(model, rows, column, folder), write(rows, column, folder)
+        work = Work(title, column, rows, files, paths, folder, options.seconds, {}, {})
+        for found in measurements(work, options.engines, lambda *key: held.get((title, *key))):
+            kept.append({"model": title, "of": options.rows} | found)
+            yield
+
+
 def main() -> int:
     """Measure and print a table, or write it; 1 if a row was lost, doubled or different."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=8, help="of work for each worker where a rate is measured")
-    parser.add_argument("--engines", nargs="*", default=[*batch_engines.OPEN])
+    parser.add_argument("--engines", nargs="*", default=[*batch_engines.OPEN], choices=[*batch_engines.OPEN])
     parser.add_argument("--models", default="", help="those whose names contain this")
-    parser.add_argument("--resume", action="store_true", help="keep what the last call measured")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--resume", action="store_true", help="keep what calls with the same --rows measured")
+    parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}, after each measurement")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    FILE.parent.mkdir(exist_ok=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    file = FOLDER / "measured.jsonl"
     if not options.resume:
-        FILE.unlink(missing_ok=True)
-    kept = [json.loads(line) for line in FILE.read_text().splitlines()] if FILE.exists() else []
-    kept = [f for f in kept if "error" not in f]
-    note = f"{options.rows:,} rows, {cpus.available()} CPUs, load before the first run {os.getloadavg()[0]:.1f}."
-    with FILE.open("a") as lines:
-        for title, (model, make, column) in models().items():
-            if options.models not in title:
-                continue
-
-            def done(*key: Any, title: str = title) -> bool:
-                return any(_key(f) == (title, *key) for f in kept)
-
-            with tempfile.TemporaryDirectory() as name:
-                folder, rows = Path(name), make(options.rows)
-                paths, files = export(model, rows, column, folder), write(rows, column, folder)
-                work = Work(title, column, rows, files, paths, folder, options.seconds, {}, {})
-                for found in measurements(work, options.engines, done):
-                    kept.append({"model": title} | found)
-                    lines.write(json.dumps(kept[-1]) + "\n")
-                    lines.flush()
-                    print(json.dumps(kept[-1]), flush=True)
-                    if options.write:
-                        pages.put(PAGE, f"{note}\n\n{table(kept)}")
-    print(table(kept))
+        file.unlink(missing_ok=True)
+    kept = [f for f in rows(file) if f["of"] == options.rows and "error" not in f]
+    for title in models():
+        for _ in measure(title, kept, options) if options.models in title else ():
+            with file.open("a") as lines:
+                lines.write(json.dumps(kept[-1]) + "\n")
+            print(json.dumps(kept[-1]), flush=True)
+            if options.write:
+                pages.put(PAGE, f"{note(kept)}\n\n{table(kept)}")
+    print(f"{note(kept)}\n\n{table(kept)}")
     return int(any(f.get(k) for f in kept for k in ("lost", "doubled", "different", "error")))
 
 
@@ -257,6 +278,17 @@ COLUMNS = (
     "model", "target", "engine", "plain loop", "1 worker", "2 workers", "times", "sessions of 1, 2",
     "all rows, 2 killed: seconds", "sessions", "lost, doubled, different",
 )  # fmt: skip
+
+
+def note(kept: Sequence[Found]) -> str:
+    """How many rows, and on what machine."""
+    busy = sorted(f["others"] for f in kept if "others" in f)
+    taken = f"{busy[len(busy) // 2]:.0%} at the median, {busy[-1]:.0%} at most" if busy else "unknown"
+    return (
+        f"{kept[0]['of']:,} rows, {cpus.available()} CPUs. Taken by others in the second before a run: {taken}."
+        if kept
+        else ""
+    )
 
 
 def _key(found: Found) -> tuple[Any, ...]:

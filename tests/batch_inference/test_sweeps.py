@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from tests import kept
 from tests.fuzz import __main__ as fuzz
 from tests.opinfo import __main__ as opinfo
 from tests.opinfo.sweep import Sweep, run
@@ -78,6 +79,16 @@ def test_random_programs_go_on(address, tmp_path, monkeypatch):
     assert again.items() >= first.items() and len(again) > len(first)
     here = fuzz.run("7", 3, ["eager"], 2)
     assert all(here[n] == again[n] for n in here.keys() & again.keys())
+
+
+def test_a_line_that_was_cut_off_is_measured_again(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    assert kept.rows(file) == []
+    file.write_text('["add", 1]\n["mul", 2]\n["su')
+    assert kept.rows(file) == [["add", 1], ["mul", 2]]
+    assert file.read_text() == '["add", 1]\n["mul", 2]\n', "the next line would go behind a half one"
+    (tmp_path / "gru.json").write_text('{"onnx": {"err')
+    assert zoo.stored(tmp_path / "gru.json") == zoo.stored(tmp_path / "none.json") == {}
 
 
 def test_operators_go_on(tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 import ir
+from tests import kept
 from tests.cases import ALL, TRACED, Case
 
 from .compare import ReferenceFails, compare
@@ -112,7 +113,7 @@ PARTS: dict[str, Callable[[], Iterator[tuple[str, Callable[[], Outcome]]]]] = {
 
 def swept(part: str, match: str, file: Path) -> dict[str, Outcome]:
     """What was found of each program of a part, those of the file left out; wrong ones are printed as they come."""
-    rows = stored(file)
+    rows = dict(kept.rows(file))
     for name, run in PARTS[part]():
         if match not in name or name in rows:
             continue
@@ -126,14 +127,6 @@ def swept(part: str, match: str, file: Path) -> dict[str, Outcome]:
         if wrong(found):
             print(part, name, *found["misplaced"], *found["waits"], sep="\n  ", flush=True)
     return rows
-
-
-def stored(file: Path) -> dict[str, Outcome]:
-    """The rows of a part that lie on disk; a last line that was cut off is none."""
-    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-    if lines and not lines[-1].endswith("\n"):
-        file.write_text("".join(lines[:-1]))
-    return dict(json.loads(line) for line in lines if line.endswith("\n"))
 
 
 def wrong(row: Outcome) -> bool:
@@ -158,7 +151,7 @@ def main() -> int:
         rows = swept(part, o.match, files[part])
         seen = [r for r in rows.values() if "unseen" not in r]
         print(f"{part}: {len(seen)} of {len(rows)} seen, {sum(map(wrong, seen))} wrong", flush=True)
-    found = {part: rows for part, file in files.items() if (rows := stored(file))}
+    found = {part: rows for part, file in files.items() if (rows := dict(kept.rows(file)))}
     if o.write:
         DOCS.write_text(page(found, {part: sum(1 for _ in programs()) for part, programs in PARTS.items()}))
     return int(any(wrong(r) for rows in found.values() for r in rows.values()))

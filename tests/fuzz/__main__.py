@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests import kept
 from tests.fuzz import page
 from tests.fuzz.shrink import kind_of, shrink
 from tests.fuzz.worker import Worker
@@ -55,13 +56,11 @@ def run(
     seed: str, count: int, targets: list[str], jobs: int, ray: str | None = None, resume: bool = False
 ) -> dict[int, list[dict[str, Any]]]:
     """Outcomes by program number, until `count` programs are such as torch takes."""
-    KEPT.mkdir(exist_ok=True)
+    KEPT.mkdir(parents=True, exist_ok=True)
     file = KEPT / f"{seed}-{'-'.join(targets)}.jsonl"
     if not resume:
         file.unlink(missing_ok=True)
-    results: dict[int, list[dict[str, Any]]] = {}
-    if file.exists():
-        results = {r["number"]: r["outcomes"] for r in map(json.loads, file.read_text().splitlines())}
+    results: dict[int, list[dict[str, Any]]] = {r["number"]: r["outcomes"] for r in kept.rows(file)}
 
     def valid() -> int:
         return sum(o[0]["kind"] != "invalid" for o in results.values() if o)
@@ -69,12 +68,12 @@ def run(
     start = time.monotonic()
     requests = ({"seed": seed, "number": n} for n in itertools.count() if n not in results)
     wanted = itertools.takewhile(lambda _: valid() < count, requests)
-    with file.open("a") as kept:
+    with file.open("a") as lines:
         for request, outcomes in pool(partial(Worker, targets), wanted, jobs, ray):
             number = request["number"]
             results[number] = outcomes
-            kept.write(json.dumps({"number": number, "outcomes": outcomes}) + "\n")
-            kept.flush()
+            lines.write(json.dumps({"number": number, "outcomes": outcomes}) + "\n")
+            lines.flush()
             for o in outcomes:
                 if o["kind"] in ("wrong", "foreign"):
                     text = " ".join(o["detail"].split())[:300]

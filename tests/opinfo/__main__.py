@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from tests import kept
 from tests.opinfo import page
 from tests.opinfo.samples import database, name_of
 from tests.opinfo.sweep import Sweep, outcome, run
@@ -72,8 +73,7 @@ class Kept:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         if not resume:
             self.file.unlink(missing_ok=True)
-        lines = self.file.read_text().splitlines() if self.file.exists() else []
-        self.results = {name: (status, detail) for name, status, detail in map(json.loads, lines)}
+        self.results = {name: (status, detail) for name, status, detail in kept.rows(self.file)}
 
     def add(self, name: str, status: str, detail: str) -> None:
         """Note the outcome of an entry."""

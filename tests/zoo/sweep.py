@@ -71,7 +71,7 @@ def main() -> int:
         file = folder / f"{name}.json"
         if not options.resume:
             file.unlink(missing_ok=True)
-        rows[name] = json.loads(file.read_text()) if file.exists() else {}
+        rows[name] = stored(file)
         targets = [target for target in options.target or TARGETS if target not in rows[name]]
         peer = options.peer and "peer" not in rows[name]
         if targets or peer:
@@ -87,6 +87,15 @@ def main() -> int:
     wrong = failures(rows)
     print("\n".join(f"{name} on {target}: {reason}" for name, target, reason in wrong) or "no failures")
     return int(bool(wrong))
+
+
+def stored(file: Path) -> dict[str, Any]:
+    """What is known of a model; nothing of a file that was cut off while it was written."""
+    try:
+        found: dict[str, Any] = json.loads(file.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+    return found
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 import ir
+from tests import kept
 
 from ..entry import Model
 from ..measure import TARGETS, run
@@ -116,8 +117,8 @@ def measure(name: str, targets: list[str], seconds: float = SECONDS) -> dict[str
 def known() -> dict[str, dict[str, Any]]:
     """The newest of what was found for each model and target."""
     found: dict[str, dict[str, Any]] = {}
-    for line in FILE.read_text().splitlines() if FILE.exists() else ():
-        row = json.loads(_FOLDER.sub("", line))
+    for line in kept.rows(FILE):
+        row = json.loads(_FOLDER.sub("", json.dumps(line)))
         found.setdefault(row["name"], {}).update(row)
     return found
 
