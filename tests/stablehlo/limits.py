@@ -4,90 +4,42 @@ from __future__ import annotations
 
 from tests.harness import DIFFERS
 
-FMOD = "IREE has no fmod for float64"
-NONE = "target 'stablehlo' cannot express"  # no handler, and no decomposition that holds for these arguments and sizes
 CRASH = f"{DIFFERS}IREE's compiler fails at dynamic sizes"
-RANDOM = NONE  # StableHLO's random numbers are not torch's, and none are drawn
+
+
+def _all(reason: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), reason)
+
 
 LIMITS: dict[str, str] = {
-    **dict.fromkeys(
-        [
-            "elementwise/remainder_far",
-            "elementwise/polynomial_beyond_float",
-        ],
-        FMOD,
+    **_all("IREE has no fmod for float64", "elementwise/remainder_far elementwise/polynomial_beyond_float"),
+    **_all(
+        "target 'stablehlo' draws no random numbers",
+        "create/rand create/rand_like_f16 create/randint create/bernoulli create/multinomial create/dropout_train "
+        "create/randn_like create/randn_added create/randperm create/normal",
     ),
-    **dict.fromkeys(
-        [
-            "reduce/bincount",
-            "pool/max2d_ceil",
-            "pool/adaptive_max2d_one",
-            "shape/repeat_interleave_tensor",
-            "shape/as_strided_copies",
-            "index/assign_mask_row",
-            "index/masked_scatter",
-            "index/unique",
-            "index/unique_consecutive",
-            "index/searchsorted_right",
-            "create/eye_dynamic",
-            "quantize/per_tensor_given_int8",
-            "quantize/per_tensor_given_tiny",
-            "quantize/fake_per_tensor_4_bits",
-            "matmul/bilinear",
-            "pool/avg2d_ceil",
-            "shape/tensor_split_back",
-            "shape/grid_sample_nearest_reflection",
-            "shape/grid_sample_3d",
-            "shape/as_strided",
-            "index/assign_constant_mask",
-            "index/assign_own",
-            "index/put",
-            "index/embedding_max_norm",
-            "index/unique_counts",
-            "index/searchsorted",
-            "index/searchsorted_sorter",
-            "index/odd_searchsorted",
-            "quantize/per_tensor_given",
-            "quantize/per_tensor_given_symmetric",
-            "quantize/choose_qparams",
-            "quantize/fake_per_tensor",
-            "quantize/fake_per_channel",
-            "other_names/convolution_flags",
-            "other_names/parts_copied",
-            "other_names/copied",
-            "other_names/grids",
-            "other_names/repeated",
-        ],
-        NONE,
-    ),
-    **dict.fromkeys(
-        [
-            "matmul/inv",
-            "matmul/solve_complex",
-            "recurrent/lstm_size_one",
-            "control/while_with_cond",
-            "matmul/solve",
-            "matmul/inv_complex",
-            "norm/bce_with_logits_weights",
-            "attention/size_one_heads",
-            "control/constants_in_map",
-        ],
-        CRASH,
-    ),
-    **dict.fromkeys(
-        [
-            "create/rand",
-            "create/rand_like_f16",
-            "create/randint",
-            "create/bernoulli",
-            "create/multinomial",
-            "create/dropout_train",
-            "create/randn_like",
-            "create/randn_added",
-            "create/randperm",
-            "create/normal",
-        ],
-        RANDOM,
+    # the size of the result depends on data, of which this target has only what a mask picks
+    "reduce/bincount": "aten::bincount",
+    **_all("aten::_unique2", "index/unique index/unique_counts"),
+    "index/unique_consecutive": "aten::unique_consecutive",
+    **_all("needs: aten::repeat_interleave", "shape/repeat_interleave_tensor other_names/repeated"),
+    # no decomposition
+    **_all("aten::as_strided", "shape/as_strided shape/as_strided_copies"),
+    "pool/max2d_ceil": "needs: aten::max_pool2d_with_indices",
+    "index/embedding_max_norm": "aten::embedding_renorm",
+    # a decomposition that holds for other arguments or sizes
+    "pool/avg2d_ceil": "windows that ceil_mode adds behind a dynamic size",
+    "pool/adaptive_max2d_one": "indices of windows that differ in size, over several dynamic sizes",
+    "shape/tensor_split_back": "it fixes the size B to 3",
+    "create/eye_dynamic": "vr must not be None",
+    **_all(
+        "it writes one number for each element that a mask picks",
+        "index/assign_constant_mask index/assign_own index/assign_mask_row",
     ),
     "attention/flash_log_sums": "its decomposition returned the shape",
+    **_all(
+        CRASH,
+        "matmul/inv matmul/solve matmul/solve_complex matmul/inv_complex recurrent/lstm_size_one "
+        "control/while_with_cond control/constants_in_map norm/bce_with_logits_weights attention/size_one_heads",
+    ),
 }

@@ -78,6 +78,7 @@ class MissingOp:
     why: str = ""  # why its decomposition cannot be used
     count: int = 1
     real_only: bool = False  # known, but not on the complex numbers that it is given here
+    random: bool = False  # it draws from torch's generator
 
 
 class UnsupportedOpsError(ExportError):
@@ -92,6 +93,8 @@ class UnsupportedOpsError(ExportError):
             lines.append(f"\n  {m.op}{times}\n    at {m.location}")
             if m.real_only:
                 lines.append("    known on real tensors only: write it with real and imaginary parts")
+            if m.random:
+                lines.append(f"    target {target!r} draws no random numbers: draw them outside of the model")
             if m.needs:
                 lines.append(f"    its decomposition needs: {', '.join(m.needs)}")
             if m.why:

@@ -15,6 +15,7 @@ from ir.geometry import broadcast, differ, stretches
 from ir.graph import Body, Graph, Node, SymbolSource, Value
 from ir.helper import OpHelper, Refusal, refusal_text
 from ir.locks import one_at_a_time
+from ir.ops import is_random
 from ir.passes.promote import mixes, promote
 from ir.preparation import prepared, takes_packed
 from ir.progress import stage
@@ -195,7 +196,8 @@ class Driver:
         skeleton = context.skeleton(node, self.target.name) if context else ""
         count = len({id(n) for n in nodes})
         why = context.body_error(node) if context else ""
-        return MissingOp(node.overload, str(node.origin), nearest, skeleton, needs, why, count, real_only)
+        random = is_random(node)
+        return MissingOp(node.overload, str(node.origin), nearest, skeleton, needs, why, count, real_only, random)
 
     # -- lowering --------------------------------------------------------------------------------------------------
 

@@ -116,7 +116,13 @@ class OnnxHelper(Graphs):
             return self.const(x.array, dtype)
         if dtype.is_complex or x.type.dtype.is_complex:
             self.refuse(f"ONNX's Cast knows no complex numbers ({x.type.dtype} to {dtype})")
-        return self._cached(("cast", id(x.value), dtype), lambda: self.emit("Cast", x, to=dtype))
+
+        def make() -> OnnxValue:
+            made = self.emit("Cast", x, to=dtype)
+            made.before = x
+            return made
+
+        return self._cached(("cast", id(x.value), dtype), make)
 
     def bind(self, result: OnnxValue, value: Value) -> OnnxValue:
         """The result under its name in the graph; the type is the graph's."""

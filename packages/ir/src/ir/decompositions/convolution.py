@@ -41,6 +41,15 @@ def _convolution(
     return made if bias is None else made + bias.reshape([-1] + [1] * n)
 
 
+@decomposition("_convolution")
+def _flagged(
+    input: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, *_: bool,
+) -> Tensor:  # fmt: skip
+    """The last ones choose among the kernels of CUDA."""
+    return torch.convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+
+
 def _turned(weight: Tensor, groups: int) -> Tensor:
     """The weight of a transposed convolution as that of a plain one: channels exchanged, windows turned around."""
     total, each, *kernel = weight.shape

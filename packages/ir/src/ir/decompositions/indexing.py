@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ir.decompositions.registry import decomposition
 from ir.geometry import invert
+from ir.importer.torch_api import statically_known_true
 
 Indices = Sequence[Tensor | None]
 
@@ -66,6 +67,24 @@ def _index_put(self: Tensor, indices: Indices, values: Tensor, accumulate: bool 
     write = rows.index_add if accumulate else rows.index_copy
     made = write(0, number.reshape(-1), given.reshape([math.prod(number.shape), *rest]))
     return made.reshape(front.shape).permute(invert(order))
+
+
+@decomposition("masked_scatter")
+def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """The n-th hit takes the n-th element: a running count of the hits is the place to read."""
+    self, mask = torch.broadcast_tensors(self, mask)
+    given = source.reshape(-1)
+    if statically_known_true(given.shape[0] == 0):  # nothing may be picked
+        return self.clone()
+    number = (mask.reshape(-1).to(torch.int64).cumsum(0) - 1).clamp(min=0)
+    return torch.where(mask, given.index_select(0, number).reshape(mask.shape), self)
+
+
+@decomposition("put")
+def _put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    flat, number = self.reshape(-1), _numbered([index.reshape(-1)], [self.numel()])
+    write = flat.index_add if accumulate else flat.index_copy
+    return write(0, number, source.reshape(-1)).reshape(self.shape)
 
 
 # -- one index that names a place along one axis for each element ------------------------------------------------------

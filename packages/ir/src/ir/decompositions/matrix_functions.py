@@ -99,3 +99,12 @@ def _matrix_exp(self: Tensor) -> Tensor:
 def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     made: Tensor = alpha * torch.matmul(batch1, batch2).sum(0)
     return made if beta == 0 else beta * self + made
+
+
+@decomposition("bilinear")
+def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    outputs, first, second = weight.shape
+    by_first = weight.permute(1, 0, 2).reshape(first, outputs * second)
+    rows = torch.matmul(input1, by_first).reshape([*input1.shape[:-1], outputs, second])
+    made = (rows * input2.unsqueeze(-2)).sum(-1)
+    return made if bias is None else made + bias

@@ -25,6 +25,9 @@ def _hsplit(self: Tensor, sections: int) -> list[Tensor]:
     return _evenly(self, sections, min(self.dim() - 1, 1))
 
 
+for _name in ("select", "slice", "split", "split_with_sizes", "unbind", "alias"):
+    decomposition(f"{_name}_copy")(getattr(torch.ops.aten, _name))  # values have no memory to share
+
 decomposition("vsplit.int")(functools.partial(_evenly, axis=0))
 decomposition("dsplit.int")(functools.partial(_evenly, axis=2))
 

@@ -218,29 +218,6 @@ def scatter_reduce(h, self, dim, index, src, reduce, include_self=True):
     return _reduced(h, self, src, reduce, include_self, lambda x, new, how: _scatter(h, x, dim, index, new, how))
 
 
-@op("aten::masked_scatter")
-def masked_scatter(h, self, mask, source):
-    shape = h.out.shape  # torch expands both, though its documentation speaks of the mask alone
-    size = product(shape)
-    x, mask = h.expand(self, shape), h.expand(mask, shape)
-    flat = h.cast(h.reshape(mask, [size]), DType.int64)
-    places = h.emit("tract_core_cumsum", flat, axis=0, exclusive=True, reverse=False)
-    count = product(source.type.shape)
-    if count == 0:  # nothing may be selected
-        return x
-    places = h.emit("min", places, h.tensor(count - 1, DType.int64))  # those past the end are not selected
-    picked = h.take(h.reshape(source, [count]), places, 0)
-    return h.emit("select", mask, h.reshape(picked, shape), x)
-
-
-@op("aten::put")
-def put(h, self, index, source, accumulate=False):
-    size, count = product(self.type.shape), product(index.type.shape)
-    flat, places = h.reshape(self, [size]), h.reshape(index, [count])
-    made = scatter_rows(h, flat, places, h.reshape(source, [count]), "add" if accumulate else "none")
-    return h.reshape(made, self.type.shape)
-
-
 @op("aten::diagonal_scatter")
 def diagonal_scatter(h, self, src, offset=0, dim1=0, dim2=1):
     a, b = h.axis(dim1, self), h.axis(dim2, self)

@@ -18,7 +18,7 @@ class OnnxValue:
         self.value = value
         self.type = type
         self.array = array
-        self.before: OnnxValue | None = None  # what this is a reshape or transpose of
+        self.before: OnnxValue | None = None  # what this is a reshape, transpose or cast of
 
     @property
     def name(self) -> str:

@@ -239,7 +239,7 @@ def searchsorted(h, sorted_sequence, self, out_int32=False, right=False, side=No
     dtype = x.type.dtype if row.type.dtype is x.type.dtype else DType.float64
     x, row = h.cast(x, dtype), h.cast(row, dtype)
     if dtype.is_float and isinstance(row.type.shape[-1], int) and row.type.shape[-1]:
-        return h.cast(halved(h, row, x, right), h.out.dtype)
+        h.refuse("the row may hold nan, which torch's own search halves at")
     column = h.unsqueeze(x, [x.type.rank])
     row = row if row.type.rank == 1 else h.unsqueeze(row, [row.type.rank - 1])
     if dtype.is_float:  # a nan comes after everything
@@ -247,24 +247,6 @@ def searchsorted(h, sorted_sequence, self, out_int32=False, right=False, side=No
     else:
         below = h.emit("GreaterOrEqual" if right else "Greater", column, row)
     return h.reduce("ReduceSum", h.cast(below, h.out.dtype), [len(h.out.shape)])
-
-
-def halved(h, row, x, right):
-    """torch's own search, halving by halving: where a row holds nan, it is that which decides."""
-    size = row.type.shape[-1]
-    low, high = (h.full(h.out.shape, n, DType.int64) for n in (0, size))
-    for _ in range(size.bit_length()):
-        middle = h.emit("Div", h.emit("Add", low, high), 2)
-        at = h.emit("Min", middle, size - 1)
-        if row.type.rank == 1:
-            found = h.emit("Gather", row, at, axis=0)
-        else:
-            found = h.emit("GatherElements", row, at, axis=row.type.rank - 1)
-        past = h.emit("Greater" if right else "GreaterOrEqual", found, x)
-        open_ = h.emit("Less", low, high)
-        low = h.emit("Where", h.emit("And", open_, h.emit("Not", past)), h.emit("Add", middle, 1), low)
-        high = h.emit("Where", h.emit("And", open_, past), middle, high)
-    return low
 
 
 @op("aten::bucketize")

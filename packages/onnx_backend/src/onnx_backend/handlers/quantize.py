@@ -65,23 +65,6 @@ def dequantize_affine(
     return _dequantize(h, input, scale, zero_point, low, high, grouped[0], block_size[grouped[0]])
 
 
-@op("quantized_decomposed::choose_qparams", "quantized_decomposed::choose_qparams_symmetric")
-def choose_qparams(h, input, quant_min, quant_max, eps, dtype):
-    """torch's observers' formula (torch/ao/quantization/utils.py); DynamicQuantizeLinear knows no least scale."""
-    x = h.cast(input, DType.float32)
-    least = h.emit("Min", h.reduce("ReduceMin", x), 0)
-    most = h.emit("Max", h.reduce("ReduceMax", x), 0)
-    if h.node.op.endswith("symmetric"):
-        reach = h.emit("Max", h.emit("Neg", least), most)
-        scale = h.emit("Max", h.emit("Div", reach, (quant_max - quant_min) / 2), eps)
-        zero = h.const(128 if dtype is DType.uint8 else 0, DType.float32)
-    else:
-        scale = h.emit("Max", h.emit("Div", h.emit("Sub", most, least), quant_max - quant_min), eps)
-        zero = h.emit("Sub", quant_min, h.emit("Round", h.emit("Div", least, scale)))
-        zero = h.emit("Clip", zero, quant_min, quant_max)
-    return _wide(h, scale, DType.float64), _wide(h, zero, DType.int64)
-
-
 @op("aten::fake_quantize_per_tensor_affine")
 def fake_quantize(h, self, scale, zero_point, quant_min, quant_max, fake_quant_enabled=None):
     if fake_quant_enabled is not None:
@@ -186,14 +169,8 @@ def _unshared(h, zero, x):
     return h.derived(("zero point", id(held)), [zero], lambda z: z, zero.type.shape) or zero
 
 
-def _wide(h, x, dtype):
-    """A chosen parameter in torch's type and shape, [1]; quantising reads what it was before."""
-    wide = h.cast(h.reshape(x, [1]), dtype)
-    wide.before = x
-    return wide
-
-
 def _narrowed(h, x, dtype):
+    """A chosen parameter, which torch has widened, as it was before."""
     before = x.before if x.made_by("Cast") is not None else None
     return before if before is not None and before.type.dtype is dtype else h.cast(x, dtype)
 

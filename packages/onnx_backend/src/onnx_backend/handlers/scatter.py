@@ -258,12 +258,6 @@ def masked_scatter(h, self, mask, source):
     return h.emit("Where", mask, found, self)
 
 
-@op("aten::put")
-def put(h, self, index, source, accumulate=False):
-    x, index, source = (flat(h, t) for t in (self, index, source))
-    return h.reshape(scatter_elements(h, x, 0, index, source, "add" if accumulate else None), self.type.shape)
-
-
 # -- writes to a part that is known ------------------------------------------------------------------------------------
 
 

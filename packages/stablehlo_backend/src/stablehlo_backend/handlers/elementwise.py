@@ -97,6 +97,7 @@ rows(
     {
         "add": lambda h, self, other, alpha=1: binary("add", "or")(h, self, scaled(h, other, alpha)),
         "sub": lambda h, self, other, alpha=1: binary("subtract")(h, self, scaled(h, other, alpha)),
+        "rsub": lambda h, self, other, alpha=1: binary("subtract")(h, other, scaled(h, self, alpha)),
         "mul": binary("multiply", "and"), "maximum": binary("maximum"), "minimum": binary("minimum"),
         "bitwise_left_shift": binary("shift_left"), "__lshift__": binary("shift_left"),
     }
