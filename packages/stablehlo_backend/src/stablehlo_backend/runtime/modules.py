@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ir.errors import ExportError
-from ir.opened import Port
+from ir.opened import Place, Port
 from ir.types import DType
 from stablehlo_backend.format.module import archive_of
 from stablehlo_backend.runtime.child import shared
@@ -60,6 +60,7 @@ class HloFile:
     """A file of ours, whose main function notes its inputs and outputs: torch tensors in and out."""
 
     threads = 1  # the device is local-sync
+    places: Mapping[str, Place] = {}  # the file does not tell
 
     def __init__(self, path: Path, cpu: str, flags: Sequence[str]) -> None:
         folder = Path(tempfile.mkdtemp(prefix="stablehlo-"))
