@@ -188,16 +188,14 @@ class Driver:
                 needs[outer.overload][lacking.op] = None
 
     def _report(self, nodes: list[Node], needs: tuple[str, ...]) -> MissingOp:
-        node = nodes[0]
+        node, context = nodes[0], self.graph.context
         known = {op.split(".")[0] for op in self.registry.ops()}
         nearest = tuple(difflib.get_close_matches(node.op, known - {node.op}, n=3, cutoff=0.6))
-        real_only = bool(node.packed) and node.op in known
-        context = self.graph.context
         skeleton = context.skeleton(node, self.target.name) if context else ""
-        count = len({id(n) for n in nodes})
         why = context.body_error(node) if context else ""
-        random = is_random(node)
-        return MissingOp(node.overload, str(node.origin), nearest, skeleton, needs, why, count, real_only, random)
+        count, real_only = len({id(n) for n in nodes}), bool(node.packed) and node.op in known
+        where = str(node.origin)
+        return MissingOp(node.overload, where, nearest, skeleton, needs, why, count, real_only, is_random(node))
 
     # -- lowering --------------------------------------------------------------------------------------------------
 
