@@ -34,6 +34,27 @@ def test_a_quotient_beside_other_terms_is_added_as_torch_adds_it(name):
         assert program(torch.ones(n)).shape[0] == int(SUMS[name](n))
 
 
+PRODUCTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "half": lambda x: torch.cat([x, x, x[:1]])[:, : x.shape[1] // 2],
+    "less": lambda x: torch.cat([x, x[1:]])[:, : x.shape[1] // 2],
+    "both": lambda x: torch.cat([x, x[:1]])[1::2, : x.shape[1] // 2 + 1],
+    "windows": lambda x: torch.nn.functional.max_pool2d(x, 3, 2).permute(1, 2, 0),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_of_a_quotient_and_a_sum_is_the_one_that_tract_makes_of_the_shape(name):
+    rows, columns = torch.tensor([[0], [-1]]), torch.tensor([0, 0, 1])
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return PRODUCTS[name](x)[rows, columns]
+
+    program = ir.export(model, (torch.randn(4, 7, 6),), target="nnef", dynamic_shapes=({0: "b", 1: "t", 2: "w"},))
+    for sizes in ((4, 7, 6), (3, 8, 5), (6, 12, 7)):
+        x = torch.randn(sizes)
+        assert torch.equal(program(x), model(x))
+
+
 def rewritten(x: torch.Tensor) -> torch.Tensor:
     x = x.clone()
     x.reshape(2, -1).reshape(-1)[1:] = -0.75

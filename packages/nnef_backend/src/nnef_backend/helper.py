@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from nnef_backend.building.emission import Emitter
 from nnef_backend.building.fragments import called
 from nnef_backend.building.operators import STORED
 from nnef_backend.building.reshaping import settled
-from nnef_backend.building.sizes import computed, is_textual, size_text
+from nnef_backend.building.sizes import computed, is_textual, product_text, size_text
 from nnef_backend.building.steps import NnefValue, Step, live, number_text
 from nnef_backend.format import document as doc
 from nnef_backend.format.dat import MAX_BYTES
@@ -175,7 +175,14 @@ class NnefHelper(Emitter):
         unknown = dim.symbols - self.known - self.masks.keys()
         if unknown:
             self.refuse(f"the size {dim} depends on data: no input has {', '.join(sorted(unknown))} in its shape")
-        return doc.Expr(size_text(dim, lambda name: self.symbols.get(name) or doc.identifier(name), self.mixed))
+        return doc.Expr(size_text(dim, self._symbol_text, self.mixed))
+
+    def product(self, sizes: Sequence[Dim]) -> Any:
+        """Sizes multiplied by tract; those of a shape that `size` has taken."""
+        return doc.Expr(product_text([self.settled(s) for s in sizes], self._symbol_text, self.mixed))
+
+    def _symbol_text(self, name: str) -> str:
+        return self.symbols.get(name) or doc.identifier(name)
 
     def scalar(self, value: Any, dtype: DType) -> NnefValue:
         """A 0-d tensor that holds a number or a size expression."""

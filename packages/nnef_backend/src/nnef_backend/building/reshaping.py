@@ -16,6 +16,7 @@ from ir import dims
 from ir.dims import Dim, Expr
 from ir.helper import numpy_dtype
 from ir.types import DType
+from nnef_backend.building.sizes import is_mixed
 from nnef_backend.building.steps import NnefValue
 
 
@@ -50,6 +51,22 @@ def _divisions(size: Dim) -> Iterator[tuple[Expr, int]]:
         for atom, _power in monomial:
             if isinstance(atom, dims.Call) and atom.fn == "floordiv" and isinstance(atom.args[1], int):
                 yield atom.args[0], atom.args[1]  # type: ignore[misc]
+
+
+def as_products(h: Any, sizes: Sequence[Dim], others: Sequence[Dim]) -> list[Any]:
+    """The sizes of a reshape, those as products of the other side's that multiplied out have a quotient in a sum.
+
+    `(2*b + 1)*(t/2)` is `2*b*(t/2) + t/2`: the quotient would be hidden in it, and not in the shape that tract compares.
+    """
+    runs = [others[i:j] for i in range(len(others)) for j in range(i + 2, len(others) + 1)]
+
+    def said(size: Dim) -> Any:
+        if not is_mixed(size) or size.symbols - h.known:
+            return size
+        run = next((r for r in runs if dims.product(r) == size), None)
+        return size if run is None else h.product(run)
+
+    return [said(s) for s in sizes]
 
 
 def cut(h: Any, x: NnefValue, axis: int, size: Dim, kept: Dim) -> NnefValue:

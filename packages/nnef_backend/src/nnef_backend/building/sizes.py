@@ -69,6 +69,17 @@ def size_text(dim: Expr, name: Naming, hidden: Collection[d.Atom] = ()) -> str:
     return text
 
 
+def product_text(sizes: Sequence[Dim], name: Naming, hidden: Collection[d.Atom] = ()) -> str:
+    """The product of sizes, multiplied by tract itself: it is written as it multiplies the sizes of a shape."""
+    texts = (_text(_truncating(s), name, hidden) for s in sizes if s != 1)
+    return "*".join(text if tight == 2 else f"({text})" for text, tight in texts)
+
+
+def is_mixed(size: Dim) -> bool:
+    """Whether the text of a size has a quotient beside other terms that vary, which it hides from tract."""
+    return isinstance(size, Expr) and is_textual(size) and _is_mixed(_truncating(size))
+
+
 def mixed_quotients(shapes: Iterable[Iterable[Dim]]) -> set[d.Atom]:
     """The quotients that stand beside other terms that vary: tract adds those up wrongly (T - T/2 is T/2 to it)."""
     sums = {_truncating(s) for shape in shapes for s in shape if isinstance(s, Expr) and is_textual(s)}

@@ -15,7 +15,7 @@ from ir.types import DType, TensorType
 from nnef_backend.building import batches, loops
 from nnef_backend.building.hiding import apart
 from nnef_backend.building.operators import OPERATORS
-from nnef_backend.building.reshaping import cut, provable
+from nnef_backend.building.reshaping import as_products, cut, provable
 
 if TYPE_CHECKING:
     from nnef_backend.building.loops import LoopBody
@@ -129,7 +129,7 @@ class Verbs(OpHelper["NnefValue"]):
         part: dict[str, Any] = {} if len(before) == len(old) else {"axis_start": first, "axis_count": len(before)}
         x, sizes = provable(self, x, first, before, after)
         stated = [*new[:first], *sizes, *new[first + len(after) :]]
-        made: NnefValue = self.emit("reshape", x, shape_=sizes, shape=stated, **part)
+        made: NnefValue = self.emit("reshape", x, shape_=as_products(self, sizes, before), shape=stated, **part)
         for axis, size in enumerate(new):  # equal where torch runs, but tract does not know
             made = made if stated[axis] == size else cut(self, made, axis, stated[axis], size)
         return made
