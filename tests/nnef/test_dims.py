@@ -55,6 +55,26 @@ def test_a_product_of_a_quotient_and_a_sum_is_the_one_that_tract_makes_of_the_sh
         assert torch.equal(program(x), model(x))
 
 
+class Channels(torch.nn.Module):
+    """Channels that are as many as the diagonal of a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv1d(2, 2, 3, padding=1, groups=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.diagonal(offset=-1, dim1=1, dim2=0)
+        return self.conv(y + y.mT)
+
+
+def test_a_size_that_meets_a_number_is_that_number_to_tract():
+    model = Channels().eval()
+    program = ir.export(model, (torch.randn(3, 3, 4, 2),), target="nnef", dynamic_shapes=({0: "n"},))
+    for n in (3, 2, 5, 1):
+        x = torch.randn(n, 3, 4, 2)
+        torch.testing.assert_close(program(x), model(x))
+
+
 def rewritten(x: torch.Tensor) -> torch.Tensor:
     x = x.clone()
     x.reshape(2, -1).reshape(-1)[1:] = -0.75

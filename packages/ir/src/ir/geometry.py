@@ -40,12 +40,12 @@ def squeezed(sizes: Sequence[Dim], dims: Sequence[int], result: Sequence[Dim]) -
 
 
 def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The shape that numpy's rules give; where two unequal dimensions meet, the one that is not 1."""
+    """The shape that numpy's rules give; where two unequal dimensions meet, the one that is not 1, if one a number."""
     rank = max(map(len, shapes), default=0)
     result: list[Dim] = [1] * rank
     for shape in shapes:
         for i, d in enumerate(shape, start=rank - len(shape)):
-            if result[i] == 1:
+            if result[i] == 1 or (isinstance(d, int) and d != 1 and not isinstance(result[i], int)):
                 result[i] = d
     return tuple(result)
 

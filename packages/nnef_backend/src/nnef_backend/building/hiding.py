@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ir.dims import Expr, minimum
+from ir.geometry import broadcast
 from ir.types import DType
 from nnef_backend.building.sizes import hides
 from nnef_backend.building.steps import NnefValue, Step, leaves, map_values
@@ -160,6 +161,23 @@ def as_said(h: Any, x: Any) -> Any:
         if hides(size, h.mixed):
             x = h.emit("slice", x, axes=[axis], begin=[0], end=[size], shape=x.type.shape)
     return x
+
+
+def stretched(h: Any, operands: Sequence[Any]) -> list[Any]:
+    """The operands, those repeated whose size is 1 or the number that another has: to tract the result is that number.
+
+    Of `min(n, 2)` and 2 it makes `broadcast(2, min(n, 2))`, which is no number of channels.
+    """
+    if not h.target.tract:
+        return list(operands)
+    together = broadcast(*(x.type.shape for x in operands if x.type.rank))
+
+    def whole(x: Any) -> Any:
+        fixed = [t if isinstance(t, int) and t != 1 and isinstance(s, Expr) else s
+                 for s, t in zip(x.type.shape, together, strict=False)]  # fmt: skip
+        return x if list(x.type.shape) == fixed else h.emit("tract_core_broadcast", x, shape=fixed)
+
+    return [whole(x) for x in operands]
 
 
 def number(h: Any, x: Any) -> Any:
