@@ -116,6 +116,24 @@ def test_a_condition_of_sizes_loads_at_once_whatever_stands_before_it():
     torch.testing.assert_close(program(x[:1, :1].expand(5, 4)), model(x[:1, :1].expand(5, 4)))
 
 
+def test_means_over_sizes_load_at_once_whatever_stands_before_them():
+    """Of two means, and of a product with a size, tract notes masks that differ, and adds them up along every path."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        y = x
+        for _ in range(8):
+            y = y * (y - 1.5)
+        z = y / (y.mean() + 2)
+        for _ in range(8):
+            z = z * (z - 1.5)
+        return z.mean(0) + (z * x.shape[0]).sum(1).max()
+
+    x = torch.rand(3, 4)
+    program = ir.export(model, (x,), target=nnef_backend.Tract(load_timeout=30), dynamic_shapes=({0: "B"},))
+    for given in (x, torch.rand(5, 4), torch.rand(1, 4)):
+        torch.testing.assert_close(program(given), model(given))
+
+
 def test_all_or_nothing_of_an_axis_of_one():
     def model(x: torch.Tensor) -> torch.Tensor:
         return x.unsqueeze(0)[x.shape[0] // 2 :]

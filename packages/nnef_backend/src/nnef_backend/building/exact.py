@@ -13,6 +13,7 @@ from ir.geometry import broadcast
 from ir.types import DType
 from nnef_backend.building.chosen import constant_chosen, constant_part
 from nnef_backend.building.hiding import hide
+from nnef_backend.building.sizes import opaque_size
 
 
 def integers(h: Any, x: Any, dtype: DType) -> Any:
@@ -51,6 +52,9 @@ def instead(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any
         x, axes = inputs[0], attributes["axes"]
         size = h.scalar(product([x.type.shape[a] for a in axes]), DType.float64)
         return quotient(h, h.emit("sum_reduce", x, axes=axes), hide(h, size))  # a mean of squares is f32 there
+    if op == "mean_reduce" and not inputs[0].fixed and (size := _size_of(inputs[0], **attributes)) is not None:
+        total = h.emit("sum_reduce", h.floating(inputs[0]), axes=attributes["axes"])
+        return h.cast(h.emit("div", total, h.scalar(size, total.type.dtype)), inputs[0].type.dtype)
     if op in ("sum_reduce", "mean_reduce"):
         return _sum_of_nothing(h, op, inputs[0], **attributes)
     return None
@@ -58,6 +62,12 @@ def instead(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any
 
 _OF_NOTHING = {"sum_reduce": 0, "mean_reduce": math.nan, "tract_core_product_reduce": 1, "any_reduce": False,
                "all_reduce": True}  # fmt: skip
+
+
+def _size_of(x: Any, axes: Sequence[int]) -> Expr | None:
+    """The number of elements that a mean goes over, if that is a size: tract follows products with sizes."""
+    size = product([x.type.shape[a] for a in axes])
+    return size if isinstance(size, Expr) else None
 
 
 def _sum_of_nothing(h: Any, op: str, x: Any, axes: Sequence[int]) -> Any:
@@ -159,6 +169,9 @@ def _unfolded(h: Any, op: str, x: Any, y: Any) -> tuple[Any, Any] | None:
             continue
         content = h.content(fixed) if h.is_value(fixed) else fixed
         divides = op == "div" and fixed is y
+        if content is None and fixed.fixed and fixed.is_literal and not moving.fixed:
+            hidden = opaque_size(h, fixed)
+            return (hidden, moving) if fixed is x else (moving, hidden)
         unknown = content is None and fixed.fixed and not fixed.is_literal  # tract may know more of it than we do
         if unknown and (fixed.repeated or not moving.fixed):
             hidden = hide(h, fixed)

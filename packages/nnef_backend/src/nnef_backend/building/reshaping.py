@@ -56,7 +56,7 @@ def _divisions(size: Dim) -> Iterator[tuple[Expr, int]]:
 def as_products(h: Any, sizes: Sequence[Dim], others: Sequence[Dim]) -> list[Any]:
     """The sizes of a reshape, those as products of the other side's that multiplied out have a quotient in a sum.
 
-    `(2*b + 1)*(t/2)` is `2*b*(t/2) + t/2`: the quotient would be hidden in it, and not in the shape that tract compares.
+    `(2*b + 1)*(t/2)` is `2*b*(t/2) + t/2`: the quotient would be hidden in it, and not in the shape that is compared.
     """
     runs = [others[i:j] for i in range(len(others)) for j in range(i + 2, len(others) + 1)]
 

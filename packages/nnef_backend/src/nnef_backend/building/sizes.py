@@ -205,10 +205,12 @@ def _apply(h: Computes, fn: str, args: list[NnefValue]) -> NnefValue:
 def opaque_size(h: Computes, x: NnefValue) -> NnefValue:
     """A number computed from sizes, in a form that tract does not recognise as one: the sum of its one element.
 
-    tract analyses a select whose condition depends on sizes alone through both branches, along every path of the graph:
-    the time to load doubles with each value that is read twice.
+    tract takes a size for a mask: of what is multiplied by it or chosen by it, it notes for each value that leads there
+    where that is not zero. Of values that are read twice it adds the notes up, and the time to load doubles with each.
     """
-    return h.reduce("sum_reduce", h.unsqueeze(x, [0]), 0)
+    made = h.reduce("sum_reduce", h.unsqueeze(x, [0]), 0)
+    made.fixed = False
+    return made
 
 
 def _same(h: Computes, args: list[NnefValue]) -> list[NnefValue]:
