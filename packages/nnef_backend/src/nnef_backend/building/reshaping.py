@@ -61,7 +61,7 @@ def as_products(h: Any, sizes: Sequence[Dim], others: Sequence[Dim]) -> list[Any
     runs = [others[i:j] for i in range(len(others)) for j in range(i + 2, len(others) + 1)]
 
     def said(size: Dim) -> Any:
-        if not is_mixed(size) or size.symbols - h.known:
+        if not isinstance(size, Expr) or not is_mixed(size) or size.symbols - h.known:
             return size
         run = next((r for r in runs if dims.product(r) == size), None)
         return size if run is None else h.product(run)
