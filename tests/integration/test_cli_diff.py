@@ -158,3 +158,17 @@ def test_complex_numbers_are_pairs_in_some_files(call, folder, pair):
     code, out, err = call(f"diff {pair}")
     assert (code, err) == (0, "") and "interface" not in out
     assert "numbers: output_0 complex64[1, 4] at b=1: " in out
+
+
+def test_names_of_dynamic_sizes_make_no_node_differ(tmp_path, capsys):
+    class Flat(torch.nn.Module):
+        def forward(self, x):
+            return x.relu().reshape(x.shape[0] * 2, -1)
+
+    for name in ("batch", "rows"):
+        path = tmp_path / f"{name}.pt2"
+        ir.export(Flat(), (torch.randn(3, 4),), target="eager", dynamic_shapes=({0: name},), path=path)
+    with pytest.raises(SystemExit) as done:
+        main(["diff", str(tmp_path / "batch.pt2"), str(tmp_path / "rows.pt2"), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert done.value.code == 0 and not found["nodes"]

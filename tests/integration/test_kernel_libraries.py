@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import ir
+from ir.cli import main
 from ir.opening import open_artifact
 from onnx_backend import Onnx
 
@@ -77,3 +78,14 @@ def test_options_of_the_callers_own_take_the_library_once(tmp_path):
 def test_a_program_travels_with_it(program):
     program._handlers = {}  # functions of this test, which pickle does not find by name
     assert torch.allclose(pickle.loads(pickle.dumps(program))(X), Model()(X), atol=1e-5)
+
+
+def test_the_command_line_takes_it(program, capsys):
+    file = str(program.path)
+    for command in (["run", file], ["bench", file, "-n", "2"]):
+        with pytest.raises(SystemExit) as done:
+            main([*command, "-O", f"custom_op_libraries={LIBRARY}"])
+        assert done.value.code == 0
+    with pytest.raises(SystemExit) as done:
+        main(["run", file, "-O", "custom_op_library=x"])
+    assert done.value.code == 2 and "did you mean custom_op_libraries?" in capsys.readouterr().err

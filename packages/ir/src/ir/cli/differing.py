@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -187,18 +188,31 @@ def _weights(first: ir.Graph, second: ir.Graph) -> list[str]:
 
 def _nodes(first: ir.Graph, second: ir.Graph) -> list[str]:
     """The nodes that are only in one graph, in order, with the module before them."""
-    before, after = ([_text(g, n) for n in all_nodes(g)] for g in (first, second))
+    renamed = _names_of_sizes(first, second)
+    before = [_text(first, n, {}) for n in all_nodes(first)]
+    after = [_text(second, n, renamed) for n in all_nodes(second)]
     lines = list(difflib.unified_diff(before, after, "first", "second", lineterm="", n=1))[2:]
     return lines[:_LINES] + ([f"... and {len(lines) - _LINES} more lines"] if len(lines) > _LINES else [])
 
 
-def _text(graph: ir.Graph, node: ir.Node) -> str:
+def _names_of_sizes(first: ir.Graph, second: ir.Graph) -> dict[str, str]:
+    """What the first graph calls the dynamic sizes of the second: those of the same axes of inputs."""
+    places = [
+        {name: (g.inputs.index(s.value), s.axis) for name, s in g.sources.items() if s.value in g.inputs}
+        for g in (first, second)
+    ]
+    names = {place: name for name, place in places[0].items()}
+    return {name: names[place] for name, place in places[1].items() if place in names}
+
+
+def _text(graph: ir.Graph, node: ir.Node, renamed: Mapping[str, str]) -> str:
     """A node without the names of values, which count on through a graph: one more would change all that follow."""
     weights = {v: w.name for v, w in graph.weights.items()}
     kept = {k: a for k, a in kept_args(node).items() if not isinstance(a, ir.Value) or a in weights}
     given = ", ".join(f"{k}={weights.get(a, '') if isinstance(a, ir.Value) else arg_text(a)}" for k, a in kept.items())
     types = ", ".join(str(v.type) for v in node.outputs)
-    return f"{node.origin.module or '(top)'}: {node.op.removeprefix('aten::')}({given}) {types}"
+    said = re.sub(r"[^\W\d]\w*", lambda m: renamed.get(m[0], m[0]), f"({given}) {types}")
+    return f"{node.origin.module or '(top)'}: {node.op.removeprefix('aten::')}{said}"
 
 
 def lines(found: Difference, first: Side, second: Side) -> Iterator[str]:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ir.cli.options import AsJson, Traceback
+from ir.cli.options import AsJson, Options, Traceback, named_options
 
 # ruff: noqa: UP045 - typer reads Optional
 Arrays = Annotated[
@@ -44,13 +44,16 @@ def run(
     target: OneTarget = None,
     threads: Threads = None,
     seed: Seed = 0,
+    option: Options = None,
     as_json: AsJson = False,
     traceback: Traceback = False,
 ) -> None:
     """Run an artifact in its own runtime, on arrays or on random inputs, and say what came out."""
     from ir.cli import running
 
-    results, sizes = running.run_file(artifact, input or (), size or (), target, threads, seed, output)
+    results, sizes = running.run_file(
+        artifact, input or (), size or (), target, threads, seed, output, named_options(option)
+    )
     if as_json:
         print(json.dumps({"outputs": [vars(r) for r in results], "sizes": sizes}, indent=2))
         return
@@ -76,13 +79,16 @@ def bench(
     warm_up: Annotated[int, typer.Option("--warm-up", min=0, help="calls before those that count")] = 3,
     runs: Annotated[int, typer.Option("--runs", "-n", min=1, help="calls that count, of each artifact")] = 100,
     seed: Seed = 0,
+    option: Options = None,
     as_json: AsJson = False,
     traceback: Traceback = False,
 ) -> None:
     """Time artifacts in turns, each in its own runtime: percentiles of a call, in milliseconds."""
     from ir.cli import running
 
-    found = running.bench(artifacts, input or (), size or (), target, threads, seed, warm_up, runs)
+    found = running.bench(
+        artifacts, input or (), size or (), target, threads, seed, warm_up, runs, named_options(option)
+    )
     if as_json:
         print(json.dumps([t.data() for t in found], indent=2))
         return

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from ir.cli import arrays
+from ir.cli.options import chosen_target
 from ir.opened import Opened, symbols_of
-from ir.opening import open_artifact
+from ir.opening import target_of
 
 _TURN = 0.1  # seconds of calls of one artifact before it is the next one's turn
 
@@ -48,14 +49,21 @@ def run_file(
     threads: int | None,
     seed: int,
     output: Path | None,
+    options: Mapping[str, Any] | None = None,
 ) -> tuple[list[Result], dict[str, int]]:
     """Run a file once; its results and the sizes that were chosen for it."""
-    program = open_artifact(path, target, threads)
+    program = _opened(path, target, threads, options)
     tensors, known = arrays.fitting(program, arrays.given(inputs), arrays.sizes(sizes), seed)
     results = dict(zip([p.name for p in program.outputs], program(*tensors), strict=True))
     if output is not None:
         arrays.save(output, results)
     return [Result.of(name, t) for name, t in results.items()], known
+
+
+def _opened(path: Path, target: str | None, threads: int | None, options: Mapping[str, Any] | None) -> Opened:
+    """A file in its runtime, with options of its target, such as kernels of custom ops."""
+    found = target_of(path, target)
+    return (chosen_target(found.name, dict(options)) if options else found).open(path, threads)
 
 
 @dataclass(frozen=True)
@@ -80,10 +88,10 @@ class Timing:
 class _Candidate:
     """A file that is timed, with what it is run on."""
 
-    def __init__(self, path: Path, target: str | None, threads: int | None) -> None:
+    def __init__(self, path: Path, target: str | None, threads: int | None, options: Mapping[str, Any] | None) -> None:
         start = time.perf_counter()
         self.path = path
-        self.program: Opened = open_artifact(path, target, threads)
+        self.program: Opened = _opened(path, target, threads, options)
         self.load = time.perf_counter() - start
         self.tensors: list[torch.Tensor] = []
         self.sizes: dict[str, int] = {}
@@ -119,9 +127,10 @@ def bench(
     seed: int,
     warm_up: int,
     runs: int,
+    options: Mapping[str, Any] | None = None,
 ) -> list[Timing]:
     """Time files in turns, so that what else the machine does falls on all of them alike."""
-    candidates = [_Candidate(path, target, threads) for path in paths]
+    candidates = [_Candidate(path, target, threads, options) for path in paths]
     _fit(candidates, arrays.given(inputs), arrays.sizes(sizes), seed)
     for c in candidates:
         for _ in range(warm_up):
