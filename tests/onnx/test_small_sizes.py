@@ -138,6 +138,9 @@ ROWS = [
     row(
         "pools_of_no_channels", lambda x: (F.adaptive_max_pool1d(x, 3, True), F.adaptive_avg_pool1d(x, 3)), f32("B", 6)
     ),
+    row("rest_of_nothing", lambda x: F.smooth_l1_loss(torch.cat([x, x[:1]]), torch.cat([x, x[:1]])), f32("B", 3)),
+    row("first_of_nothing", lambda x: F.huber_loss(x[:1], x[:1]), f32("B", 3)),
+    row("first_added", lambda x: F.huber_loss(x[:1], x.new_zeros(4, 3)), f32("B", 3)),
     row("nothing_summed_bf16", lambda x: (x + 1).bfloat16() @ (x + 1).bfloat16().mT, f32(3, 6, "S")),
 ]
 

@@ -138,8 +138,20 @@ class Bodies:
 
     def _trace(self, node: Node, fn: Callable[..., Any], named: bool, apart: bool = False) -> Graph:
         values = [v for x in node.inputs for v in (_halves(x) if apart else [x])]
-        trace = TraceContext(self.symbols)
+        trace = TraceContext(self.symbols, apart=True)
         fakes: list[Any] = [trace.fake(v.type) for v in values]
+        if trace.apart:
+            try:
+                return self._graph(node, fn, named, apart, values, trace, fakes)
+            except Exception:  # as where it is broadcast
+                trace = TraceContext(self.symbols)
+                fakes = [trace.fake(v.type) for v in values]
+        return self._graph(node, fn, named, apart, values, trace, fakes)
+
+    def _graph(
+        self, node: Node, fn: Callable[..., Any], named: bool, apart: bool, values: Sequence[Value],
+        trace: TraceContext, fakes: list[Any],
+    ) -> Graph:  # fmt: skip
         # Sizes in arguments come in as inputs too: the tracer knows no symbol that no tensor has for a size.
         exprs = [a for a in leaves(node.args.values()) if isinstance(a, Expr)]
         sizes = sorted({name for e in exprs if e.kind == "int" for name in e.symbols})

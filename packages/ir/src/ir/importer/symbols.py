@@ -21,6 +21,7 @@ class Symbols:
         self.names: dict[Any, str] = {}
         self.nodes: dict[str, Any] = {}  # name -> SymInt, what a fake tensor of this size is made from
         self._ranges = ranges or {}
+        self._meant: dict[Any, dims.Expr] = {}  # what a symbol of a trace stands for
         self._cache: dict[Any, Any] = {}
         self._counts = {"s": 0, "u": 0}
 
@@ -49,8 +50,10 @@ class Symbols:
         other._counts = self._counts
         return other
 
-    def adopt(self, name: str, size: Any) -> None:
-        """Call a size of this trace by a name that exists already."""
+    def adopt(self, name: str, size: Any, meant: dims.Expr | None = None) -> None:
+        """Call a size of this trace by a name that exists already, or take it for an expression."""
+        if meant is not None:
+            self._meant[size.node.expr] = meant
         self.names[size.node.expr] = name
         self.nodes[name] = size
 
@@ -137,6 +140,8 @@ class Symbols:
 
         if isinstance(e, sympy.Integer):
             return int(e)
+        if e in self._meant:
+            return self._meant[e]
         if isinstance(e, sympy.Symbol):
             return dims.symbol(self._name(e), symbol_kind(str(e)))
         if isinstance(e, sympy.Rational):

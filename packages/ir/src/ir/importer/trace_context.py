@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ir.dim_functions import FUNCTIONS
-from ir.dims import Expr, evaluate
+from ir.dims import Dim, Expr, call, evaluate, substitute, symbol, visit
 from ir.graph import Range
 from ir.importer.schema import TORCH_DTYPES
 from ir.importer.symbols import Symbols
@@ -46,10 +46,15 @@ class SizeSpecific(NotImplementedError):
 
 
 class TraceContext:
-    """Fake tensors and sizes for one trace; `symbols` gives its sizes the names that the graph knows them by."""
+    """Fake tensors and sizes for one trace; `symbols` gives its sizes the names that the graph knows them by.
 
-    def __init__(self, outer: Symbols) -> None:
+    `min(1, n)` is 1 to torch, for which sizes are 2 at least. If it is kept `apart`, a symbol of its own stands for it.
+    """
+
+    def __init__(self, outer: Symbols, apart: bool = False) -> None:
         self._outer = outer
+        self._apart = apart
+        self._own: dict[str, Expr] = {}  # what stands for a size that is 1 to torch and may be 0
         self._env = shape_env(duck_shape=False)
         self.mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
         self.symbols = outer.fork()
@@ -58,7 +63,25 @@ class TraceContext:
     def fake(self, type: TensorType) -> torch.Tensor:
         """A fake tensor of this type."""
         with self.mode:
-            return torch.empty([self.size(d) for d in type.shape], dtype=TORCH_DTYPES[type.dtype])
+            return torch.empty([self.size(self._told(d)) for d in type.shape], dtype=TORCH_DTYPES[type.dtype])
+
+    def _told(self, dim: Dim) -> Dim:
+        """The dimension with symbols in the place of what torch would take for 1."""
+
+        def apply(fn: str, args: list[Any]) -> Any:
+            made = call(fn, *args)
+            if fn != "min" or 1 not in args or not isinstance(made, Expr):
+                return made
+            name = f"of {made}"  # no graph has a symbol of this name
+            self._own[name] = substitute(made, self._own)
+            return symbol(name)
+
+        return visit(dim, lambda n: n, lambda s: symbol(s.name, s.kind), apply) if self._apart else dim
+
+    @property
+    def apart(self) -> bool:
+        """True if a size of an operand has a symbol of its own."""
+        return bool(self._own)
 
     def size(self, dim: Any, known: Mapping[str, Any] | None = None) -> Any:
         """torch's form of a dimension; `known` gives the tracer's own values of some symbols."""
@@ -69,7 +92,7 @@ class TraceContext:
         return evaluate(dim, {**self.symbols.nodes, **(known or {})}, _FUNCTIONS)
 
     def _create(self, name: str) -> None:
-        hint = self._outer.hint(name)
+        hint = 5 if name in self._own else self._outer.hint(name)
         if hint is None:
             made: Any = self._env.create_unbacked_symint()
             self._env.pending_fresh_unbacked_symbols.clear()  # the size of an input: no operation of the trace makes it
@@ -77,9 +100,9 @@ class TraceContext:
         else:
             hint = hint if hint > 1 else 5
             source = self._source(f"__size_{name}")
-            symbol = dynamic_symbol(self._env, hint, source)
-            made = self._env.create_symintnode(symbol, hint=hint, source=source)
-        self.symbols.adopt(name, made)
+            free = dynamic_symbol(self._env, hint, source)
+            made = self._env.create_symintnode(free, hint=hint, source=source)
+        self.symbols.adopt(name, made, self._own.get(name))
 
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
@@ -101,11 +124,11 @@ class TraceContext:
             SizeSpecific: a guard fails for some sizes, or a size was fixed.
         """
         symbols = {n: expression(s) for n, s in self.symbols.nodes.items()}
-        for name, symbol in symbols.items():
-            if symbol in self._env.replacements:
-                raise SizeSpecific(f"it fixes the size {name} to {self._env.replacements[symbol]}")
+        for name, own in symbols.items():
+            if own in self._env.replacements:
+                raise SizeSpecific(f"it fixes the size {name} to {self._env.replacements[own]}")
         draw = random.Random(0)
-        known = self._outer.ranges
+        known = {**self._outer.ranges, **dict.fromkeys(self._own, Range(0))}
         bounds = {s: _to_draw_from(known.get(n, Range())) for n, s in symbols.items()}
         tensors = (t for n in traced.graph.nodes for t in pytree.tree_leaves(n.meta.get("val")))
         shapes = (t.shape for t in tensors if isinstance(t, torch.Tensor))
