@@ -89,3 +89,24 @@ def test_a_tied_weight():
     program = ir.export(Tied(), (IDS % 40,), target="nnef", weights="q4_0", dynamic_shapes=DYNAMIC, verify=True)
     assert len(stored(program)) == 1
     program.verify((torch.randint(0, 40, (1, 3)),))
+
+
+@pytest.mark.parametrize("shape, axes", [((2, 4, 6, 16), (1, 2)), ((1, 2, 6, 32), (1, 2)), ((2, 6, 4, 16), (2, 3))])
+def test_rows_whose_axes_were_transposed(shape, axes):
+    """What stands behind attention: tract would move heads into the weight and leave its blocks."""
+
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(64, 64)
+
+        def forward(self, x):
+            return self.out(x.transpose(*axes).reshape(x.shape[0], -1, 64))
+
+    torch.manual_seed(0)
+    dynamic = ({0: "batch", 2: "length"},) if shape[0] > 1 and axes == (1, 2) else ({0: "batch"},)
+    dynamic = ({2: "length"},) if shape[0] == 1 else dynamic
+    program = ir.export(
+        Heads().eval(), (torch.randn(shape),), target="nnef", weights="q4_0", dynamic_shapes=dynamic, verify=True
+    )
+    assert stored(program) == {"out.weight"}

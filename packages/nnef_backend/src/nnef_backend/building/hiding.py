@@ -96,6 +96,21 @@ def _merges_repeated(h: Any, x: Any) -> bool:
     return made is not None and made.op == "reshape" and any(part.repeated for part in leaves(made.inputs))
 
 
+_MOVED = frozenset({"transpose", "reshape", "squeeze", "unsqueeze"})
+
+
+def as_laid_out(h: Any, rows: Any) -> Any:
+    """The rows of a product with a weight in 4-bit blocks, hidden where a reshape joins axes that were transposed.
+
+    tract moves both from the rows into the weight, whose blocks stay where they were: numbers meet others' weights.
+    """
+    moved, value = set(), rows
+    while (made := _maker(h, value)) is not None and made.op in _MOVED:
+        moved.add(made.op)
+        value = next(leaves(made.inputs))
+    return hide(h, rows) if h.target.tract and moved >= {"transpose", "reshape"} else rows
+
+
 def _maker(h: Any, x: Any) -> Step | None:
     return next((scope.makers[id(x)] for scope in h.scopes if id(x) in scope.makers), None)
 

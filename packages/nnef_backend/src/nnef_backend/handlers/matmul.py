@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ir.types import DType
+from nnef_backend.building.hiding import as_laid_out
 from nnef_backend.building.operators import OPERATORS, through
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
@@ -43,6 +44,7 @@ def linear(h, input, weight, bias=None):
         made = matmul(h, input, weight)
         return made if bias is None else h.emit("add", made, bias)
     x = h.unsqueeze(input, [0]) if input.type.rank == 1 else input
+    x = as_laid_out(h, x) if weight.packed else x
     if through(OPERATORS["matmul"], x.type.dtype) is None:
         made = _product(h, x, h.transpose(weight, [1, 0]))
     elif x.type.rank > 2 and (x.type.dtype is DType.float32 or weight.packed) and h.has("tract_core_einsum"):
