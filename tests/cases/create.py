@@ -128,6 +128,13 @@ CASES = family(
     row("bernoulli_never", lambda x: torch.bernoulli(x, p=0.0) + x, SEQUENCE),
     row("bernoulli", lambda x: torch.bernoulli(x.sigmoid()), SEQUENCE, random=True),
     row("normal", lambda x: torch.empty_like(x).normal_(2.0, 0.5), SEQUENCE, random=True),
+    row("normal_of_tensors", lambda x: torch.normal(x, x.abs()), f32("B", 3), random=True),
+    row("alpha_dropout", lambda x: F.alpha_dropout(x, 0.5, True), f32("B", 3), random=True),
+    row("feature_dropout", lambda x: F.dropout1d(x, 0.5, True), f32("B", 3, 2), random=True),
+    row("feature_alpha_dropout", lambda x: F.feature_alpha_dropout(x, 0.5, True), f32("B", 3, 2), random=True),
+    row("randint_like", lambda x: torch.randint_like(x, 0, 9), f32("B", 3), random=True),
+    row("exponential", lambda x: torch.ops.aten.exponential(x), f32("B", 3), random=True),
+    row("uniform", lambda x: torch.ops.aten.uniform(x), f32("B", 3), random=True),
     row("multinomial", lambda x: torch.multinomial(x.softmax(-1), 2), f32("B", 5), random=True),
     # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one
     row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
 from .base import boolean, f32, family, i32, i64, row
 
@@ -115,4 +116,24 @@ CASES = family(
     row("zeta", lambda x: (A.special_zeta(x + 1.5, 1.0), A.mvlgamma(x + 2.0, 2)), f32("B", 3, positive=True)),
     row("primitive", lambda x: (torch.ops.prims.convert_element_type(x, torch.float64), torch.ops.prims.prod(x, [1])),
         f32("B", 3)),
+    row("unpooled", lambda x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2), f32(1, 2, 4, 4, 6)),
+    row("integer_product", lambda x, y: A._int_mm(x.to(torch.int8), y.to(torch.int8)), i32(20, 16), i32(16, 8)),
+    row("uninitialized", lambda x: [torch.where(x > 9, y, x) for y in (  # whose numbers nothing reads
+        A.empty_strided([2, 3], [1, 2]), A.new_empty_strided(x, [2, 3], [1, 2]), A.empty_permuted([2, 3], [1, 0]),
+        A.new_empty(x, [3]))], f32(2, 3)),
+    row("mantissas", lambda x: torch.frexp(x), f32("B", 3)),
+    row("neighbours", lambda x, y: torch.nextafter(x, y), f32("B", 3), f32(3)),
+    row("factors", lambda x: (torch.linalg.eigh(x @ x.mT)[0], torch.linalg.qr(x)[1].abs(), torch.linalg.svd(x)[1],
+                              torch.logdet(x @ x.mT + 3 * torch.eye(3))), f32(3, 3)),
+    row("determinant_parts", lambda x: A._linalg_det(x)[0], f32(3, 3)),
+    row("unique_places", lambda x: A._unique(x, True, True), i32(6)),
+    row("unique_rows", lambda x: torch.unique(x, dim=0), i32(4, 2)),
+    row("batch_norms", lambda x, w, b, m, v: (
+        A._native_batch_norm_legit(x, w, b, m, v, False, 0.1, 1e-5)[0],
+        A._native_batch_norm_legit.no_stats(x, w, b, True, 0.1, 1e-5)[0],
+        A._batch_norm_with_update_functional(x, w, b, m, v, 0.1, 1e-5)[0]),
+        f32(4, 3, 5), f32(3), f32(3), f32(3), f32(3, positive=True)),
+    row("split_at_tensor", lambda x: torch.tensor_split(x, torch.tensor([1, 3])), f32(5, 2)),
+    row("dropout_of_nothing", lambda x: A.native_dropout(x, 0.0, True)[0], f32("B", 3)),
+    row("placed", lambda x: torch.ops.prims.device_put(x, torch.device("cpu")), f32("B", 3)),
 )  # fmt: skip

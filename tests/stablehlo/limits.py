@@ -14,13 +14,18 @@ def _all(reason: str, names: str) -> dict[str, str]:
 LIMITS: dict[str, str] = {
     **_all("IREE has no fmod for float64", "elementwise/remainder_far elementwise/polynomial_beyond_float"),
     **_all(
-        "target 'stablehlo' draws no random numbers",
+        "it draws random numbers as 'stablehlo' does not",
         "create/rand create/rand_like_f16 create/randint create/bernoulli create/multinomial create/dropout_train "
-        "create/randn_like create/randn_added create/randperm create/normal",
+        "create/randn_like create/randn_added create/randperm create/normal create/normal_of_tensors "
+        "create/alpha_dropout create/feature_dropout create/feature_alpha_dropout create/randint_like "
+        "create/exponential create/uniform",
     ),
     # the size of the result depends on data, of which this target has only what a mask picks
     "reduce/bincount": "aten::bincount",
     **_all("aten::_unique2", "index/unique index/unique_counts"),
+    "other_names/unique_places": "aten::_unique",
+    "other_names/unique_rows": "aten::unique_dim",
+    "other_names/split_at_tensor": "whose sign is not known",
     "index/unique_consecutive": "aten::unique_consecutive",
     **_all("needs: aten::repeat_interleave", "shape/repeat_interleave_tensor other_names/repeated"),
     # no decomposition

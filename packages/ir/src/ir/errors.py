@@ -94,7 +94,7 @@ class UnsupportedOpsError(ExportError):
             if m.real_only:
                 lines.append("    known on real tensors only: write it with real and imaginary parts")
             if m.random:
-                lines.append(f"    target {target!r} draws no random numbers: draw them outside of the model")
+                lines.append(f"    it draws random numbers as {target!r} does not: draw them outside of the model")
             if m.needs:
                 lines.append(f"    its decomposition needs: {', '.join(m.needs)}")
             if m.why:

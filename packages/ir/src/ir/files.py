@@ -304,3 +304,12 @@ def _exchange(first: Path, second: Path) -> bool:
     """Give two directories each other's name, at once; False where the system cannot."""
     call = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
     return call is not None and call(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _EXCHANGE) == 0
+
+
+def size_text(count: float) -> str:
+    """A number of bytes in three digits."""
+    for unit in ("B", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"

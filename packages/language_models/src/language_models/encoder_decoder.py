@@ -22,8 +22,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from ir.errors import CaptureError, MismatchError
 from ir.importer import caches
 from language_models.checkpoint import Checkpoint
-from language_models.contract import element_type
-from language_models.parts import Parts, Program, Tensors, write_part
+from language_models.parts import Parts, Program, Tensors, empty_past, greedy, write_part
 from language_models.step import fresh_cache, remembered
 
 ENCODER, DECODER = "encoder_model", "decoder_with_past_model"
@@ -196,32 +195,26 @@ class Generator:
         """The decoder's tokens, each the likeliest, behind its first or those that are given; a text that has ended
         is padded. `inputs` are tokens or sound, `attention_mask` tells tokens from padding.
         """
-        batch = len(inputs)
         mask = torch.ones(inputs.shape[:2], dtype=torch.int64) if attention_mask is None else attention_mask
         held = self.encode(inputs, mask)
-        tokens = torch.full((batch, 1), self.said["start"]) if decoder_input_ids is None else decoder_input_ids
-        length = tokens.shape[1] + max_new_tokens
-        rules = _rules(self.said["rules"], tokens.shape[1], length)
-        new, ended, ends = tokens, torch.zeros(batch, dtype=torch.bool), torch.tensor(self.said["ends"])
-        for _ in range(max_new_tokens):
+        first = torch.full((len(inputs), 1), self.said["start"]) if decoder_input_ids is None else decoder_input_ids
+        rules = _rules(self.said["rules"], first.shape[1], first.shape[1] + max_new_tokens)
+
+        def scores(tokens: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+            nonlocal held
             logits, held = self.step(new, held)
-            scores = logits[:, -1].float()
+            found = logits[:, -1].float()
             for rule in rules:
-                scores = rule(tokens, scores)
-            new = scores.argmax(-1).masked_fill(ended, self.said["pad"])[:, None]
-            tokens = torch.cat([tokens, new], 1)
-            ended |= torch.isin(new[:, 0], ends)
-            if ended.all():
-                break
-        return tokens
+                found = rule(tokens, found)
+            return found
+
+        return greedy(first, self.said, max_new_tokens, scores)
 
     def encode(self, inputs: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
         """What the decoder is given at its first step: the encoder's keys and values, and a past of no length."""
         found = self.encoder({self.encoder.part.inputs[0]: inputs, "attention_mask": mask})
         held = {n: t for n, t in found.items() if n.startswith("present.")} | {MASK: mask}
-        for name, (heads, width, dtype) in self.said["remembered"].items():
-            held[f"present.{name}"] = torch.zeros(len(inputs), heads, 0, width, dtype=element_type(dtype))
-        return held
+        return held | empty_past(self.said, "present", len(inputs))
 
     def step(self, tokens: torch.Tensor, held: Tensors) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Logits behind more tokens, and what is remembered then."""

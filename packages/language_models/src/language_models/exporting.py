@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from ir.errors import MismatchError, RefusedError
+from ir.files import size_text
 from language_models.checkpoint import Checkpoint, converted, copy_tokenizer, open_checkpoint
-from language_models.folder import Manifest, check_place, described, new_folder, size_text
+from language_models.folder import Manifest, check_place, described, new_folder
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
 from language_models.parts import Parts
 from language_models.tasks import AUTO, WRITERS

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ir.errors import CaptureError, OutputError
-from ir.files import staged
+from ir.files import size_text, staged
 from language_models.contract import Contract, State
 
 MANIFEST = "language_model.json"
@@ -106,15 +106,6 @@ def inside(folder: Path, name: object) -> Path:
 def no_export(folder: Path, error: Exception) -> CaptureError:
     """What to raise for a description that cannot be read."""
     return CaptureError(f"{folder} is no folder of language_models.export: {MANIFEST} ({error})")
-
-
-def size_text(count: float) -> str:
-    """A number of bytes in three digits."""
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from language_models.folder import UNSOUND, describe, described, inside, no_expo
 
 SUFFIXES = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}
 Tensors = Mapping[str, torch.Tensor]
+Scores = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -116,3 +117,26 @@ class Program:
     def __call__(self, given: Tensors) -> dict[str, torch.Tensor]:
         results = self._run(*(given[name] for name in self.part.inputs))
         return dict(zip(self.part.outputs, results, strict=True))
+
+
+def greedy(tokens: torch.Tensor, said: Mapping[str, Any], count: int, scores: Scores) -> torch.Tensor:
+    """The tokens with so many behind them, each the likeliest; a text that has ended is padded.
+
+    Args:
+        said: its `ends` are the tokens that end a text, its `pad` is what stands behind them.
+        scores: what gives the scores of the next token, of all tokens so far and those of them that are new.
+    """
+    new, ended, ends = tokens, torch.zeros(len(tokens), dtype=torch.bool), torch.tensor(said["ends"])
+    for _ in range(count):
+        new = scores(tokens, new).argmax(-1).masked_fill(ended, said["pad"])[:, None]
+        tokens = torch.cat([tokens, new], 1)
+        ended |= torch.isin(new[:, 0], ends)
+        if ended.all():
+            break
+    return tokens
+
+
+def empty_past(said: Mapping[str, Any], prefix: str, batch: int) -> dict[str, torch.Tensor]:
+    """A past of no length for each state that a folder says is remembered."""
+    return {f"{prefix}.{name}": torch.zeros(batch, heads, 0, width, dtype=element_type(dtype))
+            for name, (heads, width, dtype) in said["remembered"].items()}  # fmt: skip

@@ -23,8 +23,7 @@ from torch import nn
 from ir.errors import CaptureError, MismatchError
 from ir.importer import caches
 from language_models.checkpoint import Checkpoint
-from language_models.contract import element_type
-from language_models.parts import Parts, Program, Tensors, write_part
+from language_models.parts import Parts, Program, Tensors, empty_past, greedy, write_part
 from language_models.step import BATCH, NEW, PAST, Step, is_state, remembered
 
 VISION, EMBED, DECODER = "vision_encoder", "embed_tokens", "decoder_model_merged"
@@ -176,20 +175,17 @@ class Generator:
         pixel_values: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The tokens given and those that follow; `pixel_values` are all images of the texts, one after the other."""
-        tokens = input_ids
-        mask = torch.ones_like(tokens) if attention_mask is None else attention_mask
-        vectors = self.vectors(tokens, pixel_values)
-        held = self.start(len(tokens))
-        ended, ends = torch.zeros(len(tokens), dtype=torch.bool), torch.tensor(self.said["ends"])
-        for left in reversed(range(max_new_tokens)):
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        held = self.start(len(input_ids))
+
+        def scores(tokens: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+            nonlocal held, mask
+            mask = torch.cat([mask, mask.new_ones(len(tokens), tokens.shape[1] - mask.shape[1])], 1)
+            vectors = self.vectors(new, pixel_values if tokens is input_ids else None)
             logits, held = self.step(vectors, mask, held)
-            new = logits[:, -1].argmax(-1).masked_fill(ended, self.said["pad"])[:, None]
-            tokens, mask = torch.cat([tokens, new], 1), torch.cat([mask, torch.ones_like(new)], 1)
-            ended |= torch.isin(new[:, 0], ends)
-            if ended.all() or not left:
-                break
-            vectors = self.vectors(new)
-        return tokens
+            return logits[:, -1]
+
+        return greedy(input_ids, self.said, max_new_tokens, scores)
 
     def vectors(self, tokens: torch.Tensor, pixel_values: torch.Tensor | None = None) -> torch.Tensor:
         """Vectors of tokens, those of images in the places of theirs.
@@ -209,8 +205,7 @@ class Generator:
 
     def start(self, batch: int) -> dict[str, torch.Tensor]:
         """What is remembered before the first token."""
-        return {f"past_key_values.{n}": torch.zeros(batch, heads, 0, width, dtype=element_type(dtype))
-                for n, (heads, width, dtype) in self.said["remembered"].items()}  # fmt: skip
+        return empty_past(self.said, "past_key_values", batch)
 
     def step(
         self, vectors: torch.Tensor, mask: torch.Tensor, held: Tensors

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ir.exported import Exported
+from ir.files import size_text
 from ir.graph import Range
 
 
@@ -95,7 +96,7 @@ def _rows(found: list[Outcome]) -> list[tuple[str, list[str]]]:
     return [
         ("file", [o.path for o in found]),
         ("refused", [o.error.partition("\n")[0] for o in found]),
-        ("size", [_bytes(o.bytes) if o.path else "" for o in found]),
+        ("size", [size_text(o.bytes) if o.path else "" for o in found]),
         ("operators", [str(o.ops) if o.path else "" for o in found]),
         ("weights", [", ".join(f"{n:,} {t}" for t, n in (o.weights or {}).items()) for o in found]),
         ("dynamic", [", ".join(f"{s} {r}" for s, r in (o.dynamic or {}).items()) for o in found]),
@@ -110,11 +111,3 @@ def _error(o: Outcome) -> str:
     if not o.verified:
         return "not compared"
     return "nothing to compare" if o.max_error is None else f"{o.max_error:.2g}"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"

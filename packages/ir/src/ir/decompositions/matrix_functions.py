@@ -108,3 +108,8 @@ def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | Non
     rows = torch.matmul(input1, by_first).reshape([*input1.shape[:-1], outputs, second])
     made = (rows * input2.unsqueeze(-2)).sum(-1)
     return made if bias is None else made + bias
+
+
+@decomposition("_int_mm")
+def _int_mm(self: Tensor, mat2: Tensor) -> Tensor:
+    return torch.mm(self.to(torch.int32), mat2.to(torch.int32))

@@ -208,7 +208,8 @@ def unique(h, self, sorted=True, return_inverse=False, return_counts=False, dim=
         shape=h.out.shape,
     )  # fmt: skip
     inverse.type = inverse.type.with_shape([product(self.type.shape)] if dim is None else [self.type.shape[axis]])
-    return values, h.reshape(inverse, h.results[1].shape) if return_inverse else None, counts
+    found = values, h.reshape(inverse, h.results[1].shape) if return_inverse else None, counts
+    return found[: len(h.results)]  # of the older _unique, two
 
 
 @op("aten::unique_consecutive")
