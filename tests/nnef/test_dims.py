@@ -134,6 +134,19 @@ def test_means_over_sizes_load_at_once_whatever_stands_before_them():
         torch.testing.assert_close(program(given), model(given))
 
 
+@pytest.mark.parametrize("first", [torch.cummax, torch.cummin, lambda x, dim: (torch.logcumsumexp(x, dim),)])
+def test_loops_along_one_axis_and_another_load(first: Any):
+    """tract moves an axis that is squeezed in a loop out of it, and back for the other loop, without end."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.cummin(first(x, 1)[0], 0).values.cumprod(1)
+
+    x = torch.rand(3, 2)
+    program = ir.export(model, (x,), target=nnef_backend.Tract(load_timeout=30), dynamic_shapes=({0: "B"},))
+    for given in (x, torch.rand(5, 2)):
+        torch.testing.assert_close(program(given), model(given))
+
+
 def test_all_or_nothing_of_an_axis_of_one():
     def model(x: torch.Tensor) -> torch.Tensor:
         return x.unsqueeze(0)[x.shape[0] // 2 :]

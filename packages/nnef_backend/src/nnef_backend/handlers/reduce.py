@@ -265,7 +265,8 @@ def _running(h, x, dim, states, step):
     front = h.transpose(x, order)
 
     def body(slices, before):
-        after = step(h.squeeze(slices[0], [0]), before)
+        # not squeezed: tract would move the axis between this loop and one along another axis, without end
+        after = step(h.take(slices[0], h.const(0, DType.int64), 0), before)
         return after, after
 
     shape = front.type.shape[1:]
