@@ -124,9 +124,11 @@ def test_what_is_inherited_is_no_fault_of_the_node():
     assert table.row("relu").own.largest == 0 and table.row("relu").inherited.relative > 1e-3
 
 
-def test_verify_names_the_node():
+@pytest.mark.parametrize("target", [*TARGETS, "khronos"])
+def test_verify_names_the_node(target):
     with pytest.raises(ir.MismatchError) as told:
-        ir.export(captured(), target="onnx", verify=True, handlers={"aten::relu": lambda h, self: self})
+        graph = captured(dynamic=target != "khronos")
+        ir.export(graph, target=target, verify=True, handlers={"aten::relu": lambda h, self: self})
     text = str(told.value)
     assert "%relu = aten::relu" in text and "test_debug.py:" in text and "own error" in text and "whole program" in text
 

@@ -7,8 +7,6 @@ import torch
 from torch import nn
 
 import ir
-from ir.importer.schema import TORCH_DTYPES
-from ir.passes.lower_precision import LARGEST
 
 
 class Stream(nn.Module):
@@ -81,9 +79,3 @@ def test_masks_are_held_in_range():
     graph = ir.capture(Masked(), (torch.randn(3, 16),))
     for target in ("onnx", "eager"):
         ir.export(graph, target=target, dtype="float16", max_error=1e-2, verify=True)
-
-
-def test_the_largest_numbers_are_torchs():
-    """A pass imports no torch, and has them as a table."""
-    for dtype, largest in LARGEST.items():
-        assert largest == torch.finfo(TORCH_DTYPES[dtype]).max

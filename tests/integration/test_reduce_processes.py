@@ -74,6 +74,23 @@ def test_a_runtime_that_ends_the_process(tmp_path):
     assert done.returncode == -8 and "Mod" in found.script and not found.note
 
 
+def test_a_document_on_which_tract_aborts(tmp_path):
+    """tract panics at an integer by zero: its process gets SIGABRT, and so does the script's."""
+
+    def divides(h, self):
+        none = h.cast(h.emit("sub", self, self), ir.DType.int64)
+        return h.cast(h.emit("div", none, none), ir.DType.float32)
+
+    graph, path = ir.capture(*model()), tmp_path / "reduced.py"
+    found = ir.debug.reduce(
+        graph, target="nnef", handlers={"aten::tanh": divides}, metadata=True, path=path, seconds=30
+    )
+    assert (found.verdict.kind, found.verdict.what, found.nodes) == ("crash", "SIGABRT", ("aten::tanh",)), found
+    assert "divide by zero" in found.verdict.text and "div(" in found.script and not found.note
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True)
+    assert done.returncode == -6 and "divide by zero" in done.stderr, done.stderr
+
+
 def test_a_wrong_number_where_processes_are_started_anew(monkeypatch):
     monkeypatch.setattr(child, "FORKS", False)
     graph = ir.capture(*model())

@@ -28,7 +28,12 @@ class MismatchError(ExportError):
 
 
 class RuntimeFailure(ExportError):
-    """The artifact's own runtime failed to load or run it."""
+    """The artifact's own runtime failed to load or run it.
+
+    `exit_code` is that of the process that the runtime had to itself, where it ended it.
+    """
+
+    exit_code: int | None = None
 
 
 class PluginError(ExportError):

@@ -96,6 +96,9 @@ class Context(Protocol):
     def result_types(self, node: Node, dtypes: Mapping[DType, DType]) -> tuple[DType, ...] | None:
         """What torch makes of the node with its operands cast; None where it refuses."""
 
+    def largest(self, dtype: DType) -> float:
+        """The largest finite number of a floating type."""
+
     def result_shapes(self, node: Node, sizes: Mapping[str, int]) -> list[tuple[int, ...]] | None:
         """The shapes of the node's results where the symbols have these values; None where torch refuses."""
 

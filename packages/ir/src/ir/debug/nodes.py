@@ -15,6 +15,7 @@ from ir.debug.literals import literals
 from ir.debug.running import MEMORY, Runs, watched_values
 from ir.debug.subject import Subject
 from ir.debug.table import Row, Table
+from ir.debug.unwritten import without_unwritten
 from ir.debug.values import Values
 from ir.graph import Graph, Node, Value, leaves
 from ir.registry import Registry
@@ -160,14 +161,22 @@ class _Maker:
             if drawn:
                 return Row(node, **about, note=f"not compared: {why or 'memory that nothing was written to'}")
         limit, whole_limit = self.limits
-        own = _worst([self._error(self.alone[v], of[v], limit) for v in values if v in self.alone])
-        found = {} if why else self.together
-        whole = [self._error(found[v], of[v], whole_limit) for v in values if v in found]
+        own = self._worst_of(node, {v: self.alone[v] for v in values if v in self.alone}, limit)
+        found = {} if why else {v: self.together[v] for v in values if v in self.together}
+        whole = self._worst_of(node, found, whole_limit)
         return Row(
-            node, **about, own=own, inherited=_worst(whole), torch_own=self._rounding(node, values),
+            node, **about, own=own, inherited=whole, torch_own=self._rounding(node, values),
             torch_whole=self._whole_rounding(values), makes=self._makes(node, self.together),
             torch_makes=self._makes(node, of), note=note,
         )  # fmt: skip
+
+    def _worst_of(self, node: Node, made: Mapping[Value, Tensor], limit: float | None) -> Error | None:
+        of = self.expected.of
+        errors = [self._error(t, of[v], limit) for v, t in made.items()]
+        if any(e.largest for e in errors):
+            pairs = without_unwritten(self.expected, node, made)
+            errors = [self._error(*pair, limit) for pair in pairs.values()]
+        return _worst(errors)
 
     def _error(self, actual: Tensor, expected: Tensor, limit: float | None) -> Error:
         if self.narrow and actual.is_floating_point() and expected.is_floating_point():

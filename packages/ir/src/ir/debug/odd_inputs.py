@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ir.debug.errors import distance
 from ir.debug.running import Runs, watched_values
+from ir.debug.unwritten import without_unwritten
 from ir.debug.values import Values
 from ir.dims import evaluate
 from ir.graph import Graph, Node, Value, symbols_in
@@ -161,7 +162,7 @@ def _compared(
 ) -> Iterator[tuple[str, Tried]]:
     """How these nodes do on operands of one kind."""
     runs = Runs(graph, target, registry)
-    expected: dict[Node, list[Tensor]] = {}
+    expected: dict[Node, Values] = {}
     for text, node in nodes.items():
         wanted = _by_torch(graph, node, given, sizes)
         if isinstance(wanted, str):
@@ -177,8 +178,11 @@ def _compared(
             refused = kind == "empty"  # said aloud by a runtime without empty tensors
             yield text, Tried(kind, not_tried=said) if refused else Tried(kind, math.inf, said, fails=kind in JUDGED)
             continue
-        of = dict(zip(node.outputs, expected[node], strict=True))
-        errors = {v: distance(made[v], of[v]) for v in watched_values(graph, [node]) if v in made}
+        of = expected[node].of
+        found = {v: made[v] for v in watched_values(graph, [node]) if v in made}
+        errors = {v: distance(t, of[v]) for v, t in found.items()}
+        if any(e.largest for e in errors.values()):
+            errors = {v: distance(*pair) for v, pair in without_unwritten(expected[node], node, found).items()}
         worst = max(errors.values(), key=lambda e: (bool(e.reason), e.largest), default=None)
         if worst is not None:
             fails = any(e.reason and _is_judged(node, v, of[v], kind) for v, e in errors.items())
@@ -195,12 +199,14 @@ def _is_judged(node: Node, value: Value, expected: Tensor, kind: str) -> bool:
     return kind == "random" or (kind in JUDGED and not places and bool(expected.isfinite().all()))
 
 
-def _by_torch(graph: Graph, node: Node, given: Mapping[Value, Tensor], sizes: Mapping[str, Any]) -> list[Tensor] | str:
+def _by_torch(graph: Graph, node: Node, given: Mapping[Value, Tensor], sizes: Mapping[str, Any]) -> Values | str:
+    """torch's operands and results of a node; or why it has none."""
     run = Values(graph, sizes=dict(sizes))
     try:
         for value in node.inputs:
             run.of[value] = given[value] if value in given else tensor_of(graph.weights[value])
         with torch.no_grad():
-            return run.results(node)
+            run.node(node)
+        return run
     except Exception as error:  # torch's own, of any kind
         return str(error).partition("\n")[0] or type(error).__name__

@@ -20,7 +20,7 @@ from ir.graph import Graph, Node
 from ir.importer.capture import arguments
 from ir.importer.schema import TORCH_DTYPES
 from ir.lower import lower
-from ir.passes.lower_precision import LARGEST, is_kept, lower_precision
+from ir.passes.lower_precision import is_kept, lower_precision
 from ir.registry import Registry
 from ir.target import Target
 from ir.types import DType
@@ -62,7 +62,7 @@ class Ranges:
 
     def overflows(self, dtype: str) -> tuple[Range, ...]:
         """The nodes whose results pass the type's largest number, or that overflow within, in order."""
-        limit = LARGEST[NARROW[dtype]]
+        limit = torch.finfo(TORCH_DTYPES[NARROW[dtype]]).max
         return tuple(r for r in self.rows if r.largest > limit or math.isinf(getattr(r, dtype)))
 
     def data(self) -> dict[str, Any]:

@@ -57,4 +57,6 @@ class Reduced:
         lines.append(f"{self.trials} trials in {self.seconds:.1f} s")
         if not self.script and not self.ir_script:
             lines.append("no script: an op is left that torch has no function for")
+        elif not self.script and self.verdict.kind in ("mismatch", "runtime"):
+            lines.append("no script without ir: the target has no such form, or torch has no function for an op")
         return "\n".join([*lines, *(f"written to {p}" for p in self.paths)])

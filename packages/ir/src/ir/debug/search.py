@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ir.debug.errors import Error, distance
@@ -81,9 +81,22 @@ def tried(
 
 
 def failure(error: Exception) -> Verdict:
-    """What an error stands for: of the runtime, or of the export."""
+    """What an error stands for: of the runtime, of a process that it ended, or of the export."""
+    code = next((c for e in _causes(error) if (c := getattr(e, "exit_code", None)) is not None), None)
+    if code is not None:
+        return replace(Verdict.crash(code), text=str(error))
     kind = "runtime" if type(error).__name__ == "RuntimeFailure" or not isinstance(error, ExportError) else "export"
     return Verdict(kind, type(error).__name__, str(error))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it came from."""
+    seen: list[BaseException | None] = [None]
+    current: BaseException | None = error
+    while current not in seen:
+        seen.append(current)
+        yield current  # type: ignore[misc]
+        current = current.__cause__  # type: ignore[union-attr]
 
 
 def compared(graph: Graph, made: Sequence[Any], expected: Values, limit: float | None = None) -> Verdict:

@@ -18,6 +18,7 @@ from ir.importer.evaluate import evaluate, flops, result_shapes, result_types
 from ir.importer.float64 import InFloat64, widened
 from ir.importer.ladder import Rung
 from ir.importer.pt2.program import SavedProgram
+from ir.importer.schema import TORCH_DTYPES
 from ir.importer.torch_api import pytree
 from ir.importer.weights import TorchWeight
 from ir.locks import one_at_a_time
@@ -58,6 +59,9 @@ class Capture:
 
     def result_types(self, node: Node, dtypes: Mapping[DType, DType]) -> tuple[DType, ...] | None:
         return result_types(node, dtypes)
+
+    def largest(self, dtype: DType) -> float:
+        return torch.finfo(TORCH_DTYPES[dtype]).max
 
     def result_shapes(self, node: Node, sizes: Mapping[str, int]) -> list[tuple[int, ...]] | None:
         return result_shapes(node, sizes)

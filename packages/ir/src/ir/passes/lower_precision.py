@@ -10,8 +10,6 @@ from typing import Any
 from ir.graph import Graph, Node, Value, Weight, map_arg
 from ir.types import DType
 
-LARGEST = {DType.float16: 65504.0, DType.bfloat16: 3.3895313892515355e38}
-
 
 def lower_precision(graph: Graph, dtype: DType, keep: Collection[str] = ()) -> Graph:
     """The graph with float32 operands cast where nodes are to compute in `dtype`.
@@ -85,7 +83,7 @@ class _Pass:
         self.now.update(zip(node.outputs, outputs, strict=True))
 
     def _literal(self, arg: Any) -> Any:
-        limit = LARGEST[self.dtype]
+        limit = self.graph.context.largest(self.dtype)
         if isinstance(arg, float) and limit < abs(arg) < float("inf"):
             return limit if arg > 0 else -limit
         return arg

@@ -322,7 +322,9 @@ class Child:
         where = f" in {operation}" if operation else ""
         message = f"{doing} {path}: tract died ({cause}){where}: {reason or 'no panic message'}\n"
         message += tail[:STDERR_TAIL]
-        return TractCrash(message.rstrip(), model=str(path), operation=operation)
+        crash = TractCrash(message.rstrip(), model=str(path), operation=operation)
+        crash.exit_code = code
+        return crash
 
     def _stderr_text(self) -> str:
         self._stderr.seek(0)

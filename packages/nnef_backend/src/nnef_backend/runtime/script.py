@@ -9,7 +9,7 @@ import numpy as np
 
 from ir.errors import ExportError
 from nnef_backend.format.dat import ITEM_TYPES
-from nnef_backend.format.document import Document
+from nnef_backend.format.document import Document, without_comments
 
 _WIDTH = 300  # an issue shows long lines
 _DAT = (
@@ -42,7 +42,7 @@ def script(document: Document, literal: Callable[[Any], str]) -> tuple[list[str]
 def _text(document: Document) -> Iterator[str]:
     """The document with several statements on a line."""
     line = ""
-    for statement in document.to_text().splitlines():
+    for statement in without_comments(document.to_text()).splitlines():
         words = statement.strip()
         if line and (len(line) + len(words) + 1 > _WIDTH or line.startswith("version")):
             yield line

@@ -41,7 +41,9 @@ class Child:
                 code = process.wait()
                 self._errors.seek(0)
                 words = self._errors.read().decode(errors="replace").strip().splitlines()[-1:]
-                raise RuntimeFailure(": ".join([f"IREE's process ended with {code}", *words])[:600]) from error
+                crash = RuntimeFailure(": ".join([f"IREE's process ended with {code}", *words])[:600])
+                crash.exit_code = code
+                raise crash from error
             except BaseException:  # an interrupt leaves half of an answer in the pipe
                 process.kill()
                 raise
