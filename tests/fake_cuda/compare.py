@@ -77,7 +77,7 @@ def _twice(run: Callable[[Account, Answers | None], Any], on_cpu: Callable[[], A
 
 
 class _Interpreter(torch.fx.Interpreter):
-    """Notes on which devices the tensors of each node lie."""
+    """Notes on which devices the tensors of each node lie, but for makers that name none: torch's pass leaves them."""
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         super().__init__(module)
@@ -85,8 +85,15 @@ class _Interpreter(torch.fx.Interpreter):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
-        self.places[n.name] = {t.device for t in pytree.tree_leaves(result) if isinstance(t, Tensor)}
+        if "device" in n.kwargs or not _makes(n.target):
+            self.places[n.name] = {t.device for t in pytree.tree_leaves(result) if isinstance(t, Tensor)}
         return result
+
+
+def _makes(op: Any) -> bool:
+    """True for `tril_indices` and what else makes tensors of none."""
+    arguments = op._schema.arguments if hasattr(op, "_schema") else []
+    return any(a.name == "device" for a in arguments) and not any("Tensor" in str(a.type) for a in arguments)
 
 
 def _reference(graph: ir.Graph, args: Any, kwargs: Any) -> tuple[dict[str, set[torch.device]], Account]:

@@ -16,16 +16,21 @@ HEAD = """# Programs on a GPU that is not there
 
 What can be known of the eager target on CUDA without a GPU? Where each tensor lies, and where the host would wait.
 
-`nox -s fake_cuda` runs every program on fake tensors of a fake `cuda:0`, without passes and with
-all of them, beside `ExportedProgram.module()` moved there by torch's `move_to_device_pass`. Wrong is
+`nox -s fake_cuda` runs every program on fake tensors of a fake `cuda:0`, without passes and with all of them, beside
+`ExportedProgram.module()` moved there by torch's `move_to_device_pass`. It takes hours on two busy CPUs:
+`-- --part models` runs one part, `-- --resume --write` goes on. Wrong is
 
 - a value, constant or result on another device than torch's own by the same name, or than the GPU without one;
 - an op with a tensor on the CPU that torch's own program does not have;
 - a wait for the host that torch's own does not have: content read (`item`, `nonzero`, masks among indices, and what
   else torch tags so), copies between host and GPU.
 
+torch's pass moves what names a device. What is made without naming one, as by `torch.hann_window(8)`, stays on the CPU
+in torch's program and is made on the GPU by ours.
+
 What a program reads of content is answered from a run of it on the CPU. `tests/eager/test_fake_cuda.py` is a slice of
-this in CI, with faults planted that it must find.
+this in CI, with faults planted that it must find. Not seen are programs that torch.export does not take, or whose own
+module of torch does not run so; they are listed at the end.
 
 """
 CANNOT = """
@@ -41,6 +46,7 @@ CANNOT = """
 - What a custom kernel of the user's does beyond its fake one.
 - The four kernels of CUDA for which torch has no fake one (fused GRU and LSTM cells, convolutions with ReLU): they have
   results of the right shapes here. Kernels that have no fake one but a CPU's run there over zeros.
+- Which library a CTC loss is computed by: torch asks cuDNN, which is said to have none.
 - The programs below, whose own module of torch does not run so.
 """
 
