@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from types import BuiltinFunctionType
 from typing import Any
@@ -12,12 +11,7 @@ from ir.importer.bodies import KERNELS, given_body
 from ir.importer.evaluate import on_copies
 from ir.importer.schema import op_schema, overload_of
 from ir.importer.torch_api import has_kernel, plain_call
-from ir.registry import HandlerFn, Registry, loading, registry
-
-FAMILIES = (
-    "elementwise", "reduce", "matmul", "conv", "pool", "norm", "attention", "shape", "index", "create", "recurrent",
-    "control", "quantize",
-)  # fmt: skip
+from ir.registry import HandlerFn, Registry, load_handlers, registry
 
 REGISTRY: Registry = registry("eager")
 register = REGISTRY.register
@@ -104,8 +98,6 @@ class Kernel:
 
 def load() -> Registry:
     """The registry with the builtin handlers in it; they are imported on first use."""
-    with loading("builtin"):
-        for family in FAMILIES:
-            importlib.import_module(f"eager_backend.handlers.{family}")
+    load_handlers("eager_backend.handlers")
     REGISTRY.fallback = fallback
     return REGISTRY

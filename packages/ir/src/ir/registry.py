@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -82,6 +84,13 @@ def loading(layer: str, module: str = "") -> Iterator[None]:
     finally:
         _LAYER.reset(tokens[0])
         _JOURNAL.reset(tokens[1])
+
+
+def load_handlers(package: str) -> None:
+    """Import every module of a backend's package of handlers, which register themselves as the backend's own."""
+    with loading("builtin"):
+        for family in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            importlib.import_module(f"{package}.{family.name}")
 
 
 def put(table: dict[Any, Any], key: Any, value: Any) -> None:

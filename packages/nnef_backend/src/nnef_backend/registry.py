@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -11,27 +10,6 @@ from ir.registry import HandlerFn, Registry
 
 REGISTRY: Registry = ir.registry.registry("nnef")
 register = REGISTRY.register
-
-FAMILIES = (
-    "elementwise",
-    "logic",
-    "activation",
-    "reduce",
-    "order",
-    "matmul",
-    "conv",
-    "pool",
-    "norm",
-    "attention",
-    "shape",
-    "padding",
-    "index",
-    "search",
-    "create",
-    "recurrent",
-    "control",
-    "quantize",
-)
 
 
 def rows(table: Mapping[str, str | HandlerFn]) -> None:
@@ -50,7 +28,5 @@ def _row(op: str) -> HandlerFn:
 @lru_cache(maxsize=1)
 def load() -> Registry:
     """The registry with the builtin handlers in it."""
-    with ir.registry.loading("builtin"):
-        for family in FAMILIES:
-            importlib.import_module(f"nnef_backend.handlers.{family}")
+    ir.registry.load_handlers("nnef_backend.handlers")
     return REGISTRY

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -12,30 +11,6 @@ from ir.registry import HandlerFn, Registry
 
 REGISTRY: Registry = ir.registry.registry("onnx")
 register = REGISTRY.register
-
-FAMILIES = (
-    "elementwise",
-    "angles",
-    "logic",
-    "activation",
-    "reduce",
-    "order",
-    "matmul",
-    "linalg",
-    "conv",
-    "pool",
-    "norm",
-    "attention",
-    "shape",
-    "padding",
-    "pieces",
-    "index",
-    "scatter",
-    "create",
-    "recurrent",
-    "control",
-    "quantize",
-)
 
 
 def rows(table: Mapping[str, str], *, since_version: int = 0) -> None:
@@ -67,9 +42,7 @@ def _pair(op: str) -> HandlerFn:
 @lru_cache(maxsize=1)
 def load() -> Registry:
     """The registry with the builtin handlers in it."""
-    with ir.registry.loading("builtin"):
-        for family in FAMILIES:
-            importlib.import_module(f"onnx_backend.handlers.{family}")
+    ir.registry.load_handlers("onnx_backend.handlers")
     REGISTRY.fallback = _symbolic
     REGISTRY.adapt = _adapted
     return REGISTRY

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -23,8 +21,5 @@ def rows(table: Mapping[str, HandlerFn]) -> None:
 @lru_cache(maxsize=1)
 def load() -> Registry:
     """The registry with the builtin handlers in it."""
-    with ir.registry.loading("builtin"):
-        package = importlib.import_module("stablehlo_backend.handlers")
-        for family in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{package.__name__}.{family.name}")
+    ir.registry.load_handlers("stablehlo_backend.handlers")
     return REGISTRY
