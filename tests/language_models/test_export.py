@@ -129,6 +129,18 @@ def test_a_wrong_file_is_seen(folder, tmp_path):
         check(language_models.checkpoint.Checkpoint("other", other), made.load())
 
 
+def test_a_terminal_shows_what_is_being_done(folder, tmp_path, monkeypatch, capsys):
+    from ir.cli import main
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for words, shown in [([], {"capture", "lower", "write"}), (["--quiet"], set())]:
+        with pytest.raises(SystemExit) as done:
+            main(["llm", str(folder), "-o", str(tmp_path / "out"), *words])
+        said = capsys.readouterr().err
+        assert done.value.code == 0
+        assert {stage for stage in ("capture", "lower", "write") if stage in said} == shown
+
+
 def test_the_command_line(folder, tmp_path, capsys):
     from ir.cli import main
 

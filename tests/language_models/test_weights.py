@@ -122,6 +122,13 @@ def test_the_loss_is_told(tmp_path):
     assert len(list(linears(model))) == 15
 
 
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_the_loss_of_each_target(tmp_path, target):
+    """Of float weights there is none; the text is read token by token in the target's own runtime."""
+    found = language_models.export(wide(), path=tmp_path / "out", target=target, text=texts(1)).loss
+    assert found.overlap > 0.999 and found.perplexity == pytest.approx(found.floats, rel=1e-4)
+
+
 def test_what_is_refused(tmp_path):
     model = wide()
     for options, message in [

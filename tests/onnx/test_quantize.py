@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import collections
 
+import ml_dtypes
+import numpy as np
 import onnx
+import onnx_ir
 import pytest
 import torch
 
 import ir
+from onnx_backend.format import writer
 from tests.cases import ALL
 from tests.harness import captured, run_case
 
@@ -115,3 +119,12 @@ def test_a_mismatch_of_a_quantised_program_says_what_to_do():
     with pytest.raises(ir.MismatchError, match="atol"):
         program.verify()
     program.verify(atol=0.2)
+
+
+@pytest.mark.parametrize("count", [1, 6, 7, 40, 41])
+def test_two_numbers_of_4_bits_in_a_byte(count, monkeypatch):
+    """Some at a time, which fit together to what onnx_ir packs as a whole."""
+    monkeypatch.setattr("onnx_backend.format.writer._STEP", 16)
+    codes = np.random.default_rng(0).integers(-8, 8, count)
+    tensor = onnx_ir.tensor(codes.astype(ml_dtypes.int4), dtype=onnx_ir.DataType.INT4)
+    assert b"".join(map(bytes, writer._pieces(tensor))) == tensor.tobytes()

@@ -228,6 +228,19 @@ class Compiled(Generator):
             held = new if self.grows else held
         return tokens[:, : at + 1].clone()
 
+    @torch.inference_mode()
+    def logits(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """The logits after each token of a text, fed one by one."""
+        mask = torch.ones_like(input_ids)
+        places = mask.cumsum(1) - 1
+        logits, held = self._first(input_ids[:, :1], mask, places)
+        found = [logits[:, -1:]]
+        for at in range(1, input_ids.shape[1]):
+            logits, *new = self.programs[0].run(*self._fed(input_ids, mask, places, at, held))
+            held = new if self.grows else held
+            found.append(logits[:, -1:])
+        return torch.cat(found, 1)
+
     def _fed(self, tokens: Any, mask: Any, places: Any, at: int, held: list[torch.Tensor]) -> list[torch.Tensor]:
         """The inputs of a step that reads the token at a place."""
         given = [mask[:, : at + 1] if self.grows else mask] if self.manifest.mask else []

@@ -11,7 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ir.cli.progress import Stages
 from ir.errors import CaptureError
+from ir.progress import listening
 
 # ruff: noqa: UP045 - typer reads Optional
 
@@ -72,25 +74,26 @@ def llm(
     library = _library()
     start = time.perf_counter()
     try:
-        made = library.export(
-            checkpoint,
-            path=output,
-            target=target,
-            weights=weights,
-            lm_head=lm_head,
-            exclude=exclude or (),
-            calibration=_text(calibration),
-            text=_text(text),
-            logits=logits,
-            task=task,
-            tokenizer=tokenizer,
-            verify=verify,
-            **{
-                name: value
-                for name, value in (("pooling", pooling), ("normalise", normalise), ("contrib", contrib or None))
-                if value is not None
-            },
-        )
+        with listening(Stages(Console(stderr=True, quiet=quiet))):
+            made = library.export(
+                checkpoint,
+                path=output,
+                target=target,
+                weights=weights,
+                lm_head=lm_head,
+                exclude=exclude or (),
+                calibration=_text(calibration),
+                text=_text(text),
+                logits=logits,
+                task=task,
+                tokenizer=tokenizer,
+                verify=verify,
+                **{
+                    name: value
+                    for name, value in (("pooling", pooling), ("normalise", normalise), ("contrib", contrib or None))
+                    if value is not None
+                },
+            )
     except ValueError as error:
         raise typer.BadParameter(f"--{error}") from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -156,18 +156,31 @@ def _write_data(tensor: Any, file: BinaryIO | _Summed) -> None:
     if hasattr(tensor, "tofile") and not isinstance(file, _Summed):
         tensor.tofile(file)
     else:
-        file.write(_content(tensor))
+        for piece in _pieces(tensor):
+            file.write(piece)
     if file.tell() - start != tensor.nbytes:
         raise OSError(f"{tensor.name}: {file.tell() - start} bytes written for {tensor.nbytes}")
     wrote(tensor.nbytes)
 
 
-def _content(tensor: Any) -> Any:
+def _pieces(tensor: Any) -> Iterator[Any]:
     """The tensor's bytes; of numbers that are stored one by one, in the memory that they lie in."""
     array = tensor.numpy()
-    if tensor.nbytes != array.nbytes or sys.byteorder != "little" or not array.flags.c_contiguous:  # 4 bits a number
-        return tensor.tobytes()
-    return array.reshape(-1).view(np.uint8).data
+    if tensor.dtype.itemsize == 0.5 and array.itemsize == 1:
+        yield from _halves(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    elif tensor.nbytes != array.nbytes or sys.byteorder != "little" or not array.flags.c_contiguous:
+        yield tensor.tobytes()
+    else:
+        yield array.reshape(-1).view(np.uint8).data
+
+
+def _halves(codes: np.ndarray) -> Iterator[bytes]:
+    """Two numbers of 4 bits a byte, the first in the low half; some at a time, as a large weight has many."""
+    for start in range(0, len(codes), _STEP):
+        some = codes[start : start + _STEP] & 15
+        packed = some[::2].copy()
+        packed[: len(some) // 2] |= some[1::2] << 4
+        yield packed.tobytes()
 
 
 def _varint(n: int) -> bytes:
