@@ -77,7 +77,7 @@ def _twice(run: Callable[[Account, Answers | None], Any], on_cpu: Callable[[], A
 
 
 class _Interpreter(torch.fx.Interpreter):
-    """Notes on which devices the tensors of each node lie, but for makers that name none: torch's pass leaves them."""
+    """Notes on which devices the tensors of each node lie, but for those that torch's pass leaves."""
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         super().__init__(module)
@@ -85,15 +85,18 @@ class _Interpreter(torch.fx.Interpreter):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
-        if "device" in n.kwargs or not _makes(n.target):
+        if not _left_by_the_pass(n):
             self.places[n.name] = {t.device for t in pytree.tree_leaves(result) if isinstance(t, Tensor)}
         return result
 
 
-def _makes(op: Any) -> bool:
-    """True for `tril_indices` and what else makes tensors of none."""
-    arguments = op._schema.arguments if hasattr(op, "_schema") else []
-    return any(a.name == "device" for a in arguments) and not any("Tensor" in str(a.type) for a in arguments)
+def _left_by_the_pass(node: torch.fx.Node) -> bool:
+    """True where torch's pass does not look: makers of tensors that name no device, and a device by position."""
+    arguments = getattr(getattr(node.target, "_schema", None), "arguments", [])
+    names = [a.name for a in arguments]
+    if "device" not in names or "device" in node.kwargs:
+        return False
+    return names.index("device") < len(node.args) or not any("Tensor" in str(a.type) for a in arguments)
 
 
 def _reference(graph: ir.Graph, args: Any, kwargs: Any) -> tuple[dict[str, set[torch.device]], Account]:

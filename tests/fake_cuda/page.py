@@ -25,8 +25,8 @@ What can be known of the eager target on CUDA without a GPU? Where each tensor l
 - a wait for the host that torch's own does not have: content read (`item`, `nonzero`, masks among indices, and what
   else torch tags so), copies between host and GPU.
 
-torch's pass moves what names a device. What is made without naming one, as by `torch.hann_window(8)`, stays on the CPU
-in torch's program and is made on the GPU by ours.
+torch's pass moves what names a device by keyword. What is made without naming one, as by `torch.hann_window(8)`, stays
+on the CPU in torch's program and is made on the GPU by ours; so it is with `prims::device_put(x, device)`.
 
 What a program reads of content is answered from a run of it on the CPU. `tests/eager/test_fake_cuda.py` is a slice of
 this in CI, with faults planted that it must find. Not seen are programs that torch.export does not take, or whose own
