@@ -465,6 +465,7 @@ CASES = family(
     row("empty_activations", lambda x: (F.gelu(x), x.softmax(0), x.clamp(0, 1), x > 0), f32(0, 3)),
     row("equal_behind_views", lambda x: equal_behind_neutral(x, x.t().t()), i8()),
     row("equal_behind_zeros", lambda x: equal_behind_neutral(x, x + torch.zeros_like(x)), i8()),
+    row("equal_behind_true", lambda x: equal_behind_neutral(x, torch.multiply(x, True)), i8()),
     row("empty_where", lambda c, x: torch.where(c, x, 1.0), boolean(0, 1), f32(1, 3)),
     row("scalar_activations", lambda x: (F.gelu(x), x.clamp(0, 1), x.sigmoid(), x > 0, x.round()), f32()),
     row("scalar_where", lambda c, x: torch.where(c, x, 2.0), boolean(), f32("B", 3)),

@@ -182,6 +182,8 @@ ODD = torch.tensor([-0.0, 0.0, torch.inf, -torch.inf, 1e-42, 1.5])
     ("fn", "x", "left"),
     [
         (lambda x: ((x - 0) * 1 / 1 + -0.0).neg(), ODD, ["neg"]),
+        (lambda x: torch.subtract(x, 0).multiply(True).divide(1).true_divide(1.0).neg(), ODD, ["neg"]),
+        (lambda x: torch.subtract(x, -0.0).neg(), ODD, ["subtract", "neg"]),
         (lambda x: (x + 0).neg(), ODD, ["add", "neg"]),  # -0.0 + 0 is +0.0
         (lambda x: (0 + x.neg()).exp() + (x * 2 + 0.0).sqrt(), ODD, ["neg", "add", "exp", "mul", "add", "sqrt", "add"]),
         (lambda x: (x - -0.0).neg(), ODD, ["sub", "neg"]),

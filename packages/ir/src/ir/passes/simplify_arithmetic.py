@@ -15,7 +15,9 @@ from ir.ops import FILLS, SUMS_OF_PRODUCTS
 from ir.passes.contract import contract
 from ir.passes.graph_editor import GraphEditor
 
-_NEUTRAL = {"aten::add": 0, "aten::sub": 0, "aten::mul": 1, "aten::div": 1}
+_SUBTRACT = ("aten::sub", "aten::subtract")
+_NEUTRAL = {"aten::add": 0, **dict.fromkeys(_SUBTRACT, 0)}
+_NEUTRAL |= dict.fromkeys(("aten::mul", "aten::multiply", "aten::div", "aten::divide", "aten::true_divide"), 1)
 
 
 @contract(requires=("functional", "flat"), settles="without neutral numbers")
@@ -50,7 +52,7 @@ def _number(other: Any, graph: Graph) -> bool | int | float | None:
 
 def _keeps_zeros(op: str, zero: Any) -> bool:
     """True if adding or subtracting this zero leaves -0.0 alone: x - 0.0 and x + -0.0 do."""
-    return (op == "aten::sub") == (math.copysign(1, zero) > 0)
+    return (op in _SUBTRACT) == (math.copysign(1, zero) > 0)
 
 
 def _is_sum(value: Value, graph: Graph) -> bool:
