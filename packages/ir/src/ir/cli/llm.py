@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ir.cli.progress import Stages
 from ir.errors import CaptureError
 from ir.progress import listening
 
@@ -71,6 +70,8 @@ def llm(
     traceback: Annotated[bool, typer.Option("--traceback", hidden=True)] = False,
 ) -> None:
     """Export a language model: a folder that generates text, and the lines that do so."""
+    from ir.cli.progress import Stages  # it imports torch, which help does without
+
     library = _library()
     start = time.perf_counter()
     try:
