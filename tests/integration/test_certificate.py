@@ -85,6 +85,24 @@ def test_what_torch_does_not_write_is_not_compared(target):
     assert [r.op for r in ir.debug(graph, target=target, handlers=wrong).wrong] == ["aten::_grouped_mm"]
 
 
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_nan_that_torch_computes_is_compared(target):
+    """Where a kernel writes nan itself, memory that torch fills with nan is no excuse."""
+    graph = ir.capture(lambda x: x.log(), (torch.tensor([-1.0, 2.0, -3.0]),))
+    wrong = {"aten::log": lambda h, **given: given["self"]}
+    assert ir.debug(graph, target=target).ok
+    assert [r.op for r in ir.debug(graph, target=target, handlers=wrong).wrong] == ["aten::log"]
+
+
+def test_unwritten_memory_that_held_nan_before_is_not_compared():
+    ends = torch.tensor([1, 2, 4], dtype=torch.int32)
+    graph = ir.capture(lambda x, y: torch._grouped_mm(x, y, offs=ends)[:4], (torch.randn(6, 4), torch.randn(3, 4, 4)))
+    for _ in range(5):
+        left = [torch.full((n,), torch.nan) for n in (4, 8, 16, 24, 32, 48, 64, 96) for _ in range(20)]
+        del left
+        assert ir.debug(graph, target="eager").ok
+
+
 def test_integers_at_the_ends_of_their_type():
     args = (torch.randn(5), torch.tensor([0, 2]))
     graph = ir.capture(lambda x, i: x[i].sum() + i.float().mean() + (i * 2).sum(), args)

@@ -173,7 +173,8 @@ def _row(
         reason = f"{wrong} of {expected.size} elements differ" if wrong else ""
         return Row(name, expected.shape, dtype, float(gap), float(np.abs(expected.astype(np.float64)).max()), reason)
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    a, e = actual.astype(wide), expected.astype(wide)
+    with np.errstate(invalid="ignore"):  # a signalling nan warns in the cast
+        a, e = actual.astype(wide), expected.astype(wide)
     default = TOLERANCES.get(dtype, DEFAULT_TOLERANCE) if limit is None else (0.0, limit)
     r = default[0] if rtol is None else rtol
     finite = np.isfinite(e)

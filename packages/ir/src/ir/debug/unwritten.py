@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,32 +14,49 @@ from ir.debug.values import Values
 from ir.graph import Node, Value
 
 Pair = tuple[Tensor, Tensor]
+_OTHER_RUNS = 3
 
 
 def without_unwritten(run: Values, node: Node, made: Mapping[Value, Tensor]) -> dict[Value, Pair]:
     """What a target made of a node beside torch's results, both 0 where torch writes nothing.
 
     `run` holds torch's operands of the node and its results. The kernel runs again in memory that torch fills before:
-    what it fills with is found where nothing was written.
+    what it fills with is found where nothing was written. A kernel that computes nan itself does so in any memory:
+    it runs a few times more where other values lay.
     """
     pairs = {v: (t, run.of[v]) for v, t in made.items()}
     try:
-        with torch.no_grad(), warnings.catch_warnings(), _filled_memory():
+        with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of ops that are not the same at every run
-            again = dict(zip(node.outputs, run.results(node), strict=True))
+            with _filled_memory():
+                filled = dict(zip(node.outputs, run.results(node), strict=True))
+            if not any(v in filled and _is_filling(filled[v]).any() for v in pairs):
+                return pairs
+            others: list[dict[Value, Tensor]] = []  # all are kept: each run has memory of its own
+            for _ in range(_OTHER_RUNS):
+                _leave_ones(filled.values())
+                others.append(dict(zip(node.outputs, run.results(node), strict=True)))
     except Exception:  # an op that torch does not run in this mode: as it is
         return pairs
-    return {v: _written(*pair, again[v]) if v in again else pair for v, pair in pairs.items()}
+    return {v: _written(*pair, filled[v], [o[v] for o in others]) if v in filled else pair for v, pair in pairs.items()}
 
 
-def _written(made: Tensor, expected: Tensor, again: Tensor) -> Pair:
-    shaped = made.shape == expected.shape == again.shape
-    if not shaped or any(t.layout is not torch.strided for t in (made, expected, again)):
+def _written(made: Tensor, expected: Tensor, filled: Tensor, others: list[Tensor]) -> Pair:
+    tensors = made, expected, filled, *others
+    if len({t.shape for t in tensors}) > 1 or any(t.layout is not torch.strided for t in tensors):
         return made, expected
-    unwritten = _is_filling(again) & ~_is_filling(expected)
+    unwritten = _is_filling(filled)
+    if unwritten.any():
+        unwritten &= ~torch.stack([_is_filling(t) for t in (expected, *others)]).all(0)
     if not unwritten.any():
         return made, expected
     return made.masked_fill(unwritten.to(made.device), 0), expected.masked_fill(unwritten, 0)
+
+
+def _leave_ones(like: Iterable[Tensor]) -> None:
+    """The allocator hands out first what was given back last: blocks of these sizes hold ones from here on."""
+    ones = [torch.ones_like(t) for t in like for _ in range(8)]
+    del ones
 
 
 def _is_filling(t: Tensor) -> Tensor:
