@@ -42,9 +42,10 @@ def close(actual: Tensor, expected: Tensor) -> Tensor:
 class Shaken(torch.fx.Interpreter):
     """A captured program whose results are moved by what rounding took from them."""
 
-    def __init__(self, module: torch.fx.GraphModule, seed: int) -> None:
+    def __init__(self, module: torch.fx.GraphModule, seed: int, pools_skip_nan: bool = False) -> None:
         super().__init__(module)
         self.seed = seed
+        self.pools_skip_nan = pools_skip_nan
         self.generator = torch.Generator().manual_seed(seed)
         self.halves: set[torch.fx.Node] = set()  # computed, and rounded to a half
         self.node: torch.fx.Node | None = None
@@ -57,6 +58,9 @@ class Shaken(torch.fx.Interpreter):
         return None if "guards" in str(target) else super().call_module(target, args, kwargs)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if self.pools_skip_nan and "max_pool" in name_of(target):
+            lowest = torch.finfo(args[0].dtype).min
+            args = (args[0].nan_to_num(lowest, math.inf, lowest), *args[1:])
         wide = wide_result(target, args, kwargs)
         tied = name_of(target) in EXTREMES and _has_both_zeros((args, kwargs))
         # of -0.0 alone, from 0.0 or from the first of them; torch's softshrink: by lane; ORT has no Where of -0.0
@@ -184,8 +188,8 @@ class Unrounded(Shaken):
     Or after those operations alone that have a kernel; every second seed draws which.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, seed: int) -> None:
-        super().__init__(module, seed)
+    def __init__(self, module: torch.fx.GraphModule, seed: int, pools_skip_nan: bool = False) -> None:
+        super().__init__(module, seed, pools_skip_nan)
         self.attributes: dict[str, Any] = {}
 
     def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:

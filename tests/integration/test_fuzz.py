@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
@@ -92,6 +94,19 @@ def test_an_op_that_torch_composes_of_others_rounds_within():
     assert module(x) == 1
     assert explained(module, ["x"], [x], 0, torch.tensor([2.0]))
     assert not explained(module, ["x"], [x], 0, torch.tensor([-1.0]))
+
+
+def test_a_max_pool_that_skips_nan_is_explained_where_the_runtime_is_known_to():
+    class Pooled(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.max_pool1d(x, 2)
+
+    x = torch.tensor([[[1.0, math.nan, 2.0, 3.0]]])
+    module = torch.export.export(Pooled(), (x,)).module()
+    skipped, wrong = torch.tensor([[[1.0, 3.0]]]), torch.tensor([[[1.0, 2.0]]])
+    assert explained(module, ["x"], [x], 0, skipped, pools_skip_nan=True)
+    assert not explained(module, ["x"], [x], 0, skipped)
+    assert not explained(module, ["x"], [x], 0, wrong, pools_skip_nan=True)
 
 
 def test_rounding_explains_how_many_numbers_are_not_0():

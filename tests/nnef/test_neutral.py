@@ -161,3 +161,20 @@ def test_what_two_bodies_compute_alike_is_written_once():
     program = ir.export(lambda x: (positions(x), positions(x) * positions(x).abs()), (x,), target="nnef", verify=True)
     labels = [o.attributes["label"] for o in program.artifact.operations if o.name == "variable"]
     assert sorted(labels) == ["arange", "arange_1"]
+
+
+NOTHING = {
+    "batch mean": lambda x: F.kl_div(x[:, 4:], x[:, 4:], reduction="batchmean"),
+    "sum": lambda x: x[:, 4:].sum() / x.shape[0],
+    "double": lambda x: x[:, 4:].double().sum() / x.shape[0],
+    "zeros": lambda x: torch.zeros((), dtype=x.dtype) / x.shape[0],
+    "reciprocal": lambda x: torch.zeros((), dtype=x.dtype) * (1 / torch.full((), x.shape[0])),
+    "logarithm": lambda x: x[:, 4:].sum() * torch.log(torch.full((), x.shape[0], dtype=x.dtype)),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_zero_of_constants_divided_by_a_size_of_zero_is_nan(name):
+    program = ir.export(NOTHING[name], (torch.ones(3, 4),), target="nnef", dynamic_shapes=({0: "B"},))
+    assert program(torch.ones(0, 4)).isnan()
+    assert program(torch.ones(5, 4)) == 0

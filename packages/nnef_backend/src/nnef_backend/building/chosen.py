@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ir.geometry import broadcast
+from nnef_backend.building.hiding import maker
 from nnef_backend.building.steps import NnefValue, leaves
 
 
@@ -24,7 +25,7 @@ def constant_chosen(h: Any, condition: Any, one: Any, other: Any) -> Any:
 
 def constant_part(h: Any, x: Any, attributes: Mapping[str, Any]) -> Any:
     """The slice of a constant of floats that lies in a concatenation with others; None where it is none."""
-    made = next((scope.makers[id(x)] for scope in h.scopes if id(x) in scope.makers), None)
+    made = maker(h, x)
     ends = [attributes.get(k) for k in ("axes", "begin", "end")]
     if (
         made is None

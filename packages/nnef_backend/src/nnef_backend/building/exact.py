@@ -12,7 +12,7 @@ from ir.dims import Expr, product
 from ir.geometry import broadcast
 from ir.types import DType
 from nnef_backend.building.chosen import constant_chosen, constant_part
-from nnef_backend.building.hiding import hide
+from nnef_backend.building.hiding import hide, maker
 from nnef_backend.building.sizes import opaque_size
 
 
@@ -116,8 +116,8 @@ def _rooted(h: Any, op: str, x: Any, y: Any) -> Any:
 
 def _is_root(h: Any, x: Any) -> bool:
     """True of what `sqrt` made, in any arrangement."""
-    made = [scope.makers[id(x.origin)].op for scope in h.scopes if id(x.origin) in scope.makers]
-    return "sqrt" in made
+    made = maker(h, x.origin)
+    return made is not None and made.op == "sqrt"
 
 
 _SUMS = frozenset({"aten::add", "aten::sub", "aten::rsub", "aten::neg"})  # of the model's own
@@ -152,7 +152,14 @@ def _is_zero(h: Any, x: Any, negative: bool) -> bool:
 
 
 def _content(h: Any, x: Any) -> Any:
-    """The numbers of a constant, in any arrangement if they are one number; None where they are not known."""
+    """The numbers of a constant, in any arrangement if they are one number; None where they are not known.
+
+    Also those of a constant that was cast from one type of floats to another.
+    """
+    made = maker(h, x.origin)
+    if made is not None and made.op == "tract_core_cast" and made.inputs[0].type.dtype.is_float:
+        held = _content(h, made.inputs[0]) if x.type.dtype.is_float else None
+        return None if held is None else held.astype(x.type.dtype.name)
     held, first = h.content(x), h.content(x.origin)
     one = held is None and first is not None and first.size > 0 and bool((first == first.flat[0]).all())
     return first if one else held
@@ -167,7 +174,7 @@ def _unfolded(h: Any, op: str, x: Any, y: Any) -> tuple[Any, Any] | None:
     for moving, fixed in ((x, y), (y, x)) if h.inputs else ():
         if not h.is_value(moving) or not moving.type.dtype.is_float or 0 in moving.type.shape:
             continue
-        content = h.content(fixed) if h.is_value(fixed) else fixed
+        content = _content(h, fixed) if h.is_value(fixed) else fixed
         divides = op == "div" and fixed is y
         if content is None and fixed.fixed and fixed.is_literal and not moving.fixed:
             hidden = opaque_size(h, fixed)

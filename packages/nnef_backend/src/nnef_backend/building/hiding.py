@@ -86,13 +86,13 @@ def solid(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any])
 
 def _joins_repeated(h: Any, x: Any) -> bool:
     """True of a concatenation with a part that is repeated: tract makes one contraction of each part."""
-    made = _maker(h, x.origin)
+    made = maker(h, x.origin)
     return made is not None and made.op == "concat" and any(part.repeated for part in leaves(made.inputs))
 
 
 def _merges_repeated(h: Any, x: Any) -> bool:
     """True of a reshape of what is repeated along a part of an axis: a sum that tract moves before it loses that."""
-    made = _maker(h, x)
+    made = maker(h, x)
     return made is not None and made.op == "reshape" and any(part.repeated for part in leaves(made.inputs))
 
 
@@ -105,13 +105,14 @@ def as_laid_out(h: Any, rows: Any) -> Any:
     tract moves both from the rows into the weight, whose blocks stay where they were: numbers meet others' weights.
     """
     moved, value = set(), rows
-    while (made := _maker(h, value)) is not None and made.op in _MOVED:
+    while (made := maker(h, value)) is not None and made.op in _MOVED:
         moved.add(made.op)
         value = next(leaves(made.inputs))
     return hide(h, rows) if h.target.tract and moved >= {"transpose", "reshape"} else rows
 
 
-def _maker(h: Any, x: Any) -> Step | None:
+def maker(h: Any, x: Any) -> Step | None:
+    """The operation that a value is a result of; None for inputs, constants and weights."""
     return next((scope.makers[id(x)] for scope in h.scopes if id(x) in scope.makers), None)
 
 
