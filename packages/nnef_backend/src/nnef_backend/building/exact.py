@@ -174,7 +174,9 @@ def _unfolded(h: Any, op: str, x: Any, y: Any) -> tuple[Any, Any] | None:
     for moving, fixed in ((x, y), (y, x)) if h.inputs else ():
         if not h.is_value(moving) or not moving.type.dtype.is_float or 0 in moving.type.shape:
             continue
-        content = _content(h, fixed) if h.is_value(fixed) else fixed
+        content = fixed
+        if h.is_value(fixed):  # of two constants, one of them cast, tract makes the right number itself
+            content = _content(h, fixed) if _content(h, moving) is None else h.content(fixed)
         divides = op == "div" and fixed is y
         if content is None and fixed.fixed and fixed.is_literal and not moving.fixed:
             hidden = opaque_size(h, fixed)
