@@ -50,7 +50,7 @@ BUGS = (
     Bug("ir/dims.py", "symbol(s.name, s.kind)), apply)", "symbol(s.name)), apply)", "tests/ir/test_dims.py"),
     Bug("ir/bounds.py", "(a[0] - b[1], a[1] - b[0])", "(a[0] - b[0], a[1] - b[1])", "tests/ir/test_dims.py"),
     Bug("ir/importer/symbols.py", "if name and name not in self.names.values():", "if name:",
-        "tests/ir/test_importer.py"),
+        "tests/ir/test_symbols.py"),
     Bug("ir/importer/symbols.py", "}\") in taken", "}\") in ()", "tests/ir/test_importer.py"),
     Bug("ir/passes/promote.py", "functools.reduce(promote_types, types, common)", "common", "tests/ir/test_promote.py"),
     Bug("ir/importer/symbols.py", "low in (None, 2)", "low in (None, 0)", "tests/ir/test_importer.py"),

@@ -12,6 +12,8 @@ import ir
 from ir.dims import symbol
 from ir.graph import Graph, Node, Range, Value
 from ir.lower import lower
+from ir.passes.promote import promote
+from ir.registry import loading
 from ir.types import DType, TensorType
 from tests.ir.toy import Line, Toy
 
@@ -48,6 +50,26 @@ def test_handlers_of_a_call_come_first():
     mine = {"aten::sin": lambda h, self: h.emit("mine", self)}
     assert ir.export(lambda x: torch.sin(x), (X,), target=target, handlers=mine).artifact == ["mine(x)"]
     assert ir.export(lambda x: torch.sin(x), (X,), target=target).artifact == ["sin(x)"]
+
+
+def test_only_a_handler_of_the_backend_is_spared_operands_of_several_types():
+    class Promoting(Toy):
+        passes = (promote,)
+
+    target = Promoting()
+    target.registry.add("aten::mul", lambda h, self, other: h.emit("mul", self, other))
+    target.registry.add("aten::as_strided", lambda h, self, **kwargs: h.emit("column", self))
+    with loading("builtin"):
+        target.registry.add("aten::outer", lambda h, self, vec2: h.emit("outer", self, vec2))
+
+    def outer(a, b):
+        return torch.outer(a, b)
+
+    x, n = torch.ones(2), torch.ones(3, dtype=torch.int64)
+    assert ir.export(outer, (x, x), target=target).artifact == ["outer(a, b)"]
+    assert len(ir.export(outer, (x, n), target=target).artifact) > 1
+    mine = {"aten::outer": lambda h, self, vec2: h.emit("mine", self, vec2)}
+    assert ir.export(outer, (x, n), target=target, handlers=mine).artifact == ["mine(a, b)"]
 
 
 def test_a_decomposition_is_inlined_where_there_is_no_handler():

@@ -116,3 +116,10 @@ def test_random_expressions():
         ]
         compared += check(steps)
     assert compared > 50
+
+
+def test_a_name_that_another_symbol_has_is_not_given_twice():
+    s0, s1 = sympy.symbols("s0 s1", positive=True, integer=True)
+    symbols = Symbols({s0: None, s1: None})
+    symbols.suggest({"s0": "length", "s1": "length"})
+    assert symbols.names == {s0: "length"}
