@@ -33,14 +33,19 @@ def test_a_verb_has_the_parameters_of_the_protocol(verb, target):
         assert theirs.default is theirs.empty or mine.default == theirs.default
 
 
-def arranged(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """[B, 6] -> the sum [B, 3, 1], the product [B], the largest [2, 6] and the smallest [], of what it is made into."""
+def arranged(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """[B, 6] -> the sum [B, 3, 1], the product [B], the largest [3, 2] and the smallest [], of what it is made into.
+
+    And its windows [B, 1, 2, 2], and itself with each row in the next one's place.
+    """
     turned = x.reshape(x.shape[0], 2, 3).permute(0, 2, 1)
     joined = torch.cat([turned, torch.full_like(turned, 0.5)], 2)
     rows = joined[:, :, 1:3]
     wide = rows.sum(2, keepdim=True).expand(-1, 3, 2)
     both = torch.cat([wide, x[1:].reshape(-1, 3, 2)], 0)
-    return rows.sum(2, keepdim=True), rows.prod(1).prod(1), both.amax((0,)).to(torch.float64), both.amin()
+    largest, moved = both.amax((0,)).to(torch.float64), x.index_copy(0, torch.arange(1, x.shape[0]), x[:-1])
+    windows = x.unfold(1, 2, 3).unsqueeze(1)
+    return rows.sum(2, keepdim=True), rows.prod(1).prod(1), largest, both.amin(), windows, moved
 
 
 def written(h, x):
@@ -53,7 +58,9 @@ def written(h, x):
     rest = h.reshape(h.slice(x, 0, 1, batch), [batch - 1, 3, 2])
     both = h.concat([h.expand(total, [batch, 3, 2]), rest], 0)
     largest = h.cast(h.reduce("max", both, [0]), ir.DType.float64)
-    return total, h.reduce("prod", rows, [1, 2]), largest, h.reduce("min", both)
+    windows = h.squeeze(h.unsqueeze(h.take(x, h.offsets(0, [3, 1], [2, 2]), 1), [0, 2]), [0])
+    moved = h.put(x, h.offsets(1, [1], [batch - 1]), h.slice(x, 0, 0, batch - 1))
+    return total, h.reduce("prod", rows, [1, 2]), largest, h.reduce("min", both), windows, moved
 
 
 @pytest.mark.parametrize("target", HELPERS)

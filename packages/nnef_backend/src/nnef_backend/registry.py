@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 import ir.registry
+from ir.handlers.registry import add_shared
 from ir.registry import HandlerFn, Registry
 
 REGISTRY: Registry = ir.registry.registry("nnef")
@@ -29,4 +30,5 @@ def _row(op: str) -> HandlerFn:
 def load() -> Registry:
     """The registry with the builtin handlers in it."""
     ir.registry.load_handlers("nnef_backend.handlers")
+    add_shared(REGISTRY)
     return REGISTRY

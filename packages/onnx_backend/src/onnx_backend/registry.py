@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 import ir.registry
+from ir.handlers.registry import add_shared
 from ir.importer.autograd_functions import FUNCTIONS
 from ir.registry import HandlerFn, Registry
 
@@ -43,6 +44,7 @@ def _pair(op: str) -> HandlerFn:
 def load() -> Registry:
     """The registry with the builtin handlers in it."""
     ir.registry.load_handlers("onnx_backend.handlers")
+    add_shared(REGISTRY)
     REGISTRY.fallback = _symbolic
     REGISTRY.adapt = _adapted
     return REGISTRY

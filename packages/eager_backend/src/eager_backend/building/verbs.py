@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from eager_backend.building.steps import Slot
-from ir.dims import Dim
+from ir.dims import Dim, product
 from ir.types import DType, TensorType
 
 
@@ -38,6 +38,17 @@ class Verbs:
         made: Slot = self.emit(Tensor.expand, x, list(shape), type=x.type.with_shape(shape))
         return made
 
+    def unsqueeze(self, x: Slot, axes: Sequence[int]) -> Slot:
+        """Axes of size 1 put in."""
+        shape = list(x.type.shape)
+        for axis in sorted(axes):
+            shape.insert(axis, 1)
+        return self.reshape(x, shape)
+
+    def squeeze(self, x: Slot, axes: Sequence[int]) -> Slot:
+        """Axes of size 1 taken out."""
+        return self.reshape(x, [d for i, d in enumerate(x.type.shape) if i not in axes])
+
     def transpose(self, x: Slot, perm: Sequence[int]) -> Slot:
         """The axes in another order."""
         type = x.type.with_shape([x.type.shape[p] for p in perm])
@@ -56,6 +67,32 @@ class Verbs:
         shape = [total if i == axis else d for i, d in enumerate(xs[0].type.shape)]
         made: Slot = self.emit(torch.cat, list(xs), axis, type=xs[0].type.with_shape(shape))
         return made
+
+    def take(self, x: Slot, index: Slot, axis: int) -> Slot:
+        """The places along an axis that `index` names."""
+        before, after = x.type.shape[:axis], x.type.shape[axis + 1 :]
+        places = self.reshape(index, [product(index.type.shape)])
+        type = x.type.with_shape([*before, *places.type.shape, *after])
+        return self.reshape(
+            self.emit(torch.index_select, x, axis, places, type=type), [*before, *index.type.shape, *after]
+        )
+
+    def put(self, x: Slot, index: Slot, updates: Slot) -> Slot:
+        """`x` with rows overwritten."""
+        made: Slot = self.emit(torch.index_copy, x, 0, index, updates, type=x.type)
+        return made
+
+    def offsets(self, first: Dim, strides: Sequence[Dim], shape: Sequence[Dim]) -> Slot:
+        """Where the elements of a strided tensor lie."""
+        total = self.full([1] * len(shape), first, DType.int64)
+        for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
+            type = TensorType(DType.int64, (size,))
+            column = self.emit(torch.arange, size, dtype=torch.int64, device=self.target.device, type=type)
+            column = self.emit(torch.mul, column, stride, type=type)
+            column = self.reshape(column, [size if i == axis else 1 for i in range(len(shape))])
+            grown = [*shape[: axis + 1], *[1] * (len(shape) - axis - 1)]
+            total = self.emit(torch.add, total, column, type=TensorType(DType.int64, tuple(grown)))
+        return total
 
     def reduce(self, op: str, x: Slot, axes: Sequence[int] | None = None, keepdim: bool = False) -> Slot:
         """The sum, prod, max or min along axes."""

@@ -11,6 +11,7 @@ import numpy as np
 from ir.dims import Dim, Expr, is_static, product
 from ir.helper import OpHelper
 from ir.passes.promote import promote_types
+from ir.shape_verbs import known_offsets
 from ir.types import DType, TensorType
 from nnef_backend.building import batches, loops
 from nnef_backend.building.hiding import apart
@@ -310,6 +311,22 @@ class Verbs(OpHelper["NnefValue"]):
             return self.constant(known[0] + known[1] * np.arange(known[2]))
         steps = self.emit("mul", self.positions(count), self.tensor(step, DType.int64))
         return self.emit("add", steps, self.tensor(first, DType.int64))
+
+    def put(self, x: NnefValue, index: NnefValue, updates: NnefValue) -> NnefValue:
+        """`x` with rows along its first axis overwritten."""
+        return self.emit("tract_core_scatter_nd", x, self.unsqueeze(index, [1]), updates, reduction="none")
+
+    def offsets(self, first: Dim, strides: Sequence[Dim], shape: Sequence[Dim]) -> NnefValue:
+        """`first + i * strides[0] + j * strides[1] ...` in i64; a constant where all is static and it is small."""
+        known = known_offsets(first, strides, shape)
+        if known is not None:
+            return self.constant(known)
+        total = self.tensor(first, DType.int64)
+        for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
+            column = self.progression(0 if axis else first, stride, size)
+            column = self.unsqueeze(column, [i for i in range(len(shape)) if i != axis])
+            total = self.emit("add", total, column) if axis else column
+        return total
 
     def together(self, x: NnefValue, y: NnefValue) -> tuple[NnefValue, NnefValue]:
         """Two values in the element type that torch compares them in."""

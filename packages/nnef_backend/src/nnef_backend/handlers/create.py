@@ -28,11 +28,6 @@ def fill(h, self, value):
     return _filled(h, value)
 
 
-@op("aten::copy")
-def copy(h, self, src, non_blocking=False):
-    return h.expand(h.cast(src, h.out.dtype), h.out.shape)
-
-
 @op("aten::scalar_tensor")
 def scalar_tensor(h, s, **options):
     return h.tensor(s, h.out.dtype)

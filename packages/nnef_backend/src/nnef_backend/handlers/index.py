@@ -14,23 +14,10 @@ from nnef_backend.building.reshaping import cut
 from nnef_backend.handlers.elementwise import convert_element_type
 from nnef_backend.handlers.order import sort
 from nnef_backend.handlers.scattering import along, scatter_rows, written
-from nnef_backend.handlers.shape import strided_places
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
 
 # -- reading ---------------------------------------------------------------------------------------------------------
-
-
-@op("aten::embedding")
-def embedding(h, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
-    return h.take(weight, indices, 0)  # the padding's row and the rest concern the gradient alone
-
-
-@op("aten::index_select")
-def index_select(h, self, dim, index):
-    x = h.unsqueeze(self, [0]) if self.type.rank == 0 else self
-    index = h.unsqueeze(index, [0]) if index.type.rank == 0 else index
-    return h.reshape(h.take(x, index, h.axis(dim, self)), h.out.shape)
 
 
 @op("aten::gather")
@@ -38,11 +25,6 @@ def gather(h, self, dim, index, sparse_grad=False):
     if self.type.rank == 0:
         return h.expand(self, h.out.shape)
     return h.emit("tract_core_gather_elements", self, index, axis=h.axis(dim, self))
-
-
-@op("aten::take")
-def take(h, self, index):
-    return h.take(h.reshape(self, [product(self.type.shape)]), index, 0)
 
 
 @op("aten::index")
@@ -216,26 +198,6 @@ def _scatter(h, x, dim, index, updates, reduction):
 @op("aten::scatter_reduce")
 def scatter_reduce(h, self, dim, index, src, reduce, include_self=True):
     return _reduced(h, self, src, reduce, include_self, lambda x, new, how: _scatter(h, x, dim, index, new, how))
-
-
-@op("aten::diagonal_scatter")
-def diagonal_scatter(h, self, src, offset=0, dim1=0, dim2=1):
-    a, b = h.axis(dim1, self), h.axis(dim2, self)
-    lines, columns = self.type.shape[a], self.type.shape[b]
-    order = [a, b, *(d for d in range(self.type.rank) if d not in (a, b))]
-    front = h.transpose(self, order)
-    values = h.transpose(src, [src.type.rank - 1, *range(src.type.rank - 1)])
-    first = offset if offset >= 0 else -offset * columns
-    places = h.progression(first, columns + 1, src.type.shape[-1])
-    made = scatter_rows(h, h.reshape(front, [lines * columns, *front.type.shape[2:]]), places, values, "none")
-    return h.transpose(h.reshape(made, front.type.shape), invert(order))
-
-
-@op("aten::as_strided_scatter")
-def as_strided_scatter(h, self, src, size, stride, storage_offset=None):
-    places = h.reshape(strided_places(h, size, stride, storage_offset), [product(size)])
-    flat, values = (h.reshape(x, [product(x.type.shape)]) for x in (self, src))
-    return h.reshape(written(h, "tract_core_scatter_elements", flat, places, values, "none", axis=0), self.type.shape)
 
 
 # -- what depends on data --------------------------------------------------------------------------------------------

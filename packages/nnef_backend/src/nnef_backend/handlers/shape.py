@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 
-from ir.dims import Expr, floordiv, maximum, minimum, product
-from ir.geometry import squeezed, window_size
+from ir.dims import Expr, maximum, minimum
+from ir.handlers import shape
 from ir.types import DType
 from nnef_backend.building.reshaping import settled
 from nnef_backend.handlers.padding import padded
@@ -32,42 +32,12 @@ def view_dtype(h, self, dtype):
     return self if dtype is self.type.dtype else h.refuse("tract cannot read the bits of a tensor as another type")
 
 
-@op("aten::squeeze")
-def squeeze(h, self, dim=None):
-    dims = h.axes(dim, self) if dim is None or self.type.rank else []
-    return h.squeeze(self, squeezed(self.type.shape, dims, h.out.shape))
-
-
-@op("aten::unsqueeze")
-def unsqueeze(h, self, dim):
-    return h.unsqueeze(self, [dim % (self.type.rank + 1)])
-
-
-@op("aten::expand", "aten::expand_as", "aten::broadcast_to")
-def expand(h, self, **size):
-    return h.expand(self, h.out.shape)
-
-
-@op("aten::broadcast_tensors")
-def broadcast_tensors(h, tensors):
-    return [h.expand(x, t.shape) for x, t in zip(tensors, h.results, strict=True)]
-
-
 @op("aten::repeat", "aten::tile")
 def repeat(h, self, repeats=None, dims=None):
     repeats = list(dims if repeats is None else repeats)
     repeats = [1] * (self.type.rank - len(repeats)) + repeats
     x = h.unsqueeze(self, list(range(len(repeats) - self.type.rank)))
     return x if all(r == 1 for r in repeats) else h.emit("tile", x, repeats=repeats)
-
-
-@op("aten::repeat_interleave.self_int")
-def repeat_interleave(h, self, repeats, dim=None, output_size=None):
-    x = h.reshape(self, [math.prod(self.type.shape)]) if dim is None else self
-    axis = 0 if dim is None else h.axis(dim, self)
-    shape = list(x.type.shape)
-    spread = h.expand(h.unsqueeze(x, [axis + 1]), [*shape[: axis + 1], repeats, *shape[axis + 1 :]])
-    return h.reshape(spread, h.out.shape)
 
 
 @op("aten::repeat_interleave.self_Tensor")
@@ -89,36 +59,6 @@ def repeated_places(h, repeats, output_size=None):
 
 
 # -- order of axes ---------------------------------------------------------------------------------------------------
-
-
-@op("aten::permute")
-def permute(h, self, dims):
-    return h.transpose(self, [h.axis(d, self) for d in dims])
-
-
-@op("aten::transpose", "aten::swapaxes", "aten::swapdims")
-def transpose(h, self, dim0=None, dim1=None, axis0=None, axis1=None):
-    order = list(range(self.type.rank))
-    a, b = h.axis(axis0 if dim0 is None else dim0, self), h.axis(axis1 if dim1 is None else dim1, self)
-    if order:
-        order[a], order[b] = b, a
-    return h.transpose(self, order)
-
-
-@op("aten::t", "aten::mT", "aten::numpy_T", "aten::adjoint", "aten::matrix_H", "aten::mH")
-def t(h, self):
-    rank = self.type.rank
-    if h.node.op == "aten::numpy_T":
-        return h.transpose(self, list(range(rank))[::-1])
-    return self if rank < 2 else h.transpose(self, [*range(rank - 2), rank - 1, rank - 2])
-
-
-@op("aten::movedim", "aten::moveaxis")
-def movedim(h, self, source, destination):
-    source, destination = h.axes(source, self), h.axes(destination, self)
-    rest = iter(a for a in range(self.type.rank) if a not in source)
-    moved = dict(zip(destination, source, strict=True))
-    return h.transpose(self, [moved[i] if i in moved else next(rest) for i in range(self.type.rank)])
 
 
 # -- joins and splits ------------------------------------------------------------------------------------------------
@@ -248,69 +188,14 @@ def triangle(h, self, diagonal=0):
 # -- space and channels ----------------------------------------------------------------------------------------------
 
 
-@op("aten::pixel_shuffle")
-def pixel_shuffle(h, self, upscale_factor):
-    *batch, c, height, width = self.type.shape
-    n, r = len(batch), upscale_factor
-    x = h.reshape(self, [*batch, floordiv(c, r * r), r, r, height, width])
-    x = h.transpose(x, [*range(n), n, n + 3, n + 1, n + 4, n + 2])
-    return h.reshape(x, h.out.shape)
-
-
-@op("aten::pixel_unshuffle")
-def pixel_unshuffle(h, self, downscale_factor):
-    *batch, c, height, width = self.type.shape
-    n, r = len(batch), downscale_factor
-    x = h.reshape(self, [*batch, c, floordiv(height, r), r, floordiv(width, r), r])
-    x = h.transpose(x, [*range(n), n, n + 2, n + 4, n + 1, n + 3])
-    return h.reshape(x, h.out.shape)
-
-
-@op("aten::channel_shuffle", "aten::native_channel_shuffle")
-def channel_shuffle(h, self, groups):
-    batch, c, *space = self.type.shape
-    x = h.reshape(self, [batch, groups, floordiv(c, groups), *space])
-    x = h.transpose(x, [0, 2, 1, *range(3, 3 + len(space))])
-    return h.reshape(x, self.type.shape)
-
-
-def places(h, count, step, size, dilation):
-    """[count, size]: where the windows along an axis read."""
-    starts, offsets = (h.progression(0, s, n) for n, s in ((count, step), (size, dilation)))
-    return h.emit("add", h.unsqueeze(starts, [1]), h.unsqueeze(offsets, [0]))
-
-
-@op("aten::unfold")
-def unfold(h, self, dimension, size, step):
-    """Windows as an axis after the others."""
-    axis, rank = h.axis(dimension, self), self.type.rank
-    if rank == 0:
-        return h.unsqueeze(self, [0])
-    x = h.take(self, places(h, h.out.shape[axis], step, size, 1), axis)
-    return h.transpose(x, [a for a in range(rank + 1) if a != axis + 1] + [axis + 1])
-
-
 @op("aten::im2col")
 def im2col(h, self, kernel_size, dilation, padding, stride):
     x = self if self.type.rank == 4 else h.unsqueeze(self, [0])
     x = padded(h, x, [padding[1], padding[1], padding[0], padding[0]], "constant")
-    for i, axis in ((1, 3), (0, 2)):
-        count = window_size(x.type.shape[axis], kernel_size[i], stride[i], (0, 0), dilation[i], False)
-        x = h.take(x, h.transpose(places(h, count, stride[i], kernel_size[i], dilation[i]), [1, 0]), axis)
-    return h.reshape(h.transpose(x, [0, 1, 2, 4, 3, 5]), h.out.shape)
+    return shape.columns(h, x, kernel_size, dilation, stride)
 
 
 # -- diagonals and storage -------------------------------------------------------------------------------------------
-
-
-@op("aten::diagonal", "aten::diagonal_copy")
-def diagonal(h, self, offset=0, dim1=0, dim2=1):
-    a, b = h.axis(dim1, self), h.axis(dim2, self)
-    rest = [i for i in range(self.type.rank) if i not in (a, b)]
-    rows, columns = self.type.shape[a], self.type.shape[b]
-    flat = h.reshape(h.transpose(self, [*rest, a, b]), [*(self.type.shape[r] for r in rest), rows * columns])
-    first = offset if offset >= 0 else -offset * columns
-    return h.take(flat, h.progression(first, columns + 1, h.out.shape[-1]), len(rest))
 
 
 @op("aten::diag_embed")
@@ -327,22 +212,6 @@ def diag_embed(h, self, offset=0, dim1=-2, dim2=-1):
     y = h.emit("select", h.emit("and", *on), h.expand(spread, [*self.type.shape[:-1], size, size]), h.const(0, self))
     order = [i for i in range(rank) if i not in (a, b)]
     return h.transpose(y, [rank - 2 if i == a else rank - 1 if i == b else order.index(i) for i in range(rank)])
-
-
-def strided_places(h, size, stride, storage_offset):
-    """Where each element lies in the memory of an input or a weight."""
-    h.must_be_dense("self")
-    index = h.tensor(storage_offset or 0, DType.int64)
-    for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
-        column = h.reshape(h.progression(0, step, n), [n if i == axis else 1 for i in range(len(size))])
-        index = h.emit("add", index, column)
-    return index
-
-
-@op("aten::as_strided", "aten::as_strided_copy")
-def as_strided(h, self, size, stride, storage_offset=None):
-    flat = h.reshape(self, [product(self.type.shape)])
-    return h.take(flat, strided_places(h, size, stride, storage_offset), 0)
 
 
 @op("aten::meshgrid")

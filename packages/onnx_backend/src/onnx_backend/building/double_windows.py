@@ -27,7 +27,7 @@ def _windows(
     for i, (k, s, d) in enumerate(zip(kernel, strides, dilations, strict=True)):
         axis = 2 + 2 * i
         counts.append(geometry.window_size(x.type.shape[axis], k, s, (0, 0), d, False))
-        x = h.emit("Gather", x, h.windows(counts[-1], k, s, d), axis=axis)
+        x = h.emit("Gather", x, h.offsets(0, [s, d], [counts[-1], k]), axis=axis)
     return x, counts
 
 

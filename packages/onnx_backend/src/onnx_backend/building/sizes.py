@@ -186,10 +186,3 @@ class Sizes(Emitter):
             return self.constant(np.arange(known[0], dtype=np.int64) * known[1] + known[2])
         bounds = (self.scalar(x, DType.int64) for x in (first, first + count * step, step))
         return self.emit("Range", *bounds, shape=(count,))
-
-    def windows(self, count: Dim, size: Dim, step: Dim = 1, dilation: int = 1) -> OnnxValue:
-        """The places that each of `count` windows of `size` reads, int64 [count, size]."""
-        starts, inside = self.steps(count, step), self.steps(size, dilation)
-        if starts.array is not None and inside.array is not None:
-            return self.constant(starts.array[:, None] + inside.array)
-        return self.emit("Add", self.emit("Unsqueeze", starts, [1], shape=(count, 1)), inside)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ir import dims as d
 from ir.dims import Dim, Expr
+from ir.shape_verbs import known_offsets
 from ir.types import DType, TensorType
 from onnx_backend.building.kernels import work_type
 from onnx_backend.building.schema import op_schema
@@ -140,6 +141,27 @@ class Verbs(Sizes):
         shape = list(xs[0].type.shape)
         shape[axis] = sum((x.type.shape[axis] for x in xs[1:]), shape[axis])
         return self.emit("Concat", *xs, axis=axis, shape=shape)
+
+    def take(self, x: OnnxValue, index: OnnxValue, axis: int) -> OnnxValue:
+        """`x` at the places along an axis that an integer tensor names."""
+        return self.emit("Gather", x, index, axis=axis)
+
+    def put(self, x: OnnxValue, index: OnnxValue, updates: OnnxValue) -> OnnxValue:
+        """`x` with rows along its first axis overwritten."""
+        return self.emit("ScatterND", x, self.unsqueeze(index, [1]), updates, shape=x.type.shape)
+
+    def offsets(self, first: Dim, strides: Sequence[Dim], shape: Sequence[Dim]) -> OnnxValue:
+        """`first + i * strides[0] + j * strides[1] ...` in int64; a constant where all is static and it is small."""
+        known = known_offsets(first, strides, shape)
+        if known is not None:
+            return self.constant(known)
+        total = self.tensor(first, DType.int64)
+        for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
+            begin = 0 if axis else first
+            column = self.full([size], begin, DType.int64) if stride == 0 else self.steps(size, stride, begin)
+            column = self.along(column, len(shape), axis)
+            total = self.emit("Add", total, column) if axis else column
+        return total
 
     # -- verbs of several opsets -----------------------------------------------------------------------------------
 

@@ -305,11 +305,6 @@ def convert_element_type(h, a, **_):
     return h.cast(a, h.out.dtype)
 
 
-@op("aten::copy")
-def copy(h, self, src, non_blocking=False):
-    return h.expand(h.cast(src, h.out.dtype), h.out.shape)
-
-
 @op("aten::fill")
 def fill(h, self, value):
     return h.full(h.out.shape, h.cut_number(value, h.out.dtype), h.out.dtype)

@@ -43,25 +43,6 @@ def take_along_dim(h, self, indices, dim=None):
     return h.emit("GatherElements", ntuple(self), ntuple(indices), axis=axis, shape=h.out.shape)
 
 
-@op("aten::take")
-def take(h, self, index):
-    return h.emit("Gather", flat(h, self), index, axis=0)
-
-
-@op("aten::index_select")
-def index_select(h, self, dim, index):
-    if self.type.rank == 0:
-        return self
-    index = index if index.type.rank else h.unsqueeze(index, [0])
-    return h.emit("Gather", self, index, axis=h.axis(dim, self))
-
-
-@op("aten::embedding")
-def embedding(h, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
-    """What else there is besides the table concerns its gradient."""
-    return h.emit("Gather", weight, indices, axis=0)
-
-
 # -- x[...] ------------------------------------------------------------------------------------------------------------
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 from ir import geometry
-from ir.dims import Expr, maximum, product
+from ir.dims import Expr, maximum
 from ir.types import DType
 from onnx_backend.handlers.elementwise import LARGEST
 from onnx_backend.handlers.index import flat, is_mask, places, stacked
-from onnx_backend.handlers.shape import diagonal_length, strided_places
 from onnx_backend.registry import register as op
 
 REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
@@ -289,22 +288,6 @@ def slice_scatter(h, self, src, dim=0, start=None, end=None, step=1):
     return h.concat([*before, src, *after], axis)
 
 
-@op("aten::diagonal_scatter")
-def diagonal_scatter(h, self, src, offset=0, dim1=0, dim2=1):
-    first, second = h.axis(dim1, self), h.axis(dim2, self)
-    height, width = (self.type.shape[a] for a in (first, second))
-    length = diagonal_length(height, width, offset)
-    steps = h.range(0, length, size=length)
-    rows = steps if offset >= 0 else h.emit("Add", steps, -offset)
-    columns = steps if offset <= 0 else h.emit("Add", steps, offset)
-    rest = [i for i in range(self.type.rank) if i not in (first, second)]
-    front = [first, second, *rest]
-    index = h.concat([h.unsqueeze(rows, [1]), h.unsqueeze(columns, [1])], 1)
-    values = h.transpose(src, [src.type.rank - 1, *range(src.type.rank - 1)])
-    values = h.cut(values, 0, length)  # what torch has traced with too many elements has them here as well
-    return h.transpose(scatter_nd(h, h.transpose(self, front), index, values), geometry.invert(front))
-
-
 @op("aten::embedding_renorm")
 def embedding_renorm(h, self, indices, max_norm, norm_type=2.0):
     """The rows that the indices name, scaled down to the largest norm allowed."""
@@ -316,9 +299,3 @@ def embedding_renorm(h, self, indices, max_norm, norm_type=2.0):
     cut = h.emit("And", h.unsqueeze(h.cast(named, DType.bool), [1]), h.emit("Greater", norm, max_norm))
     scale = h.emit("Div", h.const(max_norm, norm), h.emit("Add", norm, 1e-7))
     return h.emit("Where", cut, h.emit("Mul", self, scale), self)
-
-
-@op("aten::as_strided_scatter")
-def as_strided_scatter(h, self, src, size, stride, storage_offset=None):
-    at = h.reshape(strided_places(h, size, stride, storage_offset), [product(size)])
-    return h.reshape(h.emit("ScatterElements", flat(h, self), at, flat(h, src), axis=0), self.type.shape)

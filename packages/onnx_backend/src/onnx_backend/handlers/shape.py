@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ir import geometry
-from ir.dims import Dim, Expr, maximum, minimum, product
+from ir.dims import Dim, Expr, maximum, product
+from ir.handlers import shape
 from ir.types import DType
 from onnx_backend.handlers import resampling, sampling
 from onnx_backend.handlers.padding import END, constant_pad
@@ -32,97 +33,7 @@ def bitcast_refused(h, self, dtype):
     h.refuse("it needs BitCast, which opset 26 brings")
 
 
-@op("aten::squeeze", "aten::squeeze_copy")
-def squeeze(h, self, dim=None):
-    dims = h.axes(dim, self) if self.type.rank else []
-    return h.squeeze(self, geometry.squeezed(self.type.shape, dims, h.out.shape))
-
-
-@op("aten::unsqueeze", "aten::unsqueeze_copy")
-def unsqueeze(h, self, dim):
-    return h.unsqueeze(self, [dim % (self.type.rank + 1)])
-
-
-@op("aten::permute", "aten::permute_copy")
-def permute(h, self, dims):
-    return h.transpose(self, h.axes(dims, self) if dims else [])
-
-
-@op("aten::transpose", "aten::transpose_copy")
-def transpose(h, self, dim0, dim1):
-    perm = list(range(self.type.rank))
-    if perm:
-        a, b = h.axis(dim0, self), h.axis(dim1, self)
-        perm[a], perm[b] = perm[b], perm[a]
-    return h.transpose(self, perm)
-
-
-@op("aten::swapaxes")
-def swapaxes(h, self, axis0, axis1):
-    return transpose(h, self, axis0, axis1)
-
-
-@op("aten::mT")
-def matrix_transpose(h, self):
-    return transpose(h, self, -2, -1)
-
-
-@op("aten::t", "aten::t_copy", "aten::numpy_T")
-def turn(h, self):
-    return h.transpose(self, range(self.type.rank)[::-1])
-
-
-@op("aten::movedim", "aten::moveaxis")
-def movedim(h, self, source, destination):
-    places = dict(zip(h.axes(destination, self), h.axes(source, self), strict=True))
-    rest = iter(a for a in range(self.type.rank) if a not in places.values())
-    return h.transpose(self, [places[i] if i in places else next(rest) for i in range(self.type.rank)])
-
-
-@op("aten::diagonal", "aten::diagonal_copy")
-def diagonal(h, self, offset=0, dim1=0, dim2=1):
-    a, b = h.axes([dim1, dim2], self)
-    rest = [i for i in range(self.type.rank) if i not in (a, b)]
-    x = h.transpose(self, [*rest, a, b])
-    *outer, height, width = x.type.shape
-    flat = h.reshape(x, [*outer, product(x.type.shape[-2:])])
-    first = offset if offset >= 0 else width * -offset
-    places = h.steps(diagonal_length(height, width, offset), width + 1, first)
-    return h.emit("Gather", flat, places, axis=len(outer), shape=h.out.shape)
-
-
-def diagonal_length(height, width, offset):
-    """Counted anew: while torch traces, it takes a dynamic size for more than 1."""
-    return maximum(minimum(height + min(offset, 0), width - max(offset, 0)), 0)
-
-
-def strided_places(h, size, stride, storage_offset):
-    """Where each element lies in the memory of an input or a weight, which is dense; only theirs is known."""
-    h.must_be_dense("self")
-    total = h.tensor(storage_offset or 0, DType.int64)
-    for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
-        column = h.reshape(h.steps(n, step), [-1 if i == axis else 1 for i in range(len(size))])
-        total = column if total.type.rank == 0 and total.array == 0 else h.emit("Add", total, column)
-    return total
-
-
-@op("aten::as_strided", "aten::as_strided_copy")
-def as_strided(h, self, size, stride, storage_offset=None):
-    flat = h.reshape(self, [product(self.type.shape)])
-    return h.emit("Gather", flat, strided_places(h, size, stride, storage_offset), axis=0)
-
-
 # -- repetition --------------------------------------------------------------------------------------------------------
-
-
-@op("aten::expand", "aten::expand_as", "aten::broadcast_to", "aten::expand_copy")
-def expand(h, self, **_):
-    return h.expand(self, h.out.shape)
-
-
-@op("aten::broadcast_tensors")
-def broadcast_tensors(h, tensors):
-    return [h.expand(t, r.shape) for t, r in zip(tensors, h.results, strict=True)]
 
 
 @op("aten::repeat")
@@ -136,15 +47,6 @@ def repeat(h, self, repeats):
 @op("aten::tile")
 def tile(h, self, dims):
     return repeat(h, self, [1] * (self.type.rank - len(dims)) + list(dims))
-
-
-@op("aten::repeat_interleave.self_int")
-def repeat_interleave(h, self, repeats, dim=None, output_size=None):
-    x = h.reshape(self, [product(self.type.shape)]) if dim is None else self
-    axis = h.axis(dim or 0, x)
-    shape = list(x.type.shape)
-    x = h.unsqueeze(x, [axis + 1])
-    return h.reshape(h.expand(x, [*shape[: axis + 1], repeats, *shape[axis + 1 :]]), h.out.shape)
 
 
 @op("aten::repeat_interleave.self_Tensor")
@@ -248,28 +150,11 @@ def _roll(h, x, shift, axis):
     return h.emit("Concat", tail, head, axis=axis, shape=x.type.shape)
 
 
-@op("aten::unfold", "aten::unfold_copy")
-def unfold(h, self, dimension, size, step):
-    if self.type.rank == 0:
-        return h.reshape(self, h.out.shape)
-    axis = h.axis(dimension, self)
-    windows = h.emit("Gather", self, h.windows(h.out.shape[axis], size, step), axis=axis)
-    return h.transpose(windows, [a for a in range(self.type.rank + 1) if a != axis + 1] + [axis + 1])
-
-
 @op("aten::im2col")
 def im2col(h, self, kernel_size, dilation, padding, stride):
-    (kh, kw), (dh, dw), (ph, pw), (sh, sw) = (geometry.ntuple(a, 2) for a in (kernel_size, dilation, padding, stride))
     x = self if self.type.rank == 4 else h.unsqueeze(self, [0])
-    x = constant_pad(h, x, [pw, pw, ph, ph], 0)
-    batch, channels, height, width = x.type.shape
-    rows = geometry.window_size(height, kh, sh, (0, 0), dh, False)
-    columns = geometry.window_size(width, kw, sw, (0, 0), dw, False)
-    x = h.emit("Gather", x, h.windows(rows, kh, sh, dh), axis=2)
-    x = h.emit("Gather", x, h.windows(columns, kw, sw, dw), axis=4)
-    x = h.transpose(x, [0, 1, 3, 5, 2, 4])
-    x = h.reshape(x, [batch, channels * kh * kw, rows * columns])
-    return h.reshape(x, h.out.shape)
+    x = constant_pad(h, x, [padding[1], padding[1], padding[0], padding[0]], 0)
+    return shape.columns(h, x, kernel_size, dilation, stride)
 
 
 @op("aten::col2im", since_version=18)
@@ -289,23 +174,8 @@ def col2im(h, self, output_size, kernel_size, dilation, padding, stride):
 @op("aten::pixel_shuffle")
 def pixel_shuffle(h, self, upscale_factor):
     if self.type.rank != 4:
-        h.refuse("DepthToSpace takes 4 dimensions")
+        return shape.pixel_shuffle(h, self, upscale_factor)
     return h.emit("DepthToSpace", self, blocksize=upscale_factor, mode="CRD", shape=h.out.shape)
-
-
-@op("aten::pixel_unshuffle")
-def pixel_unshuffle(h, self, downscale_factor):
-    *outer, channels, _, _ = self.type.shape
-    r, n = downscale_factor, len(outer)
-    x = h.reshape(self, [*outer, channels, h.out.shape[-2], r, h.out.shape[-1], r])
-    return h.reshape(h.transpose(x, [*range(n), n, n + 2, n + 4, n + 1, n + 3]), h.out.shape)
-
-
-@op("aten::channel_shuffle")
-def channel_shuffle(h, self, groups):
-    batch, channels, *sizes = self.type.shape
-    x = h.reshape(self, [batch, groups, channels // groups, *sizes])
-    return h.reshape(h.transpose(x, [0, 2, 1, *range(3, x.type.rank)]), self.type.shape)
 
 
 @op("aten::tril")

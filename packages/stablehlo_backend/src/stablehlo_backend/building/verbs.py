@@ -82,9 +82,16 @@ class Verbs(Sizes):
         shape = [x.type.shape[p] for p in perm]
         return self.emit("transpose", x, permutation=list(perm), type=x.type.with_shape(shape))
 
-    def unsqueeze(self, x: HloValue, axis: int) -> HloValue:
-        """An axis of size 1 put in."""
-        return self.reshape(x, (*x.type.shape[:axis], 1, *x.type.shape[axis:]))
+    def unsqueeze(self, x: HloValue, axes: Sequence[int]) -> HloValue:
+        """Axes of size 1 put in."""
+        shape = list(x.type.shape)
+        for axis in sorted(axes):
+            shape.insert(axis, 1)
+        return self.reshape(x, shape)
+
+    def squeeze(self, x: HloValue, axes: Sequence[int]) -> HloValue:
+        """Axes of size 1 taken out."""
+        return self.reshape(x, [d for i, d in enumerate(x.type.shape) if i not in axes])
 
     def flat(self, x: HloValue) -> HloValue:
         """All axes as one."""
@@ -210,10 +217,18 @@ class Verbs(Sizes):
         """Whether it is no number."""
         return self.compare("NE", x, x)
 
-    def take(self, x: HloValue, index: HloValue) -> HloValue:
-        """Rows of `x` by their numbers along its first axis, in the shape of `index`."""
-        shape = (*index.type.shape, *x.type.shape[1:])
-        return self.emit("torch_index_select", x, index, dim=0, batch_dims=0, type=x.type.with_shape(shape))
+    def take(self, x: HloValue, index: HloValue, axis: int = 0) -> HloValue:
+        """The places of `x` along an axis by their numbers, in the shape of `index`."""
+        shape = (*x.type.shape[:axis], *index.type.shape, *x.type.shape[axis + 1 :])
+        return self.emit("torch_index_select", x, index, dim=axis, batch_dims=0, type=x.type.with_shape(shape))
+
+    def offsets(self, first: Dim, strides: Sequence[Dim], shape: Sequence[Dim]) -> HloValue:
+        """`first + i * strides[0] + j * strides[1] ...` in int64."""
+        total = self.full(shape, first, DType.int64)
+        for axis, stride in enumerate(strides):
+            step = self.emit("multiply", self.iota(shape, axis), self.full(shape, stride, DType.int64), type=total.type)
+            total = self.emit("add", total, step, type=total.type)
+        return total
 
     def put(self, x: HloValue, index: HloValue, updates: HloValue, by: str = "") -> HloValue:
         """Rows written into `x` along its first axis, one for each number of the 1-d `index`."""
@@ -224,7 +239,7 @@ class Verbs(Sizes):
             f"#stablehlo.scatter<update_window_dims = {list(range(1, x.type.rank))}, inserted_window_dims = [0], "
             "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>"
         )
-        rows = self.unsqueeze(self.cast(index, DType.int32), 1)  # IREE makes it one itself, and not always well
+        rows = self.unsqueeze(self.cast(index, DType.int32), [1])  # IREE makes it one itself, and not always well
         return self.emit("scatter", x, rows, updates, scatter_dimension_numbers=numbers, regions=[region], type=x.type)
 
     def leading(self, x: HloValue, count: HloValue, size: Dim) -> HloValue:

@@ -50,7 +50,7 @@ def looped(h, graph, init, xs, more):
         place = h.reshape(i, (1,))
         rows = [h.reshape(h.take(x, place), x.type.shape[1:]) for x in xs]
         new = h.inline(graph, [*now[:n], *rows, *values(h, more)])
-        stacked = [h.put(y, place, h.unsqueeze(x, 0)) for y, x in zip(now[n:], new[n:], strict=True)]
+        stacked = [h.put(y, place, h.unsqueeze(x, [0])) for y, x in zip(now[n:], new[n:], strict=True)]
         return [h.emit("add", i, 1), *new[:n], *stacked]
 
     return loop(h, start, [zero.type, *types], lambda i, *_: [h.compare("LT", i, count)], step)[1:]

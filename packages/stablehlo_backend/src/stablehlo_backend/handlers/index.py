@@ -86,5 +86,5 @@ def nonzero(h, self):
     for axis, size in enumerate(shape):
         after = h.tensor(product(shape[axis + 1 :]), DType.int64)
         place = h.emit("remainder", h.emit("divide", number, after), h.tensor(size, DType.int64))
-        found.append(h.unsqueeze(place, 1))
+        found.append(h.unsqueeze(place, [1]))
     return h.concat(found, 1)

@@ -18,7 +18,7 @@ def matmul(h, self, other=None, mat2=None, vec=None, tensor=None):
     rank = a.type.rank
     if b.type.rank <= 2:
         return product(h, a, b, ((), ()), ((rank - 1,), (0,)))
-    a = a if rank > 1 else h.unsqueeze(a, 0)
+    a = a if rank > 1 else h.unsqueeze(a, [0])
     lead = geometry.broadcast(a.type.shape[:-2], b.type.shape[:-2])
     a, b = (h.broadcast(x, (*lead, *x.type.shape[-2:])) for x in (a, b))
     n = len(lead)

@@ -51,7 +51,7 @@ def cat(h, tensors, dim=0):
 @op("aten::stack")
 def stack(h, tensors, dim=0):
     axis = dim % len(h.out.shape)
-    return h.concat([h.unsqueeze(h.cast(t, h.out.dtype), axis) for t in tensors], axis)
+    return h.concat([h.unsqueeze(h.cast(t, h.out.dtype), [axis]) for t in tensors], axis)
 
 
 @op("aten::split", "aten::split_with_sizes")

@@ -1,0 +1,1 @@
+"""Handlers that several targets share, one file a family; `registry` says how."""
