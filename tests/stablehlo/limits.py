@@ -29,7 +29,6 @@ LIMITS: dict[str, str] = {
     "index/unique_consecutive": "aten::unique_consecutive",
     **_all("needs: aten::repeat_interleave", "shape/repeat_interleave_tensor other_names/repeated"),
     # no decomposition
-    **_all("aten::as_strided", "shape/as_strided shape/as_strided_copies"),
     "pool/max2d_ceil": "needs: aten::max_pool2d_with_indices",
     "index/embedding_max_norm": "aten::embedding_renorm",
     # a decomposition that holds for other arguments or sizes

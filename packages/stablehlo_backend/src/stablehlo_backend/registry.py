@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 import ir.registry
+from ir.handlers.registry import add_shared
 from ir.registry import HandlerFn, Registry
 
 REGISTRY: Registry = ir.registry.registry("stablehlo")
@@ -22,4 +23,5 @@ def rows(table: Mapping[str, HandlerFn]) -> None:
 def load() -> Registry:
     """The registry with the builtin handlers in it."""
     ir.registry.load_handlers("stablehlo_backend.handlers")
+    add_shared(REGISTRY)
     return REGISTRY

@@ -76,38 +76,6 @@ def _slice_scatter(
     return self.index_copy(axis, torch.arange(length) * step + start, src)
 
 
-def _on_diagonal(rows: Any, columns: Any, offset: int) -> tuple[Tensor, Tensor]:
-    """The row and the column of each element of a diagonal."""
-    down, right = max(-offset, 0), max(offset, 0)
-    places = torch.arange(torch.sym_max(torch.sym_min(rows - down, columns - right), 0))
-    return places + down, places + right
-
-
-@decomposition("diagonal", "diagonal_copy")
-def _diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    x = self.movedim((dim1, dim2), (0, 1))
-    return x[_on_diagonal(x.shape[0], x.shape[1], offset)].movedim(0, -1)
-
-
-@decomposition("diagonal_scatter")
-def _diagonal_scatter(self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    x = self.movedim((dim1, dim2), (0, 1))
-    places = _on_diagonal(x.shape[0], x.shape[1], offset)
-    return x.index_put(places, src.to(self.dtype).movedim(-1, 0)).movedim((0, 1), (dim1, dim2))
-
-
-@decomposition("unfold")
-def _unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """The windows of an axis, their elements along a new last one."""
-    if self.dim() == 0:
-        return self.unsqueeze(0).narrow(0, 0, size)
-    axis = dimension % self.dim()
-    count = (self.shape[axis] - size) // step + 1
-    places = (torch.arange(count) * step).unsqueeze(1) + torch.arange(size)
-    found = self.index_select(axis, places.reshape(-1))
-    return found.reshape([*self.shape[:axis], count, size, *self.shape[axis + 1 :]]).movedim(axis + 1, -1)
-
-
 @decomposition("roll")
 def _roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
     if not dims:

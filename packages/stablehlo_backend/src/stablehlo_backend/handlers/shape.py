@@ -5,19 +5,9 @@ from ir.types import DType
 from stablehlo_backend.registry import register as op
 from stablehlo_backend.registry import rows
 
-RESHAPES = ("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze")
+RESHAPES = ("view", "reshape", "_unsafe_view", "flatten", "unflatten")
 rows({name: lambda h, self, **_: h.reshape(self, h.out.shape) for name in RESHAPES})
 rows({name: lambda h, self: self for name in ("alias", "detach", "lift_fresh_copy")})
-
-
-@op("aten::permute")
-def permute(h, self, dims):
-    return h.transpose(self, [h.axis(d, self) for d in dims])
-
-
-@op("aten::expand")
-def expand(h, self, size, implicit=False):
-    return h.broadcast(self, h.out.shape)
 
 
 @op("aten::slice")
