@@ -31,7 +31,7 @@ CAPTURED = ("operands", "additional_inputs", "pos_args")  # what sub-graphs read
 VANISH = frozenset({
     "aten::_assert_tensor_metadata", "aten::_functional_assert_async", "aten::_functional_assert_scalar",
     "aten::_functional_sym_constrain_range", "aten::_functional_sym_constrain_range_for_size",
-    "inductor::accumulate_grad_", "aten::_nested_tensor_storage",
+    "inductor::accumulate_grad_",
 })  # fmt: skip
 
 

@@ -23,11 +23,11 @@ Source: TypeAlias = "str | os.PathLike[str]"
 MAX_EXPANDED = 1 << 14  # operations of one call, which tract expands: so many take it 3 s
 
 # Operations that tract's own table lacks here, since no handler emits them; fragments may.
-STANDARD = frozenset(
-    {"area_downsample", "max_unpool", "argmax_pool", "sample", "desample", "local_response_normalization",
-     "local_mean_normalization", "local_variance_normalization", "local_contrast_normalization", "separable_conv",
-     "separable_deconv", "l1_normalization", "l2_normalization", "tract_shl", "tract_shr", "rcp", "sqr", "gelu"}
-)  # fmt: skip
+STANDARD = frozenset({
+    "area_downsample", "max_unpool", "argmax_pool", "sample", "desample", "local_response_normalization",
+    "local_mean_normalization", "local_variance_normalization", "local_contrast_normalization", "separable_conv",
+    "separable_deconv", "rcp", "gelu",
+})  # fmt: skip
 
 _REGISTERED: dict[str, Definition] = {}
 

@@ -18,7 +18,6 @@ from ir.importer.pt2.values import boolean, described, text
 from ir.importer.tensor_meta import Described
 from ir.importer.torch_api import PT2_BYTE_ORDER, PT2_TABLE
 
-_REPEATED = 64  # an expanded weight may be as many times as large as its record
 _FILE_NAME = re.compile(r"[\w.-]+")
 _WAY_OUT = "load a file that you trust with torch.export.load and pass the ExportedProgram"
 
