@@ -102,7 +102,9 @@ def test_the_line_that_fixes_a_size_is_named():
     assert said[2] == "leave them out there"
 
 
-def test_distributions_do_not_check_their_parameters_while_captured():
+def test_distributions_do_not_check_their_parameters_while_captured(monkeypatch):
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)  # torch's own tracer turns it off
+
     def model(x):
         return torch.distributions.Normal(x, x.exp()).log_prob(x + 1), torch.distributions.Categorical(
             x.exp()
