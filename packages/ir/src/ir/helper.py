@@ -251,7 +251,7 @@ class OpHelper(abc.ABC, Generic[V]):
         """
         value = self.node.args[argument]
         if value not in self.graph.inputs and value not in self.graph.weights:
-            self.refuse("the layout in memory of a result is torch's own affair; index or reshape instead")
+            self.refuse("a computed tensor has no memory layout in an exported graph; index or reshape instead")
         if not _is_dense(self.graph, value):
             self.refuse(f"%{value.name} is not contiguous in memory; call .contiguous() on it, or index instead")
 

@@ -271,7 +271,7 @@ class Memories:
             if twin is not None and twin.schema.views and seen.memory == view.seen.memory:
                 parent, recipe = view, Recipe(node, twin.schema, views_in(twin.bind(bound, None)))
             elif self.number(self.importer.symbols.convert(seen.size)) > self.number(self._room(seen, view)):
-                raise CaptureError(f"{schema.op} makes room in memory that nothing fills\n  at {origin_of(node)}")
+                raise CaptureError(f"{schema.op} enlarges a tensor by elements without values\n  at {origin_of(node)}")
             target.view = self._view(seen, None, parent, recipe)
             if recipe is not None:
                 recipe.made[0] = target.view

@@ -59,7 +59,7 @@ class DataDependentSizes(Scoped):
             self.symbols[symbol] = name
             shape = x.type.rank, dims.symbol(symbol)
             if mask.fixed and not self.inputs:
-                self.refuse("tract counts what no input decides while it loads, and forgets the count")
+                self.refuse("the size of its result depends on constants only; compute it once in the model's __init__")
             seen = hide(self, mask) if mask.fixed else mask
             found = self.emit(COUNT, seen, count_symbol=name, shape=shape)
             found.after |= {symbol}
@@ -106,7 +106,7 @@ class DataDependentSizes(Scoped):
         made = list(inputs)
         places = [i for i, x in enumerate(inputs) if isinstance(x, NnefValue)]
         if not places:
-            self.refuse("a size that depends on data stands where nothing is read")
+            self.refuse("a size that depends on data is used where no tensor is an operand")
         first = places[0]
         for symbol in sorted(missing):
             x, zero = made[first], self._zeros[symbol]

@@ -187,7 +187,7 @@ def _unfolded(h: Any, op: str, x: Any, y: Any) -> tuple[Any, Any] | None:
             return (hidden, moving) if fixed is x else (moving, hidden)
         if isinstance(content, (int, float, np.ndarray)) and _all(content, math.inf if divides else 0.0):
             if all(0 in x.type.shape for x in h.inputs):
-                h.refuse("tract takes a product with zero for zero, and no input has a number that keeps it from that")
+                h.refuse("tract replaces a product with 0 by 0, also of nan, and every input has size 0")
             hidden = hide(h, h.tensor(fixed, moving))
             return (hidden, moving) if fixed is x else (moving, hidden)
     return None

@@ -26,7 +26,7 @@ def scan(
     """See `Verbs.scan`."""
     length, step = xs[0].type.shape[0], -1 if reverse else 1
     if length == 0:
-        h.refuse("tract gives no states for a loop over nothing")
+        h.refuse("tract's scan gives no final states where it runs over an axis of size 0")
     if length == 1:  # no loop: tract fails on some where every axis is one
         after, outs = body(list(xs), list(states))
         return list(after), [h.unsqueeze(o, [0]) for o in outs]
@@ -60,7 +60,7 @@ def _loop(
     count = len(states)
     carried = list(zip(formals[len(xs) :], states, results, strict=False))
     if not fragment.read.intersection(formals[: len(xs)]):
-        h.refuse("tract has no loop whose steps read nothing of what they go over")
+        h.refuse("no step of the loop reads the tensors that it runs over, and tract's scan needs one")
     read = fragment.read  # tract fails on a state that no step reads: what the last one makes of it is an output
     made = h.emit(
         "tract_core_scan",

@@ -94,7 +94,7 @@ def prelu(h, self, weight):
 
 @op("aten::rrelu")
 def rrelu(h, self, lower=0.125, upper=1 / 3, training=False):
-    return h.refuse("training draws random slopes") if training else prelu(h, self, (lower + upper) / 2)
+    return h.refuse("training=True draws random slopes") if training else prelu(h, self, (lower + upper) / 2)
 
 
 @op("aten::elu")

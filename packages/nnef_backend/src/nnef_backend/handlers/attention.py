@@ -17,10 +17,10 @@ from nnef_backend.registry import register as op
 @op("aten::scaled_dot_product_attention")
 def attention(h, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     if dropout_p:
-        h.refuse("tract has no dropout")
+        h.refuse("dropout_p is not 0, and tract draws no random numbers; call model.eval()")
     q, k, v = (h.floating(x) for x in (query, key, value))
     if q.type.rank < 2 or q.type.shape[-1] == 0:
-        h.refuse("attention over vectors without elements")
+        h.refuse("the embedding dimension of the query has size 0")
     scale = h.static(q.type.shape[-1], "the width") ** -0.5 if scale is None else float(scale)
     heads = [x.type.shape[-3] for x in (q, k)] if enable_gqa and q.type.rank > 2 else [1, 1]
     group = quotient(*heads) if heads[0] != heads[1] else None

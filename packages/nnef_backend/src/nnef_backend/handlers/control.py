@@ -25,7 +25,7 @@ def cond(h, pred, true_graph, false_graph, operands):
     pred = h.tensor(pred, DType.bool)
     results = list(zip(h.inline(true_graph, operands), h.inline(false_graph, operands), strict=True))
     if any(h.counted(x.type.shape) or h.counted(y.type.shape) for x, y in results):
-        h.refuse("its branches have sizes that depend on data, which differ")
+        h.refuse("its branches give results whose sizes depend on data, and tract needs one size")
     return [h.emit("select", pred, x, y) for x, y in results]
 
 

@@ -52,7 +52,7 @@ def trunc(h, self):
 @op("aten::round")
 def round_(h, self, decimals=0):
     if not self.type.dtype.is_float:
-        return self if decimals >= 0 else h.refuse("tract has no rounding of integers to tens")
+        return self if decimals >= 0 else h.refuse("tract rounds floats only; cast the integers first")
     ten = 10.0 ** abs(decimals)
     if decimals == 0:
         return _round(h, self)

@@ -206,7 +206,7 @@ def scatter_reduce(h, self, dim, index, src, reduce, include_self=True):
 @op("aten::nonzero", "aten::argwhere")
 def nonzero(h, self):
     if self.type.rank == 0:
-        h.refuse("tract has no rows without columns, which say where a number is")
+        h.refuse("nonzero of a tensor of rank 0 has the shape [n, 0]; reshape it to [1] first")
     return h.transpose(h.nonzero(self), [1, 0])
 
 
@@ -234,7 +234,7 @@ def _runs(h, ordered):
     h.must_count()
     (size,) = ordered.type.shape
     if size == 0:
-        h.refuse("there is nothing in it")
+        h.refuse("its input has no elements, and tract fails on a running sum over none")
     before = h.take(ordered, h.emit("max", h.emit("sub", h.positions(size), 1), 0), 0)
     starts = h.emit("or", h.emit("ne", ordered, before), h.emit("eq", h.positions(size), 0))
     number = h.emit("tract_core_cumsum", h.cast(starts, DType.int64), axis=0, exclusive=False, reverse=False)

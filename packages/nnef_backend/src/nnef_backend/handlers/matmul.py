@@ -107,7 +107,7 @@ def bilinear(h, input1, input2, weight, bias=None):
 def einsum(h, equation, tensors, path=None):
     terms, result = _terms(equation.replace(" ", ""), [t.type.rank for t in tensors])
     if len(terms) > 1 and any(len(set(t)) < len(t) for t in terms):
-        h.refuse("tract loads a product with a diagonal forever; write torch.diagonal(x)")
+        h.refuse("tract does not finish loading a product with a diagonal; write torch.diagonal(x)")
     for i, term in enumerate(terms if len(terms) > 1 else []):
         needed = {*result, *"".join(terms[:i] + terms[i + 1 :])}
         if axes := [a for a, letter in enumerate(term) if letter not in needed]:  # tract would keep them

@@ -171,7 +171,7 @@ def adaptive(h, x, pool, reduce):
     if all(isinstance(s, int) for s in steps.values()):
         return windows(h, x, pool, n, [steps.get(a, 1) for a in axes])
     if reduce == "mean_reduce":
-        h.refuse("tract's pools have windows of one size")
+        h.refuse("the windows of this adaptive pool differ in size, and tract's pools have one size")
     for a in steps:
         x = by_slices(h, x, reduce, a, sizes[a][1])
     return x

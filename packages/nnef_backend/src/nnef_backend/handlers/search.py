@@ -15,7 +15,7 @@ def searchsorted(h, sorted_sequence, self, out_int32=False, right=False, side=No
         sorted_sequence = h.emit("tract_core_gather_elements", sorted_sequence, sorter, axis=axis)
     edges, x = h.together(sorted_sequence, h.tensor(self))
     if not _ascending(h.content(edges)):
-        h.refuse("the row may hold nan, or be out of order, which torch's own search halves at")
+        h.refuse("the boundaries must be a constant, sorted and free of nan: of others torch's search differs")
     return h.cast(_counted_edges(h, edges, x, right or side == "right"), h.out.dtype)
 
 

@@ -58,7 +58,7 @@ def _conv_transpose(h, x, weight, bias, stride, padding, output_padding, groups,
         if e >= s:  # a wide dilation allows it in torch; in ONNX it is so much less cropped at the end
             after[i], extra[i] = p - e, 0
             if p < e:
-                h.refuse("output_padding of a whole step and more, where less than that is cropped")
+                h.refuse("ConvTranspose has no output_padding of stride or more that is above padding")
     return _batched(h, x, n, lambda x, shape: h.emit(
         "ConvTranspose", x, weight, bias,
         kernel_shape=_kernel(weight), strides=stride, pads=[*padding, *after], output_padding=extra,

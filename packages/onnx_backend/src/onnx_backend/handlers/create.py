@@ -67,7 +67,7 @@ def linspace(h, start, end, steps, **_):
 def logspace(h, start, end, steps, base=10.0, **_):
     count = h.static(steps, "the number of steps")
     if h.is_value(start) or h.is_value(end):
-        h.refuse("bounds that are tensors")
+        h.refuse("start or end is a tensor; use numbers")
     step = (end - start) / max(count - 1, 1)
     exact = [base ** (start + i * step) for i in range(count)]
     return h.const([int(x) for x in exact] if h.out.dtype.is_integer else exact, h.out.dtype)
@@ -142,7 +142,7 @@ def randn(h, **_):
 @op("aten::randint", "aten::randint_like")
 def randint(h, high, low=0, **_):
     if isinstance(high, Expr) or isinstance(low, Expr):
-        h.refuse("bounds that are only known at run time")
+        h.refuse("low or high is only known at run time; use numbers")
     uniform = uniform_numbers(h, float(low), float(high), DType.float32)
     return h.cast(h.emit("Min", h.emit("Floor", uniform), high - 1), h.out.dtype)
 

@@ -163,7 +163,7 @@ def frac(h, self):
 @op("aten::round")
 def round_(h, self, decimals=0):
     if not self.type.dtype.is_float:
-        return self if decimals >= 0 else h.refuse("decimals < 0 of integers")
+        return self if decimals >= 0 else h.refuse("ONNX's Round takes floats only; cast the integers first")
     if decimals == 0:
         return h.emit("Round", self)  # half to even, as in torch
     up, down, factor = ("Mul", "Div", 10.0**decimals) if decimals > 0 else ("Div", "Mul", 10.0**-decimals)

@@ -45,7 +45,7 @@ def inner(h, self, other):
     if self.type.rank == 0 or other.type.rank == 0:
         return h.emit("Mul", self, other)
     if other.type.rank > 2:
-        h.refuse("more than two axes of the second operand")
+        h.refuse("the second operand has more than two dimensions")
     return product(h, self, h.transpose(other, list(range(other.type.rank))[::-1]))
 
 

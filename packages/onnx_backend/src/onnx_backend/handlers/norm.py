@@ -267,7 +267,7 @@ def dropout(h, input, p, train):
 @op("aten::native_dropout")
 def native_dropout(h, input, p, train):
     if not train:
-        h.refuse("its mask without training")
+        h.refuse("ONNX's Dropout gives no mask when train=False")
     return h.emit("Dropout", input, h.const(p, DType.float32), h.const(True), outputs=2, shape=input.type.shape)
 
 

@@ -223,7 +223,7 @@ def _adaptive(h, x, n, whole, pool, uneven=None):
     if all(isinstance(k, int) for k in kernel):
         return pool(x, kernel)
     if uneven is None:
-        h.refuse("ONNX's pools have windows of one size")
+        h.refuse("the windows of this adaptive pool differ in size, and ONNX's pools have one size")
     for axis in moving:
         x = whole(x, [axis]) if counts[axis - x.type.rank] == 1 else uneven(h, x, axis, counts[axis - x.type.rank])
     return x

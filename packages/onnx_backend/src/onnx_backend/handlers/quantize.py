@@ -61,14 +61,14 @@ def dequantize_affine(
         return _dequantize(h, input, scale, zero_point, low, high, parted[0])
     grouped = [i for i, b in enumerate(block_size) if b != 1]
     if len(grouped) != 1:
-        h.refuse("blocks over more than one axis")
+        h.refuse("block_size divides more than one axis; DequantizeLinear has blocks along one")
     return _dequantize(h, input, scale, zero_point, low, high, grouped[0], block_size[grouped[0]])
 
 
 @op("aten::fake_quantize_per_tensor_affine")
 def fake_quantize(h, self, scale, zero_point, quant_min, quant_max, fake_quant_enabled=None):
     if fake_quant_enabled is not None:
-        h.refuse("a switch for it that is a tensor")
+        h.refuse("fake_quant_enabled is a tensor, only known at run time")
     return _fake(h, self, scale, zero_point, quant_min, quant_max)
 
 
@@ -90,7 +90,7 @@ def _quantize(h, x, scale, zero, low, high, dtype, axis=None):
     if dtype not in _LIMITS or dtype.bits > 16:
         h.refuse(f"QuantizeLinear makes no {dtype}")
     if h.is_value(low) or h.is_value(high):
-        h.refuse("limits that are tensors")
+        h.refuse("quant_min or quant_max is a tensor; QuantizeLinear needs numbers")
     stored = _stored(h, x, scale, zero, low, high, dtype, axis)
     if stored is not None:
         return stored

@@ -26,7 +26,7 @@ def nearest(h: Any, x: Any, factors: Factors, exact: bool) -> Any:
         return _emit(h, x, whole, NEAREST)
     if not (is_static((*old, *new)) or exact or factors) and all(map(_same_places, old, new)):
         return _emit(h, x, None, NEAREST)
-    h.refuse("Resize rounds the places of these neighbours otherwise")
+    h.refuse("ONNX's Resize would choose other nearest neighbours than torch at these sizes")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -58,10 +58,12 @@ def resize(h: Any, x: Any, factors: Factors, align_corners: bool, **attributes: 
     if x.type.dtype is DType.uint8:
         h.refuse("torch interpolates bytes with whole weights, and rounds after each axis")
     if antialias and (h.opset < 18 or align_corners):
-        h.refuse("Resize filters from opset 18 on, and with the places of half pixels")
+        h.refuse("antialias=True needs opset=18 or later and align_corners=False")
     factors = None if align_corners else _completed(h, old, new, factors)
     if not _sayable(old, new, factors, antialias or attributes["mode"] == "linear"):
-        h.refuse(f"the factors {factors} give other places in ONNX's float32 than in torch")
+        h.refuse(
+            f"the factors {factors} are rounded in ONNX's float32, by which Resize samples other coordinates than torch"
+        )
     place = "align_corners" if align_corners else "half_pixel"
     return _emit(h, x, factors, {**attributes, "coordinate_transformation_mode": place})
 
@@ -71,7 +73,7 @@ def _completed(h: Any, old: Sequence[Any], new: Sequence[Any], factors: Factors)
     if factors is None or all(factors):
         return factors
     if not is_static((*old, *new)):
-        h.refuse("a factor for some of the axes, where another has a dynamic size")
+        h.refuse("scale_factor is given for some of the axes only, and another one has a dynamic size; give it for all")
     return [f or n / o for f, o, n in zip(factors, old, new, strict=True)]
 
 

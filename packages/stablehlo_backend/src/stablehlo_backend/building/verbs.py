@@ -55,7 +55,9 @@ class Verbs(Sizes):
         tensors = [x if self.is_value(x) else self.tensor(x, dtype) for x in operands]
         shape = geometry.broadcast(*(t.type.shape for t in tensors))
         if geometry.stretches([t.type.shape for t in tensors], shape):
-            self.refuse("it takes operands together whose sizes agree at some sizes alone; cut them to one size first")
+            self.refuse(
+                "its operands' sizes are equal for some values of the dynamic dimensions only; slice them first"
+            )
         return [self.broadcast(t, shape) for t in tensors]
 
     def reshape(self, x: HloValue, shape: Sequence[Dim]) -> HloValue:

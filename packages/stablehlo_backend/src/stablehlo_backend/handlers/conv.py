@@ -9,9 +9,9 @@ def convolution(h, input, weight, bias, stride, padding, dilation, transposed, o
     x, w = wide(h, input), wide(h, weight)
     n = w.type.rank - 2
     if not w.type.is_static or not x.type.with_shape(x.type.shape[1:] if groups == 1 else x.type.shape).is_static:
-        h.refuse("IREE takes a dynamic batch in one group, and no other dynamic sizes")
+        h.refuse("IREE convolves with fixed sizes, except for a dynamic batch where groups=1")
     if not x.type.dtype.is_float or 0 in (*x.type.shape, *w.type.shape):
-        h.refuse("IREE takes floats, and some of them")
+        h.refuse("IREE convolves floats only, and no tensor of size 0")
     ones = [1] * n
     pads = [(p, p) for p in padding]
     if transposed:

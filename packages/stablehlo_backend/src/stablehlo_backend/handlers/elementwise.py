@@ -17,7 +17,7 @@ def unary(word, has_double=True):
 
     def handler(h, self):
         if self.type.dtype is DType.float64 and not has_double:
-            h.refuse("IREE's own loses digits of float64")
+            h.refuse("IREE's kernel of it is less precise than float64")
         return h.cast(h.emit(word, wide(h, self)), self.type.dtype)
 
     return handler
@@ -46,7 +46,7 @@ rows(
 @op("aten::round")
 def round_(h, self, decimals=0):
     if decimals != 0:
-        h.refuse("it rounds to digits")
+        h.refuse("StableHLO rounds to integers only, not to decimals")
     return whole("round_nearest_even")(h, self)
 
 
@@ -111,7 +111,7 @@ def div(h, self, other, rounding_mode=None):
     if rounding_mode != "floor":
         return trunc(h, made) if rounding_mode else made
     if a.type.dtype.is_float:
-        h.refuse("it rounds floats down")
+        h.refuse("division of floats with rounding_mode='floor' is computed by its decomposition")
     rest = h.emit("remainder", a, b)
     apart = h.compare("NE", h.compare("LT", rest, 0), h.compare("LT", b, 0))
     return h.where(h.emit("and", apart, h.compare("NE", rest, 0)), h.emit("subtract", made, 1), made)
@@ -143,7 +143,7 @@ def bitwise_right_shift(h, self, other):
 @op("aten::where")
 def where(h, condition, self=None, other=None):
     if self is None:
-        h.refuse("it gives places")
+        h.refuse("torch.where(condition) gives indices; use torch.where(condition, a, b)")
     return h.where(h.cast(condition, DType.bool), *both(h, self, other))
 
 

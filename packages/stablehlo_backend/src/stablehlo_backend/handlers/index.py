@@ -26,7 +26,7 @@ WORDS = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}
 @op("aten::index_copy", "aten::index_add", "aten::index_reduce")
 def index_copy(h, self, dim, index, source, alpha=1, reduce=None, include_self=True):
     if alpha != 1 or reduce == "mean":
-        h.refuse("it writes multiples or averages")
+        h.refuse("alpha other than 1 and reduce='mean' have no scatter of StableHLO")
     x, source = (t if t.type.rank else h.reshape(t, (1,)) for t in (self, source))
     rows, order = in_front(h, x, h.axis(dim, x))
     updates, index = h.transpose(source, order), h.flat(index)
@@ -58,7 +58,7 @@ def index(h, self, indices):
     masked, sizes = index.type.dtype is DType.bool, self.type.shape
     names = [d for d in h.out.shape if isinstance(d, Expr) and d not in sizes]
     if len(given) != 1 or (masked and len(names) != 1):
-        h.refuse("it reads by several indices, or as many elements as it has no name for")
+        h.refuse("it takes one index, or a mask whose result's size is a symbol")
     width = index.type.rank if masked else 1
     front = h.transpose(self, [*range(first, first + width), *range(first), *range(first + width, self.type.rank)])
     rows = h.reshape(front, (product(front.type.shape[:width]), *front.type.shape[width:]))
@@ -81,7 +81,7 @@ def masked_select(h, self, mask):
 def nonzero(h, self):
     shape = self.type.shape
     if not shape:
-        h.refuse("it counts a tensor without axes")
+        h.refuse("nonzero of a tensor of rank 0; reshape it to [1] first")
     number, found = held(h, h.cast(self, DType.bool), h.out.shape[0]), []
     for axis, size in enumerate(shape):
         after = h.tensor(product(shape[axis + 1 :]), DType.int64)

@@ -8,7 +8,7 @@ from stablehlo_backend.registry import register as op
 
 def product(h, a, b, batch, contracted):
     if a.type.dtype is DType.bool:
-        h.refuse("it multiplies truth values; cast them to integers")
+        h.refuse("a product of bool tensors; cast them to integers")
     return h.cast(h.reshape(h.dot(wide(h, a), wide(h, b), batch, contracted), h.out.shape), h.out.dtype)
 
 

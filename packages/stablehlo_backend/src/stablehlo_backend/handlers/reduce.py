@@ -43,7 +43,7 @@ def all_(h, self, dim=None, keepdim=False):
 def sort(h, self, dim=-1, descending=False, stable=None):
     """Equal elements by their places, for IREE's own order of these is another; a nan is above every number."""
     if self.type.rank == 0 or not self.type.is_static:
-        h.refuse("IREE has no stack for what is sorted in dynamic sizes")
+        h.refuse("IREE cannot sort along an axis while any size is dynamic")
 
     def less(a, b):
         if not a.type.dtype.is_float:

@@ -138,7 +138,7 @@ class GraphContext:
             return tuple(args[0].content)
         if name == "Constant":
             return Value(None)
-        return self.helper.refuse(f"its symbolic function writes prim::{name}, which ONNX has no word for")
+        return self.helper.refuse(f"its symbolic function writes prim::{name}, which has no ONNX operator")
 
 
 def promoted(values: Sequence[OnnxValue]) -> DType:
