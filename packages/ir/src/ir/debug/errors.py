@@ -12,6 +12,8 @@ from torch import Tensor
 from ir.importer.weights import TorchWeight
 from ir.verify import DEFAULT_TOLERANCE, TOLERANCES, rows
 
+_FEW = 8  # units of the last place of the largest magnitude that another order of sums explains
+
 
 @dataclass(frozen=True)
 class Error:
@@ -91,13 +93,10 @@ def _said(actual: Tensor, expected: Tensor) -> str:
 def _real(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> Error:
     if expected.numel() == 0:
         return Error(0.0, 0.0, 0.0)
-    e = expected.double()
-    scale = float(e.abs().max())
-    if not math.isfinite(scale):
-        scale = float(torch.where(e.isfinite(), e, 0.0).abs().max())
+    scale = _scale(expected)
     if torch.equal(actual, expected):
         return Error(0.0, scale, 0.0)
-    a = actual.double()
+    a, e = actual.double(), expected.double()
     gap = (a - e).abs_()
     at = int(gap.argmax())  # of nan, where there is one
     if not math.isfinite(float(gap.flatten()[at])):
@@ -108,19 +107,64 @@ def _real(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> Error:
     if largest == 0:
         return Error(0.0, scale, 0.0)
     place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), gap.shape))
-    sized = torch.where(expected == 0, scale or 1.0, expected)  # zero has no last place: that of the largest magnitude
-    ulps = float((gap / _spacing(sized, dtype)).max())
+    ulps = float(gap.div_(_spacing(expected, scale, dtype)).max())
     return Error(largest, scale, ulps, place, float(a[place]), float(e[place]))
 
 
-def _spacing(e: Tensor, dtype: torch.dtype) -> Tensor | float:
-    """The distance from each element to the next larger one of the type; 1 of integers."""
+def _scale(expected: Tensor) -> float:
+    """The largest finite magnitude."""
+    if not _has_extremes(expected.dtype):
+        expected = expected.double()
+    low, high = map(float, expected.aminmax())
+    scale = max(abs(low), abs(high))
+    if not math.isfinite(low + high):
+        scale = float(torch.where(expected.isfinite(), expected, 0.0).abs().max())
+    return scale
+
+
+def _spacing(expected: Tensor, scale: float, dtype: torch.dtype) -> Tensor | float:
+    """The distance from each element to the next larger one of the type; 1 of integers.
+
+    Zero has no last place: that of the largest magnitude.
+    """
     if not dtype.is_floating_point:
         return 1.0
-    info = torch.finfo(dtype)
-    size = e.to(dtype).abs()
-    size = torch.where(size.isfinite(), size, 1.0).clamp_(min=info.tiny)
-    if dtype in (torch.float32, torch.float64):
-        return torch.nextafter(size, torch.full((), math.inf, dtype=dtype)).sub_(size)
-    _, exponent = torch.frexp(size.double())
-    return torch.ldexp(torch.full_like(size, info.eps, dtype=torch.float64), exponent - 1)
+    info, size = torch.finfo(dtype), expected.to(dtype)
+    size = size if dtype == torch.float64 else size.float()
+    bits, exponent = _EXPONENT[size.dtype]
+    powers = (size.view(bits) & exponent).view(size.dtype)
+    most = _power(info.max)
+    powers.masked_fill_(size == 0, min(_power(scale or 1.0), most))
+    return powers.clamp_(info.tiny, most).mul_(info.eps)
+
+
+# The bits of the exponent: without the others a number is the power of two at or below its magnitude.
+_EXPONENT = {torch.float32: (torch.int32, 0x7F800000), torch.float64: (torch.int64, 0x7FF0000000000000)}
+
+
+def _has_extremes(dtype: torch.dtype) -> bool:
+    """Whether torch finds the least and the largest of this type: of types of 8 bits it does not."""
+    return dtype.is_floating_point and dtype.itemsize > 1
+
+
+def _power(number: float) -> float:
+    return math.ldexp(1.0, math.frexp(number)[1] - 1)
+
+
+def is_beyond_rounding(error: Error, dtype: torch.dtype) -> bool:
+    """Whether a result of this type differs by more than sums in another order do."""
+    few = _FEW * torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
+    return bool(error.reason) or error.relative > few
+
+
+def kinds_in(tensor: Tensor) -> frozenset[str]:
+    """Which of "nan" and "inf" a tensor has."""
+    floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+    if not floating or tensor.layout is not torch.strided or not tensor.numel():
+        return frozenset()
+    real = torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor.detach()
+    if _has_extremes(real.dtype) and all(t.isfinite() for t in real.aminmax()):
+        return frozenset()
+    if not _has_extremes(real.dtype):
+        real = real.float()
+    return frozenset(kind for kind, has in (("nan", torch.isnan), ("inf", torch.isinf)) if has(real).any())

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ir.debug.errors import Error, distance
+from ir.debug.errors import Error, distance, is_beyond_rounding, kinds_in
 from ir.debug.literals import literals
 from ir.debug.running import MEMORY, Runs, watched_values
+from ir.debug.side_by_side import side_by_side
 from ir.debug.subject import Subject
 from ir.debug.table import Row, Table
 from ir.debug.unwritten import without_unwritten
@@ -21,6 +22,8 @@ from ir.graph import Graph, Node, Value, leaves
 from ir.registry import Registry
 from ir.target import Target
 from ir.trial import undetermined
+
+_COPIES = 16  # of a result's bytes: what a row needs for a moment, most of it in float64
 
 
 def nodes(
@@ -109,7 +112,8 @@ def table_of(
     skipped = _random(graph, values)
     limits = max_error, max_error if whole_error is None else whole_error
     made = _Maker(graph, expected, double, alone, together, runs, skipped, limits)
-    rows = tuple(made.row(n) for n in computed)
+    largest = max((t.nbytes for v in values for t in (expected.of[v],) if t.layout is torch.strided), default=0)
+    rows = tuple(side_by_side(made.row, computed, at_once=memory // (_COPIES * largest or 1)))
     notes = (f"the whole program does not give every value: {runs.whole_failed}",) if runs.whole_failed else ()
     fixed = literals(graph, expected.sizes)
     return Table(target.name, rows, expected.sizes, notes, time.perf_counter() - start, fixed)
@@ -141,6 +145,7 @@ class _Maker:
         self.narrow = getattr(runs.target, "dtype", None) is not None  # results have the target's own element type
         self.graph, self.expected, self.double, self.runs = graph, expected, double, runs
         self.alone, self.together, self.skipped = alone, together, skipped
+        self._kinds: dict[int, frozenset[str]] = {}  # of a tensor, by id: all are held as long as this is
 
     def row(self, node: Node) -> Row:
         """The row of a node: of several results, each column has the worst."""
@@ -173,7 +178,7 @@ class _Maker:
     def _worst_of(self, node: Node, made: Mapping[Value, Tensor], limit: float | None) -> Error | None:
         of = self.expected.of
         errors = [self._error(t, of[v], limit) for v, t in made.items()]
-        if any(e.largest for e in errors):
+        if any(is_beyond_rounding(e, t.dtype) for e, t in zip(errors, made.values(), strict=True)):
             pairs = without_unwritten(self.expected, node, made)
             errors = [self._error(*pair, limit) for pair in pairs.values()]
         return _worst(errors)
@@ -189,7 +194,10 @@ class _Maker:
             return None
         wide = Values(self.graph, wide=True, sizes=dict(self.expected.sizes))
         for operand in node.inputs:
-            wide.keep(operand, self.expected.of[operand])
+            if operand in self.graph.weights:
+                wide.of[operand] = self.double.of[operand]  # the same numbers
+            else:
+                wide.keep(operand, self.expected.of[operand])
         try:
             with torch.no_grad():
                 made = dict(zip(node.outputs, wide.results(node), strict=True))
@@ -204,18 +212,20 @@ class _Maker:
 
     def _makes(self, node: Node, found: Mapping[Value, Tensor]) -> str:
         """ "nan" or "inf" where these results have some though the operands and the numbers among them have none."""
-        before = [found.get(v, self.expected.of.get(v)) for v in node.inputs]
-        for kind, has in (("nan", torch.isnan), ("inf", torch.isinf)):
-            if any(v in found and _any(has, found[v]) for v in node.outputs):
-                known = any(_any(has, t) or (kind == "nan" and _any(torch.isinf, t)) for t in before if t is not None)
-                literal = any(isinstance(a, float) and not math.isfinite(a) for a in leaves(node.args.values()))
-                return "" if known or literal else kind
-        return ""
+        made = {kind for v in node.outputs if v in found for kind in self._kinds_in(found[v])}
+        if not made:
+            return ""
+        operands = (found.get(v, self.expected.of.get(v)) for v in node.inputs)
+        before = {kind for t in operands if t is not None for kind in self._kinds_in(t)}
+        kind = "nan" if "nan" in made else "inf"
+        known = kind in before or (kind == "nan" and "inf" in before)
+        literal = any(isinstance(a, float) and not math.isfinite(a) for a in leaves(node.args.values()))
+        return "" if known or literal else kind
 
-
-def _any(has: Callable[[Tensor], Tensor], tensor: Tensor) -> bool:
-    floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
-    return floating and tensor.layout is torch.strided and bool(has(tensor).any())
+    def _kinds_in(self, tensor: Tensor) -> frozenset[str]:
+        if id(tensor) not in self._kinds:
+            self._kinds[id(tensor)] = kinds_in(tensor)
+        return self._kinds[id(tensor)]
 
 
 def _worst(errors: Sequence[Error]) -> Error | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from ir.graph import Node, Value
 
 Pair = tuple[Tensor, Tensor]
 _OTHER_RUNS = 3
+_ALONE = threading.Lock()  # what fills memory is a setting of the process
 
 
 def without_unwritten(run: Values, node: Node, made: Mapping[Value, Tensor]) -> dict[Value, Pair]:
@@ -26,7 +28,7 @@ def without_unwritten(run: Values, node: Node, made: Mapping[Value, Tensor]) -> 
     """
     pairs = {v: (t, run.of[v]) for v, t in made.items()}
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with _ALONE, torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of ops that are not the same at every run
             with _filled_memory():
                 filled = dict(zip(node.outputs, run.results(node), strict=True))
