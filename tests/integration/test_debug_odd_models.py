@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -65,6 +66,22 @@ def test_a_fault_at_another_size_only():
     assert found.nodes == ("aten::mul.Tensor",) and found.sizes == "batch=4" and "mismatch at batch=4" in str(found)
     with pytest.raises(ir.ExportError, match="no dynamic dimension is called 'width': batch"):
         ir.debug(graph, target="onnx", sizes={"width": 5})
+
+
+def test_a_fault_at_one_size_that_is_named():
+    graph = ir.capture(lambda x: torch.softmax(x, -1) * 2, (torch.randn(3, 4),), dynamic_shapes=({0: "batch"},))
+
+    def wrong_at_7(h, self, other):
+        seven = h.emit("Equal", h.emit("Shape", self, start=0, end=1), h.constant(np.array([7])))
+        return h.emit("Add", h.emit("Mul", self, h.constant(np.float32(2))), h.cast(seven, ir.DType.float32))
+
+    given = {"target": "onnx", "handlers": {"aten::mul.Tensor": wrong_at_7}}
+    with pytest.raises(ir.ExportError, match="on these arguments or at the other sizes that verify runs"):
+        ir.debug.reduce(graph, **given)
+    found = ir.debug.reduce(graph, **given, sizes={"batch": 7})
+    assert found.nodes == ("aten::mul.Tensor",) and found.sizes == "batch=7" and "[7, " in found.script
+    with pytest.raises(ir.ExportError, match="no dynamic dimension is called 'width': batch"):
+        ir.debug.reduce(graph, **given, sizes={"width": 7})
 
 
 def test_a_branch_has_the_line_of_the_model():

@@ -15,6 +15,10 @@ from ir.cli.run_commands import Sizes, Threads
 MaxError = Annotated[
     Optional[float], typer.Option("--max-error", min=0, help="the error that passes, of the largest magnitude")
 ]
+AtSizes = Annotated[
+    Optional[list[str]],
+    typer.Option("--size", metavar="NAME=N", help="of a dynamic dimension, other than the example's; repeatable"),
+]
 
 
 @with_asked
@@ -27,7 +31,7 @@ def debug(
         int, typer.Option("--memory", min=1, help="MB of values that one program of the target holds")
     ] = 1024,
     max_error: MaxError = None,
-    size: Sizes = None,
+    size: AtSizes = None,
     html: Annotated[
         Optional[Path], typer.Option("--html", metavar="FILE", help="the page of ir show, coloured by errors")
     ] = None,
@@ -43,11 +47,14 @@ def debug(
     node differs by itself beyond tolerance. With several targets the verdict says whose fault it looks like.
     """
     from ir.cli import debugging
+    from ir.debug.explorer import check_folder
     from ir.view.page import check_path
 
     request = debugging.Request(asked, target or ())
     if html is not None:
         check_path(html)
+    if node_data is not None:
+        check_folder(node_data)
     graph = request.graph()
     tables = debugging.tables(request, graph, memory << 20, max_error, size or ())
     if html is not None:
@@ -73,6 +80,7 @@ def reduce(
     ),
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="when to stop looking for a smaller one")] = 120,
     max_error: MaxError = None,
+    size: AtSizes = None,
     as_json: AsJson = False,
     traceback: Traceback = False,
 ) -> None:
@@ -81,14 +89,15 @@ def reduce(
     FILE.py needs torch and the runtime alone, FILE_ir.py does the same through ir.export. What fails is an export, a
     run, or numbers that differ. Of a model that torch.export refuses the smallest module is left that is refused.
     """
-    from ir.cli import debugging
+    from ir.cli import arrays, debugging
     from ir.debug.reduce import reduce as reduced
 
     request = debugging.Request(asked, [target])
     given = request.source()
     found = reduced(
-        given.model, given.args, given.kwargs, dynamic_shapes=given.dynamic_shapes, target=request.chosen[0],
-        path=output, seconds=seconds, max_error=max_error, code=given.code,
+        given.model, given.args or None, given.kwargs or None, dynamic_shapes=given.dynamic_shapes,
+        target=request.chosen[0], sizes=arrays.sizes(size or ()), path=output, seconds=seconds,
+        max_error=max_error, code=given.code,
     )  # fmt: skip
     print(json.dumps(found.data(), indent=1) if as_json else found)
 
@@ -122,9 +131,11 @@ def profile(
     A .pt2 file is eager's unless --target asks for another. Two targets are compared by module.
     """
     from ir.cli import debugging
-    from ir.debug.flame import page
+    from ir.debug.flame import check_path, page
     from ir.debug.profile import compared
 
+    if html is not None:
+        check_path(html)
     request = debugging.Request(asked, target or ())
     found = debugging.profiles(request, size or (), threads, runs, compare)
     if html is not None:

@@ -88,13 +88,15 @@ def profiles(
     is_file = source.exists() and not (source.suffix == ".pt2" and request.targets)
     files = [source] if is_file else []
     files += [other] if other is not None else []
-    found = [] if is_file else _of_source(request, runs)
+    if threads is not None and not files:
+        raise ir.ExportError("--threads is of files; a model runs as its target's options say (-O session_options=...)")
+    found = [] if is_file else _of_source(request, sizes, runs)
     return found + [_of_file(f, request, sizes, threads, runs) for f in files]
 
 
-def _of_source(request: Request, runs: int) -> list[Profile]:
-    graph = request.graph()
-    return [profile(graph, target=target, runs=runs) for target in request.chosen]
+def _of_source(request: Request, sizes: Sequence[str], runs: int) -> list[Profile]:
+    graph, chosen = request.graph(), arrays.sizes(sizes)
+    return [profile(graph, target=target, sizes=chosen, runs=runs) for target in request.chosen]
 
 
 def _of_file(path: Path, request: Request, sizes: Sequence[str], threads: int | None, runs: int) -> Profile:

@@ -74,6 +74,16 @@ def distance(actual: Tensor, expected: Tensor, checked: bool = True, limit: floa
     return found
 
 
+def check_limit(limit: Any) -> None:
+    """Refuse what is no bound of an error.
+
+    Raises:
+        ValueError: it is no number from 0 on.
+    """
+    if limit is not None and not (isinstance(limit, (int, float)) and limit >= 0):
+        raise ValueError(f"max_error={limit!r:.60} is no bound of an error: give a number from 0 on, such as 1e-4")
+
+
 def _slack(expected: Tensor, scale: float) -> float:
     """The error up to which verify would not look at single elements."""
     name = str(expected.dtype).removeprefix("torch.")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ir.debug.profile import places
 from ir.debug.table import Row, Table, shade
+from ir.errors import OutputError
 from ir.files import staged
 from ir.graph import Graph
 from ir.lower import lower
@@ -48,6 +49,17 @@ def colour(part: float) -> str:
     """From white to red."""
     ends = ((255, 220), (255, 60), (255, 60))
     return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in ends)
+
+
+def check_folder(folder: Path) -> None:
+    """Whether the files may be written there.
+
+    Raises:
+        OutputError: what lies there is no folder.
+    """
+    lowest = next(p for p in (folder, *folder.absolute().parents) if p.exists() or p == p.parent)
+    if not lowest.is_dir():
+        raise OutputError(f"{folder}: {lowest} is a file; the data for Model Explorer goes to a folder")
 
 
 def write_node_data(table: Table, graph: Graph, target: Target, folder: Path) -> list[Path]:

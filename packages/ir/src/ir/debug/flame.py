@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from html import escape
+from pathlib import Path
 
 from ir.debug.profile import Profile
+from ir.errors import OutputError
+from ir.files import writable
 
 _STYLE = """body{font:13px sans-serif}.chart{position:relative}.chart div{position:absolute;height:20px;overflow:hidden;
 white-space:nowrap;box-sizing:border-box;border:1px solid #fff;padding:1px 3px;background:#f4b183}
 td,th{padding:2px 8px;text-align:left;border-bottom:1px solid #ddd}"""
 _THIN = 0.002  # of the whole, below which a module is left out
+
+
+def check_path(path: Path) -> None:
+    """Whether a page may be written there, before anything is measured.
+
+    Raises:
+        OutputError: the name is none of a page, its folder does not exist, or what lies there is no page of these.
+    """
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise OutputError(f"{path.name:.100} is no name for a page: call it {path.stem:.100}.html")
+    writable(path)
+    if path.is_dir() or (path.exists() and _STYLE.encode() not in path.read_bytes()):
+        raise OutputError(f"{path} is no page of ir profile and stays as it is; choose another path")
 
 
 def page(title: str, profiles: list[Profile]) -> str:

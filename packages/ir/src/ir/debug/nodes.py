@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ir.debug.errors import Error, distance, is_beyond_rounding, kinds_in
+from ir.debug.errors import Error, check_limit, distance, is_beyond_rounding, kinds_in
 from ir.debug.literals import literals
 from ir.debug.running import MEMORY, Runs, watched_values
 from ir.debug.side_by_side import side_by_side
@@ -65,11 +65,13 @@ def nodes(
         A `Table`: `str()` of it is text, `.json()` and `.data()` are for programs, notebooks show it as HTML.
 
     Raises:
-        ExportError: there are no arguments, or torch itself fails on them.
+        ExportError: there are no arguments, they are none of this program, or torch itself fails on them.
+        ValueError: `max_error` is no number from 0 on.
 
     >>> table = ir.debug.nodes(program)  # doctest: +SKIP
     >>> print(table.ranked[0])  # doctest: +SKIP
     """
+    check_limit(max_error)
     about = Subject.of(program, args, kwargs, target, handlers, dynamic_shapes, options)
     about = about.at(sizes) if sizes else about
     return table_of(

@@ -113,6 +113,7 @@ def profile(
     target: str | Target | None = None,
     handlers: Mapping[str, Callable[..., Any]] | None = None,
     dynamic_shapes: Any = None,
+    sizes: Mapping[str, int] | None = None,
     runs: int = 20,
     **options: Any,
 ) -> Profile:
@@ -126,17 +127,21 @@ def profile(
         target: as for `ir.debug.nodes`.
         handlers: as for `ir.debug.nodes`.
         dynamic_shapes: as for `ir.debug.nodes`.
+        sizes: as for `ir.debug.nodes`; a file is run on tensors of the sizes that it is to have.
         runs: how many are measured; tract chooses its own number.
         **options: the target's options, where it is named.
 
     Raises:
-        ExportError: the target's runtime has no profiler.
+        ExportError: the target's runtime has no profiler, or the arguments are none of this program.
 
     >>> print(ir.debug.profile(program))  # doctest: +SKIP
     """
     if isinstance(program, (str, Path)) and target is None:
+        if sizes or kwargs:
+            raise ExportError("a file takes its tensors by position as args, of the sizes that they are to have")
         return _of_file(Path(program), args, runs)
     about = Subject.of(program, args, kwargs, target, handlers, dynamic_shapes, options)
+    about = about.at(sizes) if sizes else about
     own = target is None and hasattr(program, "artifact")
     artifact = program.artifact if own else lower(about.graph, about.target, about.registry)
     runner = loaded(about.target, artifact, about.graph, program.path if own else None)

@@ -12,7 +12,7 @@ import torch
 
 from ir.debug.errors import distance
 from ir.debug.running import running, watched_values
-from ir.debug.subject import Subject
+from ir.debug.subject import Subject, check_inputs
 from ir.debug.table import columns
 from ir.debug.values import Values
 from ir.errors import ExportError
@@ -61,7 +61,13 @@ class Ranges:
     batches: int
 
     def overflows(self, dtype: str) -> tuple[Range, ...]:
-        """The nodes whose results pass the type's largest number, or that overflow within, in order."""
+        """The nodes whose results pass the type's largest number, or that overflow within, in order.
+
+        Raises:
+            ValueError: the type is neither "float16" nor "bfloat16".
+        """
+        if dtype not in NARROW:
+            raise ValueError(f"dtype={dtype!r:.60} is none of {', '.join(NARROW)}")
         limit = torch.finfo(TORCH_DTYPES[NARROW[dtype]]).max
         return tuple(r for r in self.rows if r.largest > limit or math.isinf(getattr(r, dtype)))
 
@@ -105,11 +111,17 @@ def ranges(
 
     >>> print(ir.debug.ranges(program, batches))  # doctest: +SKIP
     """
-    if batches is not None and not (isinstance(batches, (list, tuple)) and batches):
+    if batches is not None and not (isinstance(batches, (list, tuple)) and batches and all(map(_is_batch, batches))):
         raise ExportError("batches: a list of what the model is called with, each a tuple of arguments or one tensor")
     first = Subject.of(program, batches[0] if batches else None, None, target, None, dynamic_shapes)
     given = [first.graph.structure.flatten(*arguments(b, None)) for b in batches or ()]
+    for inputs in given:
+        check_inputs(first.graph, inputs)
     return ranges_of(first.graph, given or [first.inputs])
+
+
+def _is_batch(batch: Any) -> bool:
+    return isinstance(batch, (torch.Tensor, tuple, list))
 
 
 def ranges_of(graph: Graph, batches: Sequence[Sequence[Any]]) -> Ranges:

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from ir.debug.child import Trials
+from ir.debug.errors import check_limit
 from ir.debug.inside import programs_inside
 from ir.debug.nodes import table_of
 from ir.debug.parts import Part, connected
-from ir.debug.reduced import Reduced
+from ir.debug.reduced import Reduced, check_path
 from ir.debug.refused import reduce_refused
 from ir.debug.running import running
 from ir.debug.script import through_ir, write_scripts
@@ -27,6 +28,7 @@ from ir.debug.subject import Subject
 from ir.debug.values import Values
 from ir.errors import CaptureError, ExportError
 from ir.graph import Graph, Node
+from ir.importer import wrong_calls
 from ir.importer.capture import arguments, capture
 from ir.lower import lower
 from ir.registry import Registry
@@ -46,6 +48,7 @@ def reduce(
     target: str | Target | None = None,
     handlers: Mapping[str, Callable[..., Any]] | None = None,
     dynamic_shapes: Any = None,
+    sizes: Mapping[str, int] | None = None,
     path: str | Path | None = None,
     seconds: float = 120.0,
     max_error: float | None = None,
@@ -65,6 +68,7 @@ def reduce(
         target: as for `ir.debug.nodes`.
         handlers: as for `ir.debug.nodes`.
         dynamic_shapes: as for `ir.debug.nodes`.
+        sizes: as for `ir.debug.nodes`; without them the example's, and where it does not fail those that verify runs.
         path: where the script goes that needs torch and the runtime alone; the one with `ir.export` is `<name>_ir.py`
             beside it. Nothing is written without it.
         seconds: when to stop looking for a smaller one. A trial of half of them counts as a hang, at most of a minute;
@@ -76,13 +80,22 @@ def reduce(
         **options: the target's options, where it is named.
 
     Raises:
-        ExportError: the program does not fail on these arguments, nor at the other sizes that verify runs; or
-            handlers cannot be sent to a child process, where the system starts each anew.
+        ExportError: the program does not fail on these arguments, nor at the other sizes that verify runs; the model
+            does not take them, or fails on them in torch itself; or handlers cannot be sent to a child process, where
+            the system starts each anew.
+        OutputError: `path` is no place for a script, or what lies there is none of these.
+        ValueError: `max_error` is no number from 0 on.
 
     >>> print(ir.debug.reduce(program, path="reduced.py"))  # doctest: +SKIP
     """
+    check_limit(max_error)
+    if path is not None:
+        check_path(path)
     if callable(program) and not hasattr(program, "artifact"):
         given = arguments(() if args is None else args, kwargs)
+        wrong_calls.check_model(program)
+        wrong_calls.check_call(program, *given)
+        wrong_calls.check_shapes(program, *given, dynamic_shapes)
         trials = Trials(program)
         ended = trials.run(seconds, _captured, program, *given, dynamic_shapes)
         trials.close()
@@ -95,7 +108,11 @@ def reduce(
         if not callable(program):  # a file, which torch took once
             raise
         return reduce_refused(error, program, *given, dynamic_shapes, path, seconds, code)
-    return _reduced(about, seconds, max_error, path)
+    if not sizes:
+        return _reduced(about, seconds, max_error, path)
+    about = about.at(sizes)
+    found = _reduced(about, seconds, max_error, path)
+    return found if found.sizes else replace(found, sizes=_text(about))
 
 
 def _captured(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> None:
@@ -114,11 +131,15 @@ def _reduced(about: Subject, seconds: float, limit: float | None, path: str | Pa
         search = _Reduction(other, search.left, limit)
         try:
             if search.fails():
-                sizes = ", ".join(f"{n}={s}" for n, s in other.sizes.items())
-                return replace(search.run(path), sizes=sizes)
+                return replace(search.run(path), sizes=_text(other))
         finally:
             search.trials.close()
-    raise ExportError("the program does not fail on these arguments, nor does a node of it alone")
+    beside = " or at the other sizes that verify runs" if about.sizes else ""
+    raise ExportError(f"the program does not fail on these arguments{beside}, nor does a node of it alone")
+
+
+def _text(about: Subject) -> str:
+    return ", ".join(f"{n}={s}" for n, s in about.sizes.items())
 
 
 class _Reduction:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ir.debug.search import Verdict
+from ir.errors import OutputError
+from ir.files import writable
+
+_HEAD = re.compile(rb"# torch \S+, .*Python \d")  # the first line of every script
 
 
 @dataclass(frozen=True)
@@ -60,3 +65,17 @@ class Reduced:
         elif not self.script and self.verdict.kind in ("mismatch", "runtime"):
             lines.append("no script without ir: the target has no such form, or torch has no function for an op")
         return "\n".join([*lines, *(f"written to {p}" for p in self.paths)])
+
+
+def check_path(path: str | Path) -> None:
+    """Whether the scripts may be written there, before a search for them begins.
+
+    Raises:
+        OutputError: the name is none of a script, its folder does not exist, or what lies there is no script of ours.
+    """
+    place = writable(path)
+    if place.suffix != ".py":
+        raise OutputError(f"{place.name:.100} is no name for a script: call it {place.stem:.100}.py")
+    for file in (place, place.with_name(f"{place.stem}_ir.py")):
+        if file.is_dir() or (file.exists() and not _HEAD.match(file.read_bytes()[:1000])):
+            raise OutputError(f"{file} is no script of ir reduce and stays as it is; choose another path")

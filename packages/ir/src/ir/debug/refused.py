@@ -43,7 +43,7 @@ def reduce_refused(
     """The smallest module of the model that torch.export refuses in the same way, as a script.
 
     Raises:
-        ExportError: `error`, where torch.export by itself takes the model.
+        ExportError: `error`, where torch.export by itself takes the model; or the model fails without torch.export.
     """
     search = _Refusal(error, model, args, kwargs, dynamic_shapes, seconds, code)
     try:
@@ -71,6 +71,9 @@ class _Refusal:
         self.start = time.monotonic()
         self.seconds, self.patience = seconds, _TRIAL
         self.trials = Trials(self.model)
+        ran = self.trials.run(seconds, run_once, self.model, args, kwargs)
+        if isinstance(ran, Verdict) and ran.kind == "error":
+            raise ExportError(f"torch itself fails on these arguments: {ran.what}: {ran.text}") from error
         calls = self.trials.run(seconds, recorded, self.model, args, kwargs)
         if isinstance(calls, Verdict):
             raise error
@@ -207,6 +210,12 @@ def _runs(model: nn.Module, name: str, call: Call) -> bool:
     with torch.no_grad():
         model.get_submodule(name)(*args, **kwargs)
     return True
+
+
+def run_once(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """The model as it is; its exception is the caller's."""
+    with torch.no_grad():
+        model(*args, **kwargs)
 
 
 def _said(error: BaseException) -> str:

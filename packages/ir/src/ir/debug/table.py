@@ -195,7 +195,7 @@ class Table:
         for r in self.rows:
             if any(v.name == name for v in r.node.outputs):
                 return r
-        raise KeyError(name)
+        raise KeyError(f"no row of this table has the value {name!r:.60}")
 
     def data(self) -> dict[str, Any]:
         """For programs: plain Python, the rows in the order of the graph."""
