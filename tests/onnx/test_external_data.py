@@ -7,13 +7,17 @@ import os
 import shutil
 import struct
 
+import numpy as np
 import onnx
+import onnx_ir
 import onnxruntime
 import pytest
 import torch
 from torch import nn
 
 import ir
+from onnx_backend.building import made
+from onnx_backend.format import writer
 from onnx_backend.format.data_files import locations
 
 X = torch.randn(2, 5, 32)
@@ -222,3 +226,27 @@ def test_what_is_left_over_beside_references_lies_in_a_data_file(model, tmp_path
     program.verify((torch.randn(7, 5, 32),))
     assert {place[0] for place in references(program.path).values()} == {"model.safetensors", "m.onnx.data"}
     assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data", "model.safetensors"]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(7, 9), (64, 5), (3, 1), (8, 8)])
+@pytest.mark.parametrize("kind", [onnx_ir.DataType.INT4, onnx_ir.DataType.INT8, onnx_ir.DataType.BFLOAT16])
+def test_a_weight_in_pieces_is_the_whole(rows, columns, kind, monkeypatch):
+    """Two steps that make numbers one by one, the second a transpose: as much as a piece is made at a time."""
+    source = onnx_ir.tensor(np.arange(rows * columns, dtype=np.int8).reshape(rows, columns) % 8)
+    shape = onnx_ir.Shape([rows, columns])
+    cast = made.Made(lambda a: a.astype(kind.numpy()), [source], kind, shape, made.same)
+    turned = made.Made(lambda a: a.T, [cast], kind, onnx_ir.Shape([columns, rows]), made.turned)
+    whole = turned.tobytes()
+    monkeypatch.setattr(made, "PIECE", 16)
+    pieces = [*turned.pieces()]
+    assert len(pieces) == (1 if rows * columns <= 16 else -(-columns // max(2, 16 // rows // 2 * 2)))
+    assert np.array_equal(np.concatenate(pieces), source.numpy().T.astype(kind.numpy()))
+    assert b"".join(map(bytes, writer._pieces(turned))) == whole
+
+
+def test_a_weight_of_one_that_is_computed_whole_is_made_whole():
+    lazy = onnx_ir.LazyTensor(
+        lambda: onnx_ir.tensor(np.eye(3, dtype="f4")), onnx_ir.DataType.FLOAT, onnx_ir.Shape([3, 3])
+    )
+    turned = made.Made(lambda a: a.T, [lazy], onnx_ir.DataType.FLOAT, onnx_ir.Shape([3, 3]), made.turned)
+    assert not turned.has_pieces and len([*turned.pieces()]) == 1

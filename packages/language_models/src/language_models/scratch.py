@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-PIECE = 1 << 22  # elements that are computed at a time
+PIECE = 1 << 16  # elements that are computed at a time: they stay in the cache, and leave no holes in the heap
 _NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64", torch.bool: "BOOL",
           torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"}  # fmt: skip
 
@@ -44,9 +44,17 @@ def paged(size: int) -> int:
 
 
 def by_rows(tensor: torch.Tensor) -> Iterator[slice]:
-    """Slices of rows, so that a piece has few elements however large the tensor is."""
+    """Slices of rows, so that a piece has few elements however large the tensor is.
+
+    torch has one thread meanwhile: several would wait for each other at each of the small steps.
+    """
     step = max(1, PIECE // max(1, tensor[0].numel())) if len(tensor) else 1
-    yield from (slice(at, at + step) for at in range(0, len(tensor), step))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield from (slice(at, at + step) for at in range(0, len(tensor), step))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: Mapping[str, str]) -> None:

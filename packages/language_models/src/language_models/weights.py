@@ -72,8 +72,9 @@ class QuantisedLinear(nn.Module):
         if torch.compiler.is_compiling():
             return nn.functional.linear(x, self.weight, self.bias)
         parts = [self.get_buffer(name) for name in ("codes", "scales", "zeros")]
-        # some rows at a time: the floats of a large weight are never held whole
-        made = torch.cat([nn.functional.linear(x, _floats(*(t[r] for t in parts))) for r in by_rows(parts[0])], -1)
+        made = x.new_empty(*x.shape[:-1], len(parts[0]))
+        for rows in by_rows(parts[0]):  # the floats of a large weight are never held whole
+            made[..., rows] = nn.functional.linear(x, _floats(*(t[rows] for t in parts)))
         return made if self.bias is None else made + self.bias
 
 

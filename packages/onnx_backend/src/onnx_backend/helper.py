@@ -16,6 +16,7 @@ from ir.types import DType, TensorType
 from onnx_backend.building.assemble import make_model
 from onnx_backend.building.dtypes import TO_ONNX
 from onnx_backend.building.graphs import Graphs
+from onnx_backend.building.made import Index, Made
 from onnx_backend.building.values import OnnxValue as OnnxValue
 from onnx_backend.format.writer import INSIDE
 
@@ -62,12 +63,14 @@ class OnnxHelper(Graphs):
         shape: Sequence[int],
         dtype: DType | None = None,
         stored: onnx_ir.DataType | None = None,
+        within: Callable[[Index], Index] | None = None,
     ) -> OnnxValue | None:
         """A weight that is made from the model's own when it is written, and shared by all that ask for the same.
 
         None where one of the sources is computed at run time, or is to stay as it lies in a file; `make` gets their
         content as arrays. The element type is that of the first source unless given; `stored` is one that the file has
-        and the IR has not, as int4.
+        and the IR has not, as int4. `within`, where the result is made number by number: the index of the sources that
+        has the numbers of an index of the result.
         """
         held: list[Any] = [s.value.const_value for s in sources]
         if any(t is None for t in held):
@@ -78,11 +81,7 @@ class OnnxHelper(Graphs):
         if key not in self._derived:
             type = TensorType(dtype or sources[0].type.dtype, tuple(shape))
             kind = stored or TO_ONNX[type.dtype]
-            tensor = onnx_ir.LazyTensor(
-                lambda: onnx_ir.tensor(_dense(make(*(t.numpy() for t in held))), dtype=kind),
-                dtype=kind,
-                shape=_shape_of(type),
-            )
+            tensor = Made(make, held, kind, _shape_of(type), within)
             self._derived[key] = self._hold(tensor, type, sources[0].name, key)
             self._derived[key].value.type = onnx_ir.TensorType(kind)
         return self._derived[key]
@@ -178,12 +177,3 @@ def _memory(weight: Weight) -> Any:
     """What two weights share that are the same elements of the same memory."""
     t = weight.tensor
     return id(weight) if t is None or not t.numel() else (t.data_ptr(), t.dtype, tuple(t.shape), tuple(t.stride()))
-
-
-def _dense(array: np.ndarray) -> np.ndarray:
-    """The array without strides; torch turns a matrix twice as fast as numpy."""
-    if array.flags.c_contiguous or array.dtype.name not in ("float32", "float64", "float16"):
-        return np.ascontiguousarray(array)
-    import torch
-
-    return torch.from_numpy(array).contiguous().numpy()

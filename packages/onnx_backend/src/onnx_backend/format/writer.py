@@ -20,6 +20,7 @@ import onnx_ir
 
 from ir.files import left
 from ir.progress import wrote
+from onnx_backend.building.made import Made
 
 _LENGTH_DELIMITED = 2
 _GRAPH = (onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number << 3) | _LENGTH_DELIMITED
@@ -153,7 +154,7 @@ def _header(tensor: Any, place: Place | None) -> bytes:
 
 def _write_data(tensor: Any, file: BinaryIO | _Summed) -> None:
     start = file.tell()
-    if hasattr(tensor, "tofile") and not isinstance(file, _Summed):
+    if hasattr(tensor, "tofile") and not isinstance(file, _Summed) and not isinstance(tensor, Made):
         tensor.tofile(file)
     else:
         for piece in _pieces(tensor):
@@ -165,13 +166,16 @@ def _write_data(tensor: Any, file: BinaryIO | _Summed) -> None:
 
 def _pieces(tensor: Any) -> Iterator[Any]:
     """The tensor's bytes; of numbers that are stored one by one, in the memory that they lie in."""
-    array = tensor.numpy()
-    if tensor.dtype.itemsize == 0.5 and array.itemsize == 1:
-        yield from _halves(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-    elif tensor.nbytes != array.nbytes or sys.byteorder != "little" or not array.flags.c_contiguous:
+    if sys.byteorder != "little":
         yield tensor.tobytes()
-    else:
-        yield array.reshape(-1).view(np.uint8).data
+        return
+    for array in tensor.pieces() if isinstance(tensor, Made) else [tensor.numpy()]:
+        if tensor.dtype.itemsize == 0.5 and array.itemsize == 1:
+            yield from _halves(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        elif tensor.dtype.itemsize != array.itemsize:
+            yield tensor.tobytes()
+        else:
+            yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _halves(codes: np.ndarray) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ir.dims import Expr
 from ir.types import DType
+from onnx_backend.building import made
 from onnx_backend.handlers.reduce import total
 from onnx_backend.registry import register as op
 
@@ -94,7 +95,7 @@ def turned(h, weight):
     """The transposed weight: written that way, unless something else reads it too (an embedding tied to its head)."""
     alone = all(n.op == "aten::linear" for n in h.graph.uses.get(h.node.args.get("weight"), ()))
     columns, rows = weight.type.shape
-    written = h.derived("transposed", [weight], lambda w: w.T, (rows, columns)) if alone else None
+    written = h.derived("transposed", [weight], lambda w: w.T, (rows, columns), within=made.turned) if alone else None
     return h.transpose(weight, [1, 0]) if written is None else written
 
 

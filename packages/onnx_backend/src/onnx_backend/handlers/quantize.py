@@ -14,6 +14,7 @@ from ir.dims import Expr
 from ir.helper import numpy_dtype
 from ir.types import DType
 from onnx_backend.building.dtypes import TO_ONNX
+from onnx_backend.building.made import same, turned
 from onnx_backend.registry import register as op
 
 _LIMITS = {t: (np.iinfo(t.name).min, np.iinfo(t.name).max) for t in DType if t.is_integer}
@@ -178,7 +179,7 @@ def _narrowed(h, x, dtype):
 def _turned(h, x):
     """A transposed weight; None for what is no weight."""
     stored = None if x.value.dtype is TO_ONNX[x.type.dtype] else x.value.dtype
-    return h.derived("transposed", [x], lambda w: w.T, x.type.shape[::-1], stored=stored)
+    return h.derived("transposed", [x], lambda w: w.T, x.type.shape[::-1], stored=stored, within=turned)
 
 
 def _stored(h, x, scale, zero, low, high, dtype, axis):
@@ -209,7 +210,7 @@ def _halved(h, x, zero, low, high):
         return x, zero
 
     def halve(t):
-        return h.derived("4 bits", [t], lambda a: a.astype(kind), t.type.shape, stored=stored)
+        return h.derived("4 bits", [t], lambda a: a.astype(kind), t.type.shape, stored=stored, within=same)
 
     return halve(x), halve(zero)
 
