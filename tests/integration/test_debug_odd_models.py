@@ -27,6 +27,32 @@ def test_a_custom_op_tells_its_target_ops(target):
     assert first.ops[0] == second.ops[0] == "odd_models::twice_softmax"
 
 
+@ir.custom_op("odd_models::outer")
+def outer(x: torch.Tensor) -> torch.Tensor:
+    return twice_softmax(x.sin()) + 1
+
+
+def test_each_call_of_a_custom_op_has_its_own_time(tmp_path):
+    def model(x):
+        return twice_softmax(outer(twice_softmax(twice_softmax(x) + 1)).exp())
+
+    graph = ir.capture(model, (torch.randn(2, 4),))
+    for options in ({}, {"path": tmp_path / "m.onnx", "metadata": True}):
+        program = ir.export(graph, target="onnx", **options)
+        timed = ir.debug.profile(*((options["path"], torch.randn(2, 4)) if options else (program,)))
+        rows = {r.name: r for r in timed.rows}
+        calls = [n.name for n in graph.nodes if n.op.startswith("odd_models::")]
+        assert len(calls) == 4 and set(calls) <= set(rows) and not [n for n in rows if n.startswith("_inlfunc")]
+        assert "Sin" in rows["outer"].ops and all("Softmax" in rows[c].ops for c in calls), rows
+        assert all(rows[c].source.startswith("test_debug_odd_models.py:") for c in calls)
+
+
+def test_the_function_of_a_module_is_no_single_node():
+    model = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(2)))
+    program = ir.export(model, torch.randn(2, 4), target="onnx", functions=True)
+    assert all("FusedGemm" not in r.ops for r in ir.debug.profile(program).rows if r.op == "aten::tanh")
+
+
 def test_a_custom_op_is_its_body_in_a_script(tmp_path):
     """A process of its own has never heard of it."""
     graph = ir.capture(lambda x: twice_softmax(x).relu(), (torch.randn(2, 4),))

@@ -42,6 +42,7 @@ from onnx_backend.runtime.opened import OnnxFile
 from onnx_backend.runtime.script import script
 from onnx_backend.runtime.session import LIMIT, OnnxProgram, model_bytes
 from onnx_backend.runtime.settings import Options, Provider, Settings
+from onnx_backend.runtime.timing import inlined
 
 LOWEST_OPSET = 13
 
@@ -196,7 +197,9 @@ class Onnx(Target[onnx_ir.Model]):
         return OnnxFile(path, threads, self.settings)
 
     def node_names(self, artifact: onnx_ir.Model) -> dict[str, str]:
-        return {n.name: n.outputs[0].name for n in artifact.graph if n.name and n.outputs[0].name}
+        calls = {name: n for name, n in inlined(artifact).items() if _is_op_of_torch(n.domain, n.op_type)}
+        nodes = {n.name: n for n in artifact.graph if n.name} | calls
+        return {name: n.outputs[0].name for name, n in nodes.items() if n.outputs[0].name}
 
     def annotate(self, artifact: onnx_ir.Model, key: str, text: str) -> None:
         artifact.metadata_props[key] = text
@@ -209,3 +212,10 @@ class Onnx(Target[onnx_ir.Model]):
         staged = refers and path is not None and not any(path.parent.glob("*.safetensors"))
         lent = path.parent.parent if staged and path is not None else None
         return OnnxProgram(artifact, graph, path, lent, self.settings)
+
+
+def _is_op_of_torch(domain: str, name: str) -> bool:
+    """Whether a function is the body of an op: one of a module stands for many nodes."""
+    import torch
+
+    return domain.isidentifier() and hasattr(getattr(torch.ops, domain), name)

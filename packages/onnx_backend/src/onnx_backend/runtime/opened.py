@@ -16,7 +16,7 @@ from onnx_backend.building.dtypes import FROM_SCHEMA
 from onnx_backend.building.names import place
 from onnx_backend.runtime.session import outlive_fork, run
 from onnx_backend.runtime.settings import Settings
-from onnx_backend.runtime.timing import timed
+from onnx_backend.runtime.timing import inlined, timed
 
 
 class OnnxFile:
@@ -40,17 +40,18 @@ class OnnxFile:
     @property
     def operators(self) -> Mapping[str, int]:
         """Operators, those of functions and sub-graphs too."""
-        return Counter(f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in self._nodes())
+        return Counter(f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in _nodes(self._model()))
 
     @property
     def places(self) -> Mapping[str, Place]:
         """What the nodes' metadata say, which `metadata=True` wrote."""
-        return {n.name: place(n.metadata_props) for n in self._nodes() if n.name and n.metadata_props}
+        model = self._model()
+        found = {n.name: place(n.metadata_props) for n in _nodes(model) if n.name and n.metadata_props}
+        calls = {name: (n, place(n.metadata_props)) for name, n in inlined(model).items() if n.metadata_props}
+        return found | {name: p for name, (n, p) in calls.items() if p.op.startswith(f"{n.domain}::{n.op_type}")}
 
-    def _nodes(self) -> list[onnx_ir.Node]:
-        model = onnx_ir.from_proto(onnx.load(self.path, load_external_data=False))
-        graphs: list[onnx_ir.Graph | onnx_ir.Function] = [model.graph, *model.functions.values()]
-        return [n for g in graphs for n in onnx_ir.traversal.RecursiveGraphIterator(g)]
+    def _model(self) -> onnx_ir.Model:
+        return onnx_ir.from_proto(onnx.load(self.path, load_external_data=False))
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The outputs in the file's order."""
@@ -68,6 +69,11 @@ class OnnxFile:
             if self.threads is not None:
                 options.intra_op_num_threads = self.threads
             return timed(lambda o: settings.session(str(self.path), o), options, lambda s: run(s, *names, inputs), runs)
+
+
+def _nodes(model: onnx_ir.Model) -> list[onnx_ir.Node]:
+    graphs: list[onnx_ir.Graph | onnx_ir.Function] = [model.graph, *model.functions.values()]
+    return [n for g in graphs for n in onnx_ir.traversal.RecursiveGraphIterator(g)]
 
 
 def _port(value: Any, path: Path) -> Port:

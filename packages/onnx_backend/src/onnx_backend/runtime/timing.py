@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import tempfile
@@ -9,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import onnx_ir
 
 from ir.opened import Timed
 
@@ -36,3 +39,26 @@ def _timed(name: str, op: str, times: Sequence[float], runs: int) -> Timed:
     """A node in a loop runs several times in a run."""
     count = max(1, round(len(times) / (_WARM_UP + runs)))
     return Timed(name, op, statistics.median(times[_WARM_UP * count :] or times) * count)
+
+
+def inlined(model: onnx_ir.Model) -> dict[str, onnx_ir.Node]:
+    """The call of a function that each node comes from whose name in onnxruntime begins so.
+
+    onnxruntime puts bodies in the place of calls round by round, those of calls in bodies last: the first body of a
+    function has its name, each other one the next number. Calls in branches and loops have another order: none then.
+    """
+    everywhere = onnx_ir.traversal.RecursiveGraphIterator(model.graph)
+    top = [(n, n) for n in model.graph if n.op_identifier() in model.functions]
+    if sum(n.op_identifier() in model.functions for n in everywhere) > len(top):
+        return {}
+    found: dict[str, onnx_ir.Node] = {}
+    numbers = itertools.count()
+    while top:
+        for node, root in top:
+            name = f"_inlfunc_{node.op_type}_"
+            found[name if name not in found else f"{name}token_{next(numbers)}_"] = root
+        top = [
+            (inner, root) for node, root in top for inner in model.functions[node.op_identifier()]
+            if inner.op_identifier() in model.functions
+        ]  # fmt: skip
+    return found
