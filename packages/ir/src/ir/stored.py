@@ -123,7 +123,8 @@ def _indexed(index: Path) -> dict[str, Stored]:
     for shard in shards:
         place = index.parent / shard
         if place.parent != index.parent or not place.is_file():
-            raise ExportError(f"{index} names the shard {shard!r:.100}, and there is no such file beside it")
+            raise ExportError(f"{index} names the shard {shard!r:.100}, and there is no such file beside it; "
+                              "download the whole checkpoint")  # fmt: skip
         held[shard] = {entry.name: entry for entry in tensors_of(place)}
     if lost := [n for n, shard in names.items() if n not in held[shard]]:
         raise ExportError(f"{index} says that {lost[0]} lies in {names[lost[0]]}, which does not hold it")

@@ -12,8 +12,8 @@ import transformers
 
 from ir.errors import CaptureError, ExportError
 from ir.importer.checkpoint import load_weights, without_weights
-from ir.stored import checkpoint
-from language_models.tasks import auto_class, task_of
+from ir.stored import INDEX, checkpoint
+from language_models.tasks import auto_class, check_task, task_of
 
 # what tokenizers of transformers are saved as, whichever of them a checkpoint has
 _TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*", "vocab*", "merges.txt")
@@ -72,8 +72,9 @@ def open_checkpoint(
     folder = Path(source)
     _check(folder, tokenizer)
     transformers.utils.logging.disable_progress_bar()
-    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    config = _config(folder)
     task = task or task_of(config, next(iter(config.architectures or ()), None))
+    check_task(config, task)
     mapped = _mapped(folder, config, dtype, task, streams)
     model = mapped or _read(folder, dtype, task)
     kept = _TOKENIZER if task in ("text-generation", "feature-extraction") else (*_TOKENIZER, *_PROCESSOR)
@@ -94,10 +95,15 @@ def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str, streams: b
     """
     try:
         names = {n for n, t in checkpoint(folder).items() if t.dtype}
-    except ExportError:  # of other formats than safetensors
-        return None
-    with without_weights():
-        model: Any = auto_class(task).from_config(config, dtype=dtype)
+    except ExportError:
+        if any((folder / name).is_file() for name in (INDEX, "model.safetensors")):
+            raise
+        return None  # of other formats than safetensors
+    try:
+        with without_weights():
+            model: Any = auto_class(task).from_config(config, dtype=dtype, trust_remote_code=False)
+    except Exception as error:  # whatever a constructor makes of odd numbers
+        raise CaptureError(f"{folder}: transformers makes no model of its config.json ({_line(error)})") from error
     own = {*dict(model.named_parameters(remove_duplicate=False)), *dict(model.named_buffers())}
     tied = {n for n, _ in model.named_parameters(remove_duplicate=False)} - {n for n, _ in model.named_parameters()}
     if names - own or {n for n, _ in model.named_parameters()} - names - tied:
@@ -108,8 +114,34 @@ def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str, streams: b
     return model
 
 
+def _config(folder: Path) -> Any:
+    """The configuration; code that comes with a checkpoint is never run, and nobody is asked whether it may be."""
+    try:
+        return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # transformers' checks of a configuration raise errors of many classes
+        foreign = "trust_remote_code" in str(error)
+        said = "it has code of its own" if foreign else _line(error)
+        raise CaptureError(
+            f"{folder}: transformers {transformers.__version__} reads no model from its config.json ({said}); take a "
+            "newer transformers, or load the model yourself and give that to language_models.export"
+        ) from error
+
+
+def _line(error: Exception) -> str:
+    """An error in one line: its class, and the beginning of what it says."""
+    said = " ".join(str(error).split())
+    return f"{type(error).__name__}: {said[:200]}"
+
+
 def _read(folder: Path, dtype: torch.dtype, task: str) -> Any:
-    loaded: Any = auto_class(task).from_pretrained(folder, dtype=dtype, local_files_only=True, output_loading_info=True)
+    given = {"dtype": dtype, "local_files_only": True, "trust_remote_code": False, "output_loading_info": True}
+    try:
+        loaded: Any = auto_class(task).from_pretrained(folder, **given)
+    except Exception as error:  # of torch.load, of quantisers, of files cut off
+        raise CaptureError(
+            f"{folder}: transformers does not load it ({_line(error)}); download it again, or load the model yourself "
+            "and give that to language_models.export"
+        ) from error
     model, found = loaded
     missing = sorted(found["missing_keys"])
     if missing and (task != "feature-extraction" or _counts(model, missing)):
@@ -132,8 +164,13 @@ def _counts(model: Any, missing: list[str]) -> bool:
 
 
 def _check(folder: Path, tokenizer: bool) -> None:
+    if folder.is_file():
+        raise CaptureError(f"{folder} is a file: give the folder that it lies in")
     if not folder.is_dir():
-        raise CaptureError(f"{folder!s:.200}: there is no such folder; download the checkpoint first")
+        raise CaptureError(
+            f"{folder!s:.200}: there is no such folder; download the checkpoint "
+            "first (hf download NAME --local-dir DIR)"
+        )
     if not (folder / "config.json").is_file():
         raise CaptureError(f"{folder}: there is no config.json; give the folder that save_pretrained wrote")
     if not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
@@ -143,6 +180,18 @@ def _check(folder: Path, tokenizer: bool) -> None:
             f"{folder}: there is no tokenizer.json; write one by AutoTokenizer...save_pretrained, or "
             "say tokenizer=False (--no-tokenizer) and give tokens yourself"
         )
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json", *["tokenizer.json"] * tokenizer):
+        if (folder / name).is_file():
+            _check_json(folder / name)
+
+
+def _check_json(file: Path) -> None:
+    """Before the work, and by its name: transformers and runtimes say less of it."""
+    try:
+        if not isinstance(json.loads(file.read_bytes()), dict):
+            raise ValueError("no object")
+    except (OSError, ValueError) as error:
+        raise CaptureError(f"{file} is no JSON of a checkpoint ({error}); download it again") from error
 
 
 def copy_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:

@@ -92,12 +92,16 @@ def export(
         ValueError: an argument is none of those that are named here.
     """
     runtime = importlib.import_module(TARGETS[_one_of("target", target, TARGETS)])
-    if task is None and "pooling" in options:
+    if task is None and options.keys() & {"pooling", "normalise"}:
         task = "feature-extraction"
     if task is not None:
         _one_of("task", task, AUTO)
     dtype = FLOATS[_one_of("weights", weights, runtime.WEIGHTS)] if weights in FLOATS else torch.float32
     _one_of("weights", weights, runtime.WEIGHTS)
+    if weights in FLOATS:
+        _only_of_few_bits(weights, lm_head=lm_head, exclude=exclude or None, calibration=calibration)
+    elif lm_head is not None:
+        _one_of("lm_head", lm_head, [w for w in runtime.WEIGHTS if w not in ("f16", "bf16")])
     last = _one_of("logits", logits, ("last", "all")) == "last"
     place = Path(path)
     check_place(place)
@@ -113,7 +117,6 @@ def export(
     tokens = None if text is None else tokens_of(text, source)[:1, :LONGEST]
     floats = None if tokens is None else logits_of(checkpoint.model, tokens)
     if weights not in FLOATS:
-        _one_of("lm_head", lm_head or weights, runtime.WEIGHTS)
         plan = Plan(weights, lm_head, exclude, None if calibration is None else tokens_of(calibration, source))
         model = copy.deepcopy(checkpoint.model) if isinstance(source, torch.nn.Module) else checkpoint.model
         checkpoint = replace(checkpoint, model=model)
@@ -184,6 +187,12 @@ def _only_of_text(task: str, **given: Any) -> None:
     for name, value in given.items():
         if value is not None and task != "text-generation":
             raise RefusedError(f"{name}= is for decoders of text (text-generation), and this is {task}: leave it out")
+
+
+def _only_of_few_bits(weights: str, **given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name}= is for weights in few bits, and these are {weights}: take int4, or leave it out")
 
 
 def _one_of(option: str, value: str, allowed: Any) -> str:

@@ -31,13 +31,16 @@ def tokens_of(text: str | torch.Tensor, source: Any) -> torch.Tensor:
     """Tokens [1, length] of a text by the checkpoint's tokenizer, or those that were given.
 
     Raises:
-        CaptureError: a text, and a model without a tokenizer.
+        CaptureError: a text, and a model or a folder without a tokenizer.
     """
     if isinstance(text, torch.Tensor):
         return text
     if isinstance(source, torch.nn.Module):
         raise CaptureError("a model in memory has no tokenizer: give tokens in the place of a text")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(Path(source), local_files_only=True)
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(Path(source), local_files_only=True)
+    except Exception as error:  # of what is missing, each kind of tokenizer says something else
+        raise CaptureError(f"{source} has no tokenizer for the text: give tokens in its place") from error
     found: torch.Tensor = tokenizer(text, return_tensors="pt").input_ids
     return found
 

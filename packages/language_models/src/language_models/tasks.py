@@ -47,6 +47,13 @@ def task_of(config: Any, named: str | None = None) -> str:
     return makes[0]
 
 
+def check_task(config: Any, task: str) -> None:
+    """Raises CaptureError for a task that transformers has no model of this configuration for."""
+    if type(config) not in _mapping(task):
+        makes = [name for name in AUTO if type(config) in _mapping(name)]
+        raise CaptureError(f"{AUTO[task][1]} has no {config.model_type}: its tasks are {', '.join(makes) or 'none'}")
+
+
 def auto_class(task: str) -> Any:
     """transformers' class that makes models of a task."""
     return getattr(transformers, AUTO[task][1])

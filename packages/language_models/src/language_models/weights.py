@@ -90,6 +90,7 @@ def _floats(codes: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor) -> t
 def quantise(model: Any, plan: Plan) -> int:
     """Put quantised layers in the place of linear ones, and say how many."""
     register_quantized_decomposed()
+    _check_patterns(model, plan)
     head = model.get_output_embeddings()
     chosen = {name: (layer, bits) for name, layer in linears(model) if (bits := plan.bits(name, layer, head))}
     scratch = _room_for([layer.weight for layer, _ in chosen.values()], 1 + 4 / GROUP)
@@ -110,6 +111,7 @@ def to_blocks(model: Any, plan: Plan) -> set[str]:
 
     if plan.calibration is not None:
         raise RefusedError("weights of NNEF are rounded to the nearest: leave calibration= out, or export to onnx")
+    _check_patterns(model, plan)
     head = model.get_output_embeddings()
     chosen = {name: layer for name, layer in linears(model) if plan.bits(name, layer, head) == 4}
     scratch = _room_for([layer.weight for layer in chosen.values()], 4)
@@ -128,6 +130,14 @@ def to_blocks(model: Any, plan: Plan) -> set[str]:
 def linears(model: Any) -> Iterator[tuple[str, nn.Linear]]:
     """The linear layers of a model by name."""
     yield from ((name, layer) for name, layer in model.named_modules() if type(layer) is nn.Linear)
+
+
+def _check_patterns(model: Any, plan: Plan) -> None:
+    names = [name for name, _ in linears(model)]
+    for pattern in plan.exclude:
+        if not fnmatch.filter(names, pattern):
+            known = f"one is {names[0]!r}" if names else "the model has none"
+            raise RefusedError(f"exclude={pattern!r:.60} is the name of no linear layer; {known}")
 
 
 def scale_of(rows: torch.Tensor, bits: int) -> torch.Tensor:

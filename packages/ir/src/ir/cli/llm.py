@@ -96,7 +96,10 @@ def llm(
                 },
             )
     except ValueError as error:
-        raise typer.BadParameter(f"--{error}") from error
+        option, found, rest = str(error).partition("=")
+        if not found or not option.isidentifier():
+            raise
+        raise typer.BadParameter(f"--{option.replace('_', '-')}={rest}") from error
 
     if not quiet:
         _show(made, time.perf_counter() - start, verify)

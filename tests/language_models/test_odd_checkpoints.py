@@ -1,0 +1,115 @@
+"""Checkpoints that are not whole, and options that say nothing: what is said names the file, or the way out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+import ir
+import language_models
+from tests.language_models import checkpoints
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    place = tmp_path_factory.mktemp("sound")
+    checkpoints.model("Llama", **checkpoints.LLAMA).save_pretrained(place, max_shard_size="40KB")
+    assert len([*place.glob("*.safetensors")]) > 2
+    return place
+
+
+def said(**changes):
+    def change(folder):
+        file = folder / "config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+    return change
+
+
+def second_shard(change):
+    return lambda folder: change(sorted(folder.glob("*.safetensors"))[1])
+
+
+def text(name, content):
+    return lambda folder: (folder / name).write_text(content)
+
+
+def only_bin(folder):
+    for file in folder.glob("*.safetensors*"):
+        file.unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"nothing")
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n"
+ODD = {
+    "no model type": (said(model_type=""), "reads no model from its config.json .*give that to language_models.export"),
+    "unknown": (
+        said(model_type="martian"),
+        "reads no model from its config.json .*`martian`.*take a newer transformers",
+    ),
+    "own code": (said(model_type="martian", auto_map={"AutoConfig": "x.Y"}), "it has code of its own"),
+    "number": (said(hidden_size="wide"), "reads no model from its config.json .*'hidden_size' expected int"),
+    "config": (text("config.json", '{"model_type": '), "config.json is no JSON of a checkpoint .*; download it again"),
+    "list": (text("config.json", "[1]"), "config.json is no JSON of a checkpoint .no object."),
+    "generation": (text("generation_config.json", "{"), "generation_config.json is no JSON"),
+    "tokenizer": (text("tokenizer_config.json", "nope"), "tokenizer_config.json is no JSON"),
+    "missing": (second_shard(lambda s: s.unlink()), "names the shard .*no such file beside it; download the whole"),
+    "cut off": (
+        second_shard(lambda s: s.write_bytes(s.read_bytes()[:-40])),
+        "no sound .safetensors .*download it again",
+    ),
+    "empty": (second_shard(lambda s: s.write_bytes(b"")), "no sound .safetensors .*the file has 0; download it again"),
+    "pointer": (second_shard(lambda s: s.write_text(POINTER)), "no sound .safetensors .*download it again"),
+    "index": (text("model.safetensors.index.json", "{"), "is no index of shards"),
+    "bin": (only_bin, "transformers does not load it .*; download it again"),
+}
+
+
+@pytest.mark.parametrize("weights", ["f32", "int4"])
+@pytest.mark.parametrize("kind", ODD)
+def test_a_checkpoint_that_is_not_whole(sound, tmp_path, kind, weights):
+    folder, place = tmp_path / "checkpoint", tmp_path / "out"
+    shutil.copytree(sound, folder)
+    change, told = ODD[kind]
+    change(folder)
+    with pytest.raises(ir.ExportError, match=told):
+        language_models.export(folder, path=place, weights=weights, tokenizer=False)
+    assert not place.exists()
+
+
+def test_a_file_in_the_place_of_the_folder(sound, tmp_path):
+    with pytest.raises(ir.CaptureError, match="is a file: give the folder"):
+        language_models.export(sound / "config.json", path=tmp_path / "out", tokenizer=False)
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    ({"lm_head": "int8"}, "lm_head= is for weights in few bits, and these are f32"),
+    ({"exclude": ["*.down_proj"]}, "exclude= is for weights in few bits"),
+    ({"calibration": "a text"}, "calibration= is for weights in few bits"),
+    ({"weights": "int4", "lm_head": "int3"}, "lm_head='int3' is none of f32, int8, int4"),
+    ({"weights": "int4", "lm_head": "int8", "target": "nnef"}, "lm_head='int8' is none of f32, int4"),
+])  # fmt: skip
+def test_options_that_would_say_nothing(sound, tmp_path, options, told):
+    with pytest.raises(ValueError, match=told):
+        language_models.export(sound, path=tmp_path / "out", tokenizer=False, **options)
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    ({"weights": "int4", "exclude": ["*.down"]}, r"exclude='\*.down' is the name of no linear layer; one is 'model"),
+    ({"weights": "int4", "exclude": ["*.down"], "target": "nnef"}, "is the name of no linear layer"),
+    ({"weights": "int4", "text": "a text"}, "has no tokenizer for the text: give tokens"),
+    ({"task": "automatic-speech-recognition"}, "AutoModelForSpeechSeq2Seq has no llama: its tasks are text-generation"),
+])  # fmt: skip
+def test_what_does_not_fit_the_checkpoint(sound, tmp_path, options, told):
+    with pytest.raises(ir.ExportError, match=told):
+        language_models.export(sound, path=tmp_path / "out", tokenizer=False, **options)
+
+
+def test_the_command_line_says_options_as_it_has_them(sound, tmp_path, capsys):
+    from ir.cli import main
+
+    with pytest.raises(SystemExit) as done:
+        main(["llm", str(sound), "-o", str(tmp_path / "out"), "--no-tokenizer", "--lm-head", "int8"])
+    assert done.value.code == 2 and "--lm-head= is for weights in few bits" in capsys.readouterr().err
