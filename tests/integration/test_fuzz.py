@@ -96,6 +96,18 @@ def test_an_op_that_torch_composes_of_others_rounds_within():
     assert not explained(module, ["x"], [x], 0, torch.tensor([-1.0]))
 
 
+def test_a_product_that_overflows_on_the_way_need_not_overflow_elsewhere():
+    class Activated(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.hardswish(x)
+
+    x = torch.tensor([torch.finfo(torch.float32).max, 4.0])
+    module = torch.export.export(Activated(), (x,)).module()
+    assert module(x)[0] == math.inf
+    assert explained(module, ["x"], [x], 0, x)
+    assert not explained(module, ["x"], [x], 0, torch.tensor([math.inf, math.inf]))
+
+
 def test_a_max_pool_that_skips_nan_is_explained_where_the_runtime_is_known_to():
     class Pooled(torch.nn.Module):
         def forward(self, x):

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TypeVar
 
+from ir.bounds import bounds
 from ir.dims import Dim, ceildiv, floordiv
 
 T = TypeVar("T")
@@ -40,14 +41,27 @@ def squeezed(sizes: Sequence[Dim], dims: Sequence[int], result: Sequence[Dim]) -
 
 
 def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The shape that numpy's rules give; where two unequal dimensions meet, the one that is not 1, if one a number."""
+    """The shape that numpy's rules give; where two unequal dimensions meet, the one that is not 1, as far as is known.
+
+    >>> from ir.dims import minimum, symbol; n = symbol("n"); most_one = minimum(1, n)
+    >>> broadcast([n, n, most_one], [n + 1, 3, n]) == (n, 3, n)
+    True
+    """
     rank = max(map(len, shapes), default=0)
     result: list[Dim] = [1] * rank
     for shape in shapes:
         for i, d in enumerate(shape, start=rank - len(shape)):
-            if result[i] == 1 or (isinstance(d, int) and d != 1 and not isinstance(result[i], int)):
+            if result[i] == 1 or (d != 1 and d != result[i] and _gives_way(result[i], d)):
                 result[i] = d
     return tuple(result)
+
+
+def _gives_way(d: Dim, other: Dim) -> bool:
+    """Whether a dimension is repeated to another one: to a number, to 0, or since it is 1 at the most itself."""
+    if isinstance(d, int) or isinstance(other, int):
+        return not isinstance(d, int)
+    most, others = bounds(d, {})[1], bounds(other, {})[1]
+    return most > 0 and (most <= 1 or others <= 0)
 
 
 def differ(left: Sequence[Dim], right: Sequence[Dim]) -> bool:
