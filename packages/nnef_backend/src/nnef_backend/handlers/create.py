@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ir.dims import Expr
+from ir.handlers.create import filled
 from ir.helper import numpy_dtype
-from ir.ops import FILLS, UNINITIALIZED
 from ir.types import DType
 from nnef_backend.registry import register as op
-
-
-@op(*(name for name, number in FILLS.items() if number is not None), *UNINITIALIZED, "aten::zero")
-def zeros(h, **options):
-    return _filled(h, FILLS.get(h.node.op, 0))
-
-
-@op("aten::full", "aten::full_like", "aten::new_full")
-def full(h, fill_value, **options):
-    return _filled(h, fill_value)
-
-
-@op("aten::fill")
-def fill(h, self, value):
-    return _filled(h, value)
-
-
-@op("aten::scalar_tensor")
-def scalar_tensor(h, s, **options):
-    return h.tensor(s, h.out.dtype)
-
-
-def _filled(h, value):
-    if isinstance(value, float) and h.out.dtype.is_integer and math.isfinite(value):
-        value = int(value)
-    return h.expand(h.tensor(value, h.out.dtype), h.out.shape)
-
 
 # -- ranges ----------------------------------------------------------------------------------------------------------
 
@@ -90,18 +61,8 @@ def _line(h, start, end, steps):
 def eye(h, n=None, m=None, **options):
     if h.out.is_static:
         return h.constant(np.eye(*h.out.shape, dtype=numpy_dtype(h.out.dtype)))
-    upper = h.emit("tract_core_trilu", _filled(h, 1), 0, upper=True)
+    upper = h.emit("tract_core_trilu", filled(h, 1), 0, upper=True)
     return h.emit("tract_core_trilu", upper, 0, upper=False)
-
-
-@op("aten::tril_indices")
-def tril_indices(h, row, col, offset=0, **options):
-    return h.constant(np.stack(np.tril_indices(row, offset, col)).astype(numpy_dtype(h.out.dtype)))
-
-
-@op("aten::triu_indices")
-def triu_indices(h, row, col, offset=0, **options):
-    return h.constant(np.stack(np.triu_indices(row, offset, col)).astype(numpy_dtype(h.out.dtype)))
 
 
 # -- chance ----------------------------------------------------------------------------------------------------------
@@ -112,7 +73,7 @@ def triu_indices(h, row, col, offset=0, **options):
     "aten::uniform", "aten::exponential", "aten::native_dropout")  # fmt: skip
 def chance(h, p=None, **options):
     if p in (0, 1) and h.node.op == "aten::bernoulli":
-        return _filled(h, p)
+        return filled(h, p)
     h.refuse("tract draws no random numbers")
 
 
@@ -120,4 +81,4 @@ def chance(h, p=None, **options):
 def dropout(h, input, p, train):
     if not train or p == 0:
         return input
-    return _filled(h, 0) if p == 1 and h.node.op != "aten::alpha_dropout" else h.refuse("tract draws no random numbers")
+    return filled(h, 0) if p == 1 and h.node.op != "aten::alpha_dropout" else h.refuse("tract draws no random numbers")

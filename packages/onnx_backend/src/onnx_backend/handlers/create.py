@@ -5,28 +5,9 @@ from __future__ import annotations
 import math
 
 from ir.dims import Expr
-from ir.ops import FILLS, UNINITIALIZED
 from ir.types import DType
 from onnx_backend.building.kernels import runs
 from onnx_backend.registry import register as op
-
-# Where a tensor lies and how (device, layout, memory format) has no form in ONNX; `**_` takes it.
-
-
-@op(*(name for name, number in FILLS.items() if number is not None), *UNINITIALIZED, "aten::zero")
-def filled(h, **_):
-    """Empty tensors are zeros: a model that reads them has no result to compare with."""
-    return h.full(h.out.shape, FILLS.get(h.node.op, 0), h.out.dtype)
-
-
-@op("aten::full", "aten::full_like", "aten::new_full")
-def full(h, fill_value, **_):
-    return h.full(h.out.shape, h.cut_number(fill_value, h.out.dtype), h.out.dtype)
-
-
-@op("aten::scalar_tensor")
-def scalar_tensor(h, s, **_):
-    return h.tensor(h.cut_number(s, h.out.dtype), h.out.dtype)
 
 
 @op("aten::arange")
@@ -77,22 +58,6 @@ def logspace(h, start, end, steps, base=10.0, **_):
 def eye(h, **_):
     work = h.out.dtype if h.out.dtype in (DType.float32, DType.float64, DType.int32) else DType.int64
     return h.cast(h.emit("EyeLike", h.full(h.out.shape, 0, DType.int64), dtype=work), h.out.dtype)
-
-
-def triangle(h, row, col, keep):
-    """The positions of a triangle of a static matrix, as torch lists them."""
-    found = [(r, c) for r in range(row) for c in range(col) if keep(r, c)]
-    return h.const([[r for r, _ in found], [c for _, c in found]], h.out.dtype)
-
-
-@op("aten::tril_indices")
-def tril_indices(h, row, col, offset=0, **_):
-    return triangle(h, row, col, lambda r, c: c - r <= offset)
-
-
-@op("aten::triu_indices")
-def triu_indices(h, row, col, offset=0, **_):
-    return triangle(h, row, col, lambda r, c: c - r >= offset)
 
 
 # -- chance ------------------------------------------------------------------------------------------------------------

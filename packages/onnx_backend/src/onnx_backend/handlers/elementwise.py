@@ -303,8 +303,3 @@ def to(h, self, **_):
 @op("prims::convert_element_type", "prims::device_put")
 def convert_element_type(h, a, **_):
     return h.cast(a, h.out.dtype)
-
-
-@op("aten::fill")
-def fill(h, self, value):
-    return h.full(h.out.shape, h.cut_number(value, h.out.dtype), h.out.dtype)

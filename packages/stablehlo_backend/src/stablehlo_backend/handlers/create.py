@@ -1,22 +1,7 @@
 """New tensors."""
 
-from ir.ops import FILLS, UNINITIALIZED
 from ir.types import DType
 from stablehlo_backend.registry import register as op
-from stablehlo_backend.registry import rows
-
-
-def filled(h, value):
-    return h.full(h.out.shape, value, h.out.dtype)
-
-
-@op(*FILLS, *UNINITIALIZED)
-def new(h, fill_value=None, **_):
-    number = FILLS.get(h.node.op, 0)
-    return filled(h, fill_value if number is None else number)
-
-
-rows({"fill": lambda h, self, value: filled(h, value), "scalar_tensor": lambda h, s, **_: filled(h, s)})
 
 
 @op("aten::arange")
