@@ -21,7 +21,7 @@ from ir.debug.parts import Part, connected
 from ir.debug.reduced import Reduced, check_path
 from ir.debug.refused import reduce_refused
 from ir.debug.running import running
-from ir.debug.script import through_ir, write_scripts
+from ir.debug.script import write_scripts
 from ir.debug.search import OK, Verdict, compared, failure, smallest, tried
 from ir.debug.shrink import Sample, fixed, in_float32, plainer, smaller
 from ir.debug.subject import Subject
@@ -201,7 +201,7 @@ class _Reduction:
         if self.wanted.kind not in ("crash", "hang"):
             return write_scripts(*given)
         written = self.trials.run(self.patience, write_scripts, *given)
-        return through_ir(*given) if isinstance(written, Verdict) else written
+        return write_scripts(*given, runtime=False) if isinstance(written, Verdict) else written
 
     def _inside(self, nodes: Sequence[Node]) -> _Reduction | None:
         """The search in the branch or the loop that is left, where it fails in the same way by itself."""

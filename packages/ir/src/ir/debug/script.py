@@ -47,26 +47,15 @@ def write_scripts(
     verdict: Verdict,
     path: str | Path | None,
     limit: float | None = None,
+    *,
+    runtime: bool = True,
 ) -> tuple[str, str, tuple[Path, ...]]:
-    """Both scripts as text, and the files that were written; arrays that are neither random nor small go to a .npz."""
+    """Both scripts as text, and the files that were written; arrays that are neither random nor small go to a .npz.
+
+    Without `runtime` the first is empty: making the runtime's own calls may end the process.
+    """
     text = _Script(sample, target, registry, verdict, limit, path)
-    return _written(text, text.of_runtime(), text.of_ir(), path)
-
-
-def through_ir(
-    sample: Sample,
-    target: Target,
-    registry: Registry,
-    verdict: Verdict,
-    path: str | Path | None,
-    limit: float | None = None,
-) -> tuple[str, str, tuple[Path, ...]]:
-    """The same without the runtime's own calls, whose making ends the process."""
-    text = _Script(sample, target, registry, verdict, limit, path)
-    return _written(text, "", text.of_ir(), path)
-
-
-def _written(text: _Script, own: str, by_ir: str, path: str | Path | None) -> tuple[str, str, tuple[Path, ...]]:
+    own, by_ir = text.of_runtime() if runtime else "", text.of_ir()
     if path is None:
         return own, by_ir, ()
     place = Path(path)
@@ -320,17 +309,6 @@ def _sizes(body: Graph, node: Node) -> dict[str, int]:
 
 def _function_name(node: Node, key: str) -> str:
     return f"{_identifier(node.name, set())}_{key}"
-
-
-def packed(items: list[str], indent: str = "    ") -> list[str]:
-    """Items of a list, as many on a line as fit."""
-    lines: list[str] = []
-    for item in items:
-        if lines and len(lines[-1]) + len(item) + 2 <= _WIDTH:
-            lines[-1] += f" {item},"
-        else:
-            lines.append(f"{indent}{item},")
-    return lines
 
 
 def _tolerance(dtype: DType) -> tuple[float, float]:
