@@ -59,7 +59,9 @@ def test_many_at_once_take_one_thread_of_torch_each():
             return number, torch.get_num_threads()
 
         assert side_by_side(one, [1, 2], at_once=9) == [(1, 1), (2, 1)]
-        assert side_by_side(lambda n: (n, torch.get_num_threads()), [1, 2], at_once=1) == [(1, 2), (2, 2)]
+        for large, took in ((False, 1), (True, 2)):
+            found = side_by_side(lambda n: (n, torch.get_num_threads()), [1, 2], at_once=0, large=large)
+            assert found == [(1, took), (2, took)]
         with pytest.raises(ZeroDivisionError):
             side_by_side(lambda n: 1 // n, [1, 0], at_once=2)
         assert torch.get_num_threads() == 2

@@ -24,6 +24,7 @@ from ir.target import Target
 from ir.trial import undetermined
 
 _COPIES = 16  # of a result's bytes: what a row needs for a moment, most of it in float64
+_LARGE = 32 << 20  # bytes of a result from which torch's threads gain more than they wait for each other
 
 
 def nodes(
@@ -115,7 +116,7 @@ def table_of(
     limits = max_error, max_error if whole_error is None else whole_error
     made = _Maker(graph, expected, double, alone, together, runs, skipped, limits)
     largest = max((t.nbytes for v in values for t in (expected.of[v],) if t.layout is torch.strided), default=0)
-    rows = tuple(side_by_side(made.row, computed, at_once=memory // (_COPIES * largest or 1)))
+    rows = tuple(side_by_side(made.row, computed, memory // (_COPIES * largest or 1), large=largest > _LARGE))
     notes = (f"the whole program does not give every value: {runs.whole_failed}",) if runs.whole_failed else ()
     fixed = literals(graph, expected.sizes)
     return Table(target.name, rows, expected.sizes, notes, time.perf_counter() - start, fixed)

@@ -12,16 +12,16 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def side_by_side(fn: Callable[[T], R], items: Sequence[T], at_once: int) -> list[R]:
+def side_by_side(fn: Callable[[T], R], items: Sequence[T], at_once: int, large: bool = False) -> list[R]:
     """`fn` of each, at most so many at once, none of which takes threads of torch beyond its own.
 
     At the end of each loop that torch shares among its threads it waits for the last of them. On a busy machine that
-    one waits for its turn, and a thousand small loops take ten times as long as on one thread. Where only one fits at a
-    time it has all threads: it is large.
+    one waits for its turn, and a thousand small loops take ten times as long as on one thread. `large` ones of which
+    one alone fits have all threads.
     """
     threads = torch.get_num_threads()
-    workers = min(threads, at_once, len(items))
-    if workers < 2:
+    workers = max(1, min(threads, at_once, len(items)))
+    if threads == 1 or (large and workers == 1):
         return list(map(fn, items))
     torch.set_num_threads(1)
     try:
