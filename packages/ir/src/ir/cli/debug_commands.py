@@ -47,14 +47,9 @@ def debug(
     node differs by itself beyond tolerance. With several targets the verdict says whose fault it looks like.
     """
     from ir.cli import debugging
-    from ir.debug.explorer import check_folder
-    from ir.view.page import check_path
 
     request = debugging.Request(asked, target or ())
-    if html is not None:
-        check_path(html)
-    if node_data is not None:
-        check_folder(node_data)
+    debugging.check_places(html, node_data)
     graph = request.graph()
     tables = debugging.tables(request, graph, memory << 20, max_error, size or ())
     if html is not None:

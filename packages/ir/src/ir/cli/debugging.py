@@ -69,6 +69,18 @@ def verdict(tables: Sequence[Table]) -> Iterator[str]:
             yield f"%{name} = {row.op} differs on {', '.join(on)} alone: a handler there, or the runtime"
 
 
+def check_places(html: Path | None, node_data: Path | None) -> None:
+    """Before the work begins: that the page and the table may be written where they are to go.
+
+    Raises:
+        OutputError: something stands there that is none of ours.
+    """
+    if html is not None:
+        page.check_path(html)
+    if node_data is not None:
+        explorer.check_folder(node_data)
+
+
 def write_page(request: Request, graph: ir.Graph, tables: Sequence[Table], path: Path) -> None:
     """The page of `ir show --html`, in the colours of the tables."""
     page.write(graph, facts(graph, request.chosen), path, request.asked.source, tables)
