@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from ir import dims
-from ir.bounds import bounds
+from ir.bounds import Range, bounds
 from ir.dims import Expr, ceildiv, evaluate, floordiv, maximum, minimum, mod, quotient, solve, substitute, symbol
-from ir.graph import Range
 
 s, b = symbol("s"), symbol("b")
 

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 import ir
+from ir.bounds import Range
 from ir.dims import symbol
-from ir.graph import Graph, Node, Range, Value
+from ir.graph import Graph, Node, Value
 from ir.lower import lower
 from ir.passes.promote import promote
 from ir.registry import loading

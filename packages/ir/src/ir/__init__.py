@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ir.bounds import Range
     from ir.check import check
     from ir.dims import Dim, Expr
     from ir.errors import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     )
     from ir.export import export
     from ir.exported import Exported
-    from ir.graph import Body, Graph, Node, Origin, Range, Value
+    from ir.graph import Body, Graph, Node, Origin, Value
     from ir.helper import OpHelper
     from ir.importer.autograd_functions import op_from_function
     from ir.importer.capture import capture
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 __version__ = "1.0.0"
 
 _NAMES = {
+    "ir.bounds": ("Range",),
     "ir.check": ("check",),
     "ir.dims": (
         "Dim",
@@ -75,7 +77,6 @@ _NAMES = {
         "Graph",
         "Node",
         "Origin",
-        "Range",
         "Value",
     ),
     "ir.helper": ("OpHelper",),

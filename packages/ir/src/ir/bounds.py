@@ -8,12 +8,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from ir.dims import Dim, Expr, Symbol, visit
-from ir.graph import Range
 
 Bounds = tuple[float, float]
 ANY: Bounds = (float("-inf"), float("inf"))
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a symbol may have at run time, both ends included; None is unbounded.
+
+    A size is at least 0, a number that is read out of a tensor can be anything.
+    """
+
+    min: int | None = 0
+    max: int | None = None
 
 
 def bounds(dim: Dim, ranges: Mapping[str, Range]) -> Bounds:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ir.bounds import Range
 from ir.dims import Expr, evaluate
 from ir.errors import RefusedError
-from ir.graph import Graph, Node, Range, Value, symbols_in
+from ir.graph import Graph, Node, Value, symbols_in
 
 # the ops that look at sizes, and what their condition and message are called
 _TEXTS = {"ir::require": ("condition", "message"), "aten::_assert_scalar": ("self", "assert_msg")}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Protocol, Union
 
+from ir.bounds import Range
 from ir.dims import Dim, Expr, solve
 from ir.types import DType, TensorType
 
@@ -254,17 +255,6 @@ def map_arg(arg: Arg, fn: Callable[[Any], Any]) -> Arg:
         made = tuple(map_arg(a, fn) for a in arg)
         return arg if all(a is b for a, b in zip(made, arg, strict=True)) else made
     return fn(arg)
-
-
-@dataclass(frozen=True)
-class Range:
-    """The values that a symbol may have at run time, both ends included; None is unbounded.
-
-    A size is at least 0, a number that is read out of a tensor can be anything.
-    """
-
-    min: int | None = 0
-    max: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ir import dims
+from ir.bounds import Range
 from ir.dims import Dim, Expr, call, evaluate
-from ir.graph import Graph, Range
+from ir.graph import Graph
 
 _ABOVE = (0, 1, 2, 5)  # the lower bound and sizes above it, at which two formulas are compared
 

@@ -12,9 +12,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ir.bounds import Range
 from ir.exported import Exported
 from ir.files import size_text
-from ir.graph import Range
 
 
 @dataclass(frozen=True)

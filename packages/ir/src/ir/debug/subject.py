@@ -10,10 +10,11 @@ from typing import Any
 from torch import Tensor
 
 from ir import plugins
+from ir.bounds import Range
 from ir.conditions import SharedSizes
 from ir.dims import Dim, Expr, evaluate
 from ir.errors import CaptureError, ExportError
-from ir.graph import Graph, Range, Value
+from ir.graph import Graph, Value
 from ir.importer.capture import arguments, capture
 from ir.importer.other_sizes import Sizes, plans, resized, sizes_of
 from ir.importer.schema import TORCH_DTYPES

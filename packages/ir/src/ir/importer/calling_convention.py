@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ir.bounds import Range
 from ir.errors import ExportError
-from ir.graph import Range
 from ir.importer.nesting import Builder, OtherNestingError, Reader, builder, reader
 from ir.importer.torch_api import pytree
 

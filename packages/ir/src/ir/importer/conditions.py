@@ -7,9 +7,9 @@ from functools import reduce
 from typing import Any
 
 from ir import geometry
-from ir.bounds import bounds
+from ir.bounds import Range, bounds
 from ir.dims import Dim, Expr, call
-from ir.graph import Node, Range, Value, leaves
+from ir.graph import Node, Value, leaves
 
 SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_copy"})
 SCATTERS = frozenset({"aten::slice_scatter", "aten::select_scatter"})  # of writes

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ir import dims
-from ir.bounds import bounds
+from ir.bounds import Range, bounds
 from ir.dims import Dim, Expr
 from ir.errors import CaptureError
-from ir.graph import Node, Range, Value
+from ir.graph import Node, Value
 from ir.importer.calling_convention import keys_of
 from ir.importer.pt2.expressions import bounded
 from ir.importer.torch_api import guards_code

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ir.bounds import Range
 from ir.conditions import symbols_of
 from ir.dims import Call, Dim, Expr, evaluate
-from ir.graph import Node, Range
+from ir.graph import Node
 from ir.importer.evaluate import result_shapes
 from ir.importer.guards import Branch
 from ir.ops import CHECKS

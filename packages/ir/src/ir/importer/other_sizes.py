@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from ir.bounds import Range
 from ir.dims import Dim, Expr, evaluate
-from ir.graph import Graph, Range, Value
+from ir.graph import Graph, Value
 from ir.importer.calling_convention import TENSOR, Integer
 from ir.importer.torch_api import pytree
 

@@ -9,11 +9,10 @@ from fractions import Fraction
 from typing import Any
 
 from ir import dims
-from ir.bounds import bounds
+from ir.bounds import Range, bounds
 from ir.dim_functions import FUNCTIONS
 from ir.dims import Expr
 from ir.errors import CaptureError
-from ir.graph import Range
 
 _CALLS = {
     "PythonMod": "mod",

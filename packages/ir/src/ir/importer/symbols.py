@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ir import dims
-from ir.graph import Range
+from ir.bounds import Range
 from ir.importer.size_rules import build, symbol_kind
 from ir.importer.torch_api import expression
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from ir.bounds import Range
 from ir.dim_functions import FUNCTIONS
 from ir.dims import Dim, Expr, call, evaluate, substitute, symbol, visit
-from ir.graph import Range
 from ir.importer.schema import TORCH_DTYPES
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import (

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from ir import geometry
-from ir.bounds import bounds
+from ir.bounds import Range, bounds
 from ir.conditions import CUTS, symbols_of
 from ir.dims import Dim, Expr, call, evaluate, maximum, minimum, quotient
-from ir.graph import Context, Graph, Node, Range, Value, leaves
+from ir.graph import Context, Graph, Node, Value, leaves
 from ir.passes.contract import contract
 from ir.passes.graph_editor import GraphEditor, reading
 from ir.types import TensorType

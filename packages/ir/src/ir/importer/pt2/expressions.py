@@ -14,9 +14,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from ir.bounds import Range
 from ir.dims import Expr, symbol
 from ir.errors import CaptureError
-from ir.graph import Range
 from ir.importer.size_rules import build, symbol_kind
 
 _LONGEST, _DEEPEST, _MOST_TERMS, _LARGEST = 20_000, 60, 500, 2**66

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from ir import dims
-from ir.graph import Range
+from ir.bounds import Range
 from ir.importer.pt2.expressions import Size
 from ir.importer.size_rules import symbol_kind
 from ir.importer.symbols import Symbols
