@@ -203,3 +203,14 @@ def test_a_stack_of_sizes_of_which_a_guard_fixes_one():
     x = torch.randn(3)
     program = ir.export(model, (x,), target="nnef", dynamic_shapes=({0: "n"},))
     torch.testing.assert_close(program(x), model(x))
+
+
+def test_parts_of_a_concatenation_have_sizes_that_torch_writes_in_two_ways():
+    def model(x, b):
+        return torch.block_diag(b, x.diagonal(offset=2, dim1=1, dim2=-3))
+
+    x, b = torch.randn(3, 1, 4), torch.randn(2, 3)
+    program = ir.export(model, (x, b), target="nnef", dynamic_shapes=({0: "n"}, None))
+    for n in (2, 3, 7):
+        x = torch.randn(n, 1, 4)
+        torch.testing.assert_close(program(x, b), model(x, b))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ir import dims
-from ir.dims import Dim, Expr
+from ir.dims import Dim, Expr, visit
 from ir.helper import numpy_dtype
 from ir.types import DType
 from nnef_backend.building.sizes import is_mixed
@@ -80,10 +80,18 @@ def cut(h: Any, x: NnefValue, axis: int, size: Dim, kept: Dim) -> NnefValue:
 
 
 def settled(h: Any, x: Any, shape: Sequence[Dim]) -> Any:
-    """`x` with the sizes that a guard of torch's fixes: tract knows no guards."""
+    """`x` with the sizes that a guard of torch's fixes: tract knows no guards.
+
+    Also with the sizes of which torch knows that they are not below 0: to tract `max(0, n)` is another size than `n`.
+    """
     if not h.target.tract or x.type.shape is None:
         return x
     for axis, size in enumerate(shape):
-        if isinstance(size, int) and not isinstance(x.type.shape[axis], int):
-            x = cut(h, x, axis, x.type.shape[axis], size)
+        made = x.type.shape[axis]
+        if isinstance(made, Expr) and (isinstance(size, int) or (_has_max(made) and not _has_max(size))):
+            x = cut(h, x, axis, made, size)
     return x
+
+
+def _has_max(size: Expr) -> bool:
+    return bool(visit(size, lambda n: False, lambda s: False, lambda fn, args: fn == "max" or any(args)))
