@@ -155,6 +155,9 @@ class Shaken(torch.fx.Interpreter):
         """Move a result in place: by twice what rounding took from it, to what float64 makes of it, or not at all."""
         lost = t.abs() * torch.finfo(t.dtype).eps * ulps
         if isinstance(wide, Tensor) and wide.dtype is torch.float64 and wide.shape == t.shape:
+            beyond = t.isinf() & wide.to(t.dtype).isfinite()  # a product on the way was, as that of hardswish(3.4e38)
+            if bool(beyond.any()) and not overlaps(t) and bool(torch.rand((), generator=self.generator) < 0.5):
+                t.copy_(torch.where(beyond, wide.to(t.dtype), t))
             gap = (wide - t.double()).abs()
             noise = 16 * gap * torch.finfo(wide.dtype).eps / torch.finfo(t.dtype).eps  # what float64 rounded, by that
             wide = torch.where(wide.abs() <= noise, 0.0, wide)

@@ -179,13 +179,11 @@ def _sign_of_nan(name: str, tensors: Sequence[Tensor]) -> bool | Tensor:
 def _overflowed(result: Tensor, wide: Any) -> bool | Tensor:
     """A nan that float64 has not: an infinity on the way met another, in the order of the kernel's own sums.
 
-    Or an infinity that rounding has not made: of a product on the way, as hardswish(3.4e38), which is a sixth of one.
-    A float16 beyond its range is a number to a runtime that computes halves in float32 (see Shaken._widens).
+    Or a float16 beyond its range, which is a number to a runtime that computes halves in float32 (see Shaken._widens).
     """
-    if not isinstance(wide, Tensor) or result.shape != wide.shape or not result.is_floating_point():
+    if not isinstance(wide, Tensor) or result.shape != wide.shape:
         return False
-    rounded = wide if result.dtype is torch.float16 else wide.to(result.dtype)
-    beyond = result.isinf() & rounded.isfinite()
+    beyond = result.isinf() & wide.isfinite() if result.dtype is torch.float16 else torch.zeros((), dtype=torch.bool)
     return result.isnan() & ~wide.isnan() | beyond
 
 

@@ -106,6 +106,7 @@ def test_a_product_that_overflows_on_the_way_need_not_overflow_elsewhere():
     assert module(x)[0] == math.inf
     assert explained(module, ["x"], [x], 0, x)
     assert not explained(module, ["x"], [x], 0, torch.tensor([math.inf, math.inf]))
+    assert not explained(module, ["x"], [x], 0, torch.tensor([7.0, 4.0]))
 
 
 def test_a_max_pool_that_skips_nan_is_explained_where_the_runtime_is_known_to():

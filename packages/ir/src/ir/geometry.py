@@ -64,6 +64,18 @@ def _gives_way(d: Dim, other: Dim) -> bool:
     return most > 0 and (most <= 1 or others <= 0)
 
 
+def unsqueezed(shape: Sequence[Dim], axes: Sequence[int]) -> list[Dim]:
+    """The shape with axes of size 1 put in, which count in the result; none is negative.
+
+    >>> unsqueezed([5, 6], [0, 2])
+    [1, 5, 1, 6]
+    """
+    result = list(shape)
+    for axis in sorted(axes):
+        result.insert(axis, 1)
+    return result
+
+
 def differ(left: Sequence[Dim], right: Sequence[Dim]) -> bool:
     """True of shapes that are provably not the same at any size; a negative number stands for an unknown one.
 

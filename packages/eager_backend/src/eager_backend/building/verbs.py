@@ -10,6 +10,7 @@ from torch import Tensor
 
 from eager_backend.building.steps import Slot
 from ir.dims import Dim, product
+from ir.geometry import unsqueezed
 from ir.types import DType, TensorType
 
 
@@ -40,10 +41,7 @@ class Verbs:
 
     def unsqueeze(self, x: Slot, axes: Sequence[int]) -> Slot:
         """Axes of size 1 put in."""
-        shape = list(x.type.shape)
-        for axis in sorted(axes):
-            shape.insert(axis, 1)
-        return self.reshape(x, shape)
+        return self.reshape(x, unsqueezed(x.type.shape, axes))
 
     def squeeze(self, x: Slot, axes: Sequence[int]) -> Slot:
         """Axes of size 1 taken out."""

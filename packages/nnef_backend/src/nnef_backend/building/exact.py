@@ -175,8 +175,11 @@ def _unfolded(h: Any, op: str, x: Any, y: Any) -> tuple[Any, Any] | None:
         if not h.is_value(moving) or not moving.type.dtype.is_float or 0 in moving.type.shape:
             continue
         content = fixed
-        if h.is_value(fixed):  # of two constants, one of them cast, tract makes the right number itself
-            content = _content(h, fixed) if _content(h, moving) is None else h.content(fixed)
+        if h.is_value(fixed):
+            if not fixed.fixed:
+                continue
+            known = moving.fixed and _content(h, moving) is not None  # tract computes constants itself, and rightly
+            content = h.content(fixed) if known else _content(h, fixed)
         divides = op == "div" and fixed is y
         if content is None and fixed.fixed and fixed.is_literal and not moving.fixed:
             hidden = opaque_size(h, fixed)

@@ -88,7 +88,9 @@ def settled(h: Any, x: Any, shape: Sequence[Dim]) -> Any:
         return x
     for axis, size in enumerate(shape):
         made = x.type.shape[axis]
-        if isinstance(made, Expr) and (isinstance(size, int) or (_has_max(made) and not _has_max(size))):
+        if made == size or not isinstance(made, Expr):
+            continue
+        if isinstance(size, int) or (_has_max(made) and not _has_max(size)):
             x = cut(h, x, axis, made, size)
     return x
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ir.dims import Dim
-from ir.geometry import broadcast
+from ir.geometry import broadcast, unsqueezed
 
 Shape = Sequence[Dim]
 Result = "Sequence[Dim] | list[Sequence[Dim]]"
@@ -24,10 +24,7 @@ def _reduce(shapes: Sequence[Shape], given: Mapping[str, Any], inputs: Any) -> S
 
 
 def _unsqueeze(shapes: Sequence[Shape], given: Mapping[str, Any], inputs: Any) -> Shape:
-    shape = list(shapes[0])
-    for a in sorted(given["axes"]):
-        shape.insert(a, 1)
-    return shape
+    return unsqueezed(shapes[0], given["axes"])
 
 
 def _concat(shapes: Sequence[Shape], given: Mapping[str, Any], inputs: Any) -> Shape:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ir.dims import Dim, Expr, is_static, product
+from ir.geometry import unsqueezed
 from ir.helper import OpHelper
 from ir.passes.promote import promote_types
 from ir.shape_verbs import known_offsets
@@ -89,10 +90,7 @@ class Verbs(OpHelper["NnefValue"]):
             return x
         if x.array is not None:
             return self.constant(np.expand_dims(x.array, tuple(axes)))
-        shape = list(x.type.shape)
-        for a in sorted(axes):
-            shape.insert(a, 1)
-        return self.emit("unsqueeze", x, axes=list(axes), shape=shape)
+        return self.emit("unsqueeze", x, axes=list(axes), shape=unsqueezed(x.type.shape, axes))
 
     def squeeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
         """`x` without these axes of size 1, wherever the graph holds."""

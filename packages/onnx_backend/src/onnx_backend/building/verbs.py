@@ -11,6 +11,7 @@ import numpy as np
 
 from ir import dims as d
 from ir.dims import Dim, Expr
+from ir.geometry import unsqueezed
 from ir.shape_verbs import known_offsets
 from ir.types import DType, TensorType
 from onnx_backend.building.kernels import work_type
@@ -67,10 +68,7 @@ class Verbs(Sizes):
             return x
         if x.array is not None:
             return self.constant(np.expand_dims(x.array, tuple(axes)))
-        shape = list(x.type.shape)
-        for a in sorted(axes):
-            shape.insert(a, 1)
-        return self.emit("Unsqueeze", x, list(axes), shape=shape)
+        return self.emit("Unsqueeze", x, list(axes), shape=unsqueezed(x.type.shape, axes))
 
     def squeeze(self, x: OnnxValue, axes: Sequence[int]) -> OnnxValue:
         """`x` without these axes of size 1."""

@@ -173,7 +173,7 @@ def _pieces(tensor: Any) -> Iterator[Any]:
         if tensor.dtype.itemsize == 0.5 and array.itemsize == 1:
             yield from _halves(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
         elif tensor.dtype.itemsize != array.itemsize:
-            yield tensor.tobytes()
+            yield onnx_ir.tensor(array, dtype=tensor.dtype).tobytes()
         else:
             yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 

@@ -86,10 +86,7 @@ class Verbs(Sizes):
 
     def unsqueeze(self, x: HloValue, axes: Sequence[int]) -> HloValue:
         """Axes of size 1 put in."""
-        shape = list(x.type.shape)
-        for axis in sorted(axes):
-            shape.insert(axis, 1)
-        return self.reshape(x, shape)
+        return self.reshape(x, geometry.unsqueezed(x.type.shape, axes))
 
     def squeeze(self, x: HloValue, axes: Sequence[int]) -> HloValue:
         """Axes of size 1 taken out."""
