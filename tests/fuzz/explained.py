@@ -74,7 +74,8 @@ def _among(actual: Tensor, seen: Sequence[Tensor]) -> Tensor:
         ok |= close(actual, leaf)
     if actual.is_floating_point():
         stacked = torch.stack(list(seen)).double()
-        low, high = stacked.nan_to_num(math.inf).amin(0), stacked.nan_to_num(-math.inf).amax(0)
+        low, high = (stacked.nan_to_num(n, math.inf, -math.inf) for n in (math.inf, -math.inf))
+        low, high = low.amin(0), high.amax(0)
         spread = (high - low).nan_to_num(0.0, 0.0, 0.0)
         ok |= (actual.double() >= low - spread) & (actual.double() <= high + spread) & (spread > 0)
     return ok

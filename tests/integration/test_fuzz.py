@@ -73,6 +73,12 @@ def test_a_lost_write_is_noticed(monkeypatch):
     assert [o.detail for o in check(program, ["eager"])] == ["a write to b0 is lost at {'B': 3}"]
 
 
+def test_no_number_is_close_to_infinity():
+    inf = torch.tensor(math.inf)
+    assert close(inf, inf) and not close(torch.tensor(7.0), inf) and not close(inf, torch.tensor(7.0))
+    assert not close(-inf, inf)
+
+
 def test_rounding_explains_a_floor_and_not_a_bug():
     class Floor(torch.nn.Module):
         def forward(self, x):
