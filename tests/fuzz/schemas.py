@@ -34,18 +34,20 @@ def operators() -> list[tuple[str, Any]]:
         if any(str(a.type) not in PLAIN and a.default_value is None and not str(a.type).startswith("Optional")
                for a in schema.arguments):  # fmt: skip
             continue
-        call = _call(name)
+        call = _call(name, schema.overload_name)
         if call and not _random(name, schema.overload_name):
             found[f"{name}.{schema.overload_name}"] = (call, schema)
     return [found[k] for k in sorted(found)]
 
 
-def _call(name: str) -> str:
+def _call(name: str, overload: str) -> str:
+    """By its overload where torch offers no function: given the packet, `to` takes a tensor for an element type."""
     if name.startswith("special_") and hasattr(torch.special, name[8:]):
         return f"torch.special.{name[8:]}"
     if hasattr(torch, name):
         return f"torch.{name}"
-    return f"torch.ops.aten.{name}" if hasattr(torch.Tensor, name) or hasattr(torch._C._nn, name) else ""
+    known = hasattr(torch.Tensor, name) or hasattr(torch._C._nn, name)
+    return f"torch.ops.aten.{name}.{overload or 'default'}" if known else ""
 
 
 def _random(name: str, overload: str) -> bool:

@@ -17,7 +17,7 @@ _SINE = (1.58969099521155010221e-10, -2.50507602534068634195e-08, 2.755731362138
          -1.98412698295895385996e-04, 8.33333333332211858878e-03, -1.66666666666666307295e-01)  # fmt: skip
 _COSINE = (-1.13585365213876817300e-11, 2.08757008419747316778e-09, -2.75573141792967388112e-07,
            2.48015872888517045348e-05, -1.38888888888730564116e-03, 4.16666666666665929218e-02)  # fmt: skip
-_QUARTER = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624871116645580e-21)  # pi / 2 in three parts
+PI = (3.1415926534682512, 1.2154201012607932e-10, 4.044532497591901e-21)  # two parts of 33 bits and the rest
 # atan(x) = x + x z P(z) / Q(z) with z = x^2, for |x| <= 0.66 (Cephes)
 _ATAN_ABOVE = (-8.750608600031904122785e-1, -1.615753718733365076637e1, -7.500855792314704667340e1,
                -1.228866684490136173410e2, -6.485021904942025371773e1)  # fmt: skip
@@ -28,8 +28,8 @@ _ATAN_BELOW = (1.0, 2.485846490142306297962e1, 1.650270098316988542046e2, 4.3288
 def _turned(x: Tensor, quarters: int) -> Tensor:
     """The sine of so many quarter turns more. The parts of pi / 2 are exact up to a million turns or so."""
     turns = torch.round(x * (2 / math.pi))
-    for part in _QUARTER:
-        x = x - turns * part
+    for part in PI:
+        x = x - turns * (part / 2)
     z = x * x
     sine = x + x * z * horner(z, _SINE)
     cosine = 1 - (0.5 * z - z * z * horner(z, _COSINE))

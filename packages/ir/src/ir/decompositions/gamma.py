@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from ir.decompositions.angles import PI
 from ir.decompositions.registry import decomposition
 from ir.decompositions.series import double, horner, in_double, own, result_type
 
@@ -21,8 +22,6 @@ _NEAR = (
 )  # fmt: skip
 _STIRLING = (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 _DIGAMMA = (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
-# pi in two parts of 33 bits and the rest
-_PI = (3.1415926534682512, 1.2154201012607932e-10, 4.044532497591901e-21)
 # (2 k)! / B(2 k), with Bernoulli's numbers
 _ZETA = (
     12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1892437580.3183792, 74724249600.0, -2950130727918.1642,
@@ -96,7 +95,7 @@ def _sine_up_to_sign(angle: Tensor) -> Tensor:
     The multiple is taken off in three parts of pi, exact for 2**20 of them (Cody and Waite, 1980).
     """
     n = torch.round(angle / math.pi)
-    for part in _PI:
+    for part in PI:
         angle = angle - n * part
     return torch.sin(angle)
 

@@ -154,6 +154,11 @@ class Emitter(OpHelper[OnnxValue]):
         results = self._added(domain, name, schema, values, given, (count, dtype, shape))
         return results if count > 1 else results[0]
 
+    def emit_kernel(self, op: str, *inputs: Any) -> Any:
+        """As `emit`, by onnxruntime's own kernel even where `emit` would write the op in others."""
+        schema = self._schema(op)
+        return self._added("", op, schema, self._operands(op, schema, list(inputs)), {}, (1, None, None))[0]
+
     def _added(
         self, domain: str, name: str, schema: OpSchema | None, values: list[OnnxValue | None], given: dict[str, Any],
         wanted: tuple[int, Any, Any],
