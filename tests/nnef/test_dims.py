@@ -214,3 +214,20 @@ def test_parts_of_a_concatenation_have_sizes_that_torch_writes_in_two_ways():
     for n in (2, 3, 7):
         x = torch.randn(n, 1, 4)
         torch.testing.assert_close(program(x, b), model(x, b))
+
+
+WINDOWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "conv": lambda x: torch.nn.functional.conv2d(x, torch.ones(2, 3, 3, 3), None, 4, 1),
+    "max": lambda x: torch.nn.functional.max_pool2d(x, 3, 4, 1),
+    "places": lambda x: torch.nn.functional.max_pool2d(x, 3, 4, 1, return_indices=True)[1],
+    "mean": lambda x: torch.nn.functional.avg_pool2d(x, 5, 4, 2),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_of_multiples_are_counted_as_torch_counts_them(name):
+    """`(4*h + 3)/4` is h: two such sizes are the product that a reshape joins."""
+    sizes = {2: 4 * torch.export.Dim("h", min=1), 3: 4 * torch.export.Dim("w", min=1)}
+    program = ir.export(lambda x: WINDOWS[name](x).flatten(2), (torch.randn(1, 3, 12, 8),), target="nnef",
+                        dynamic_shapes=(sizes,), verify=True)  # fmt: skip
+    assert program(torch.randn(1, 3, 20, 24)).shape[2] == 30

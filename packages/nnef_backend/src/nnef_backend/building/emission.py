@@ -28,7 +28,7 @@ from nnef_backend.building.shapes import infer
 from nnef_backend.building.steps import NnefValue, leaves, map_values
 from nnef_backend.format.q4_0 import PACKED_OPS
 
-_WINDOWED = frozenset({"conv", "deconv", "max_pool", "avg_pool", "box"})
+_WINDOWED = frozenset({"conv", "deconv", "max_pool", "max_pool_with_index", "avg_pool", "box"})
 STANDARD_NAMES = {"recip": "rcp", "square": "sqr"}  # where tract spells an operation its own way
 
 
@@ -142,8 +142,8 @@ class Emitter(DataDependentSizes):
         results = self.scope.add_once(self.step(results, name, operands, given, wanted.generic, wanted.listed))
         if work is not element and element is not None:
             results = [self.convert(r, element) if r.type.dtype is work else r for r in results]
-        if name in _WINDOWED and self.mixed:
-            results = [as_said(self, r) for r in results]
+        if name in _WINDOWED and self.target.tract:
+            results = [as_said(self, name, r, values, attributes) for r in results]
         return results
 
     def _readable(self, operator: Operator, inputs: Sequence[Any], attributes: dict[str, Any]) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ir.dims import Expr, minimum
+from ir.dims import Dim, Expr, minimum, quotient
 from ir.geometry import broadcast
 from ir.types import DType
 from nnef_backend.building.sizes import hides
@@ -171,12 +171,30 @@ def opaque(h: Any, x: Any) -> Any:
     return made
 
 
-def as_said(h: Any, x: Any) -> Any:
+def as_said(h: Any, op: str, x: Any, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """A result of windows with its sizes as the document says them, which tract makes of the windows by itself."""
+    divided = [] if op == "deconv" else _divided(operands, attributes)
     for axis, size in enumerate(x.type.shape or ()):
-        if hides(size, h.mixed):
+        if hides(size, h.mixed) or (divided and isinstance(size, Expr) and _left_whole(*divided[axis])):
             x = h.emit("slice", x, axes=[axis], begin=[0], end=[size], shape=x.type.shape)
     return x
+
+
+def _divided(operands: Sequence[Any], attributes: Mapping[str, Any]) -> list[tuple[Dim, int]]:
+    """For each axis what tract divides to count the windows, and by what."""
+    sizes = operands[0].type.shape
+    window = attributes.get("size") or [1, 1, *operands[1].type.shape[2:]]
+    front = len(sizes) - len(attributes["stride"])  # a convolution says nothing of the batch and the channels
+    steps, gaps = ([*[1] * front, *attributes[name]] for name in ("stride", "dilation"))
+    pads = [*[(0, 0)] * front, *attributes["padding"]]
+    return [(size + sum(pad) - gap * (width - 1) - 1 + step, step)
+            for size, width, step, gap, pad in zip(sizes, window, steps, gaps, pads, strict=True)]  # fmt: skip
+
+
+def _left_whole(dividend: Dim, by: int) -> bool:
+    """Whether tract's quotient is not ours: of `(4*s + 3)/4` it takes out no s, and cannot prove that it is one."""
+    terms = dividend.terms if isinstance(dividend, Expr) else ()
+    return by > 1 and quotient(dividend, by) is None and any(m and c % by == 0 for m, c in terms)
 
 
 def stretched(h: Any, operands: Sequence[Any]) -> list[Any]:
