@@ -85,6 +85,19 @@ CASES = family(
     row("arange_dtype", lambda x: torch.arange(x.shape[1], dtype=torch.float32) / 2, SEQUENCE),
     row("linspace", lambda x: torch.linspace(-1, 1, 5) + x, f32("B", 5)),
     row("linspace_by_size", lambda x: torch.linspace(0, 1, x.shape[1]), f32("B", 5, 3)),  # torch fixes the count
+    row(
+        "linspace_of_size",
+        lambda x: (
+            torch.linspace(-1, 1, x.shape[1]) + x,
+            torch.linspace(start=0.5, end=x.shape[1] - 0.5, steps=x.shape[0]),
+        ),
+        f32("B", "S"),
+    ),
+    row(
+        "sizes_as_tensor",
+        lambda x: (x + torch.as_tensor([[x.shape[1], 2]], dtype=torch.float32).sum(), torch.asarray(x.shape)),
+        f32("B", "S"),
+    ),
     row("linspace_to_size", lambda x: torch.linspace(-1, x.shape[0] - 1, 6).floor() + x[0], f32("B", 1)),
     row("linspace_one", lambda x: torch.linspace(2, 9, 1) + x, f32("B", 1)),
     row("logspace", lambda x: torch.logspace(0, 2, 4) * x, f32("B", 4)),

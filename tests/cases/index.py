@@ -265,6 +265,7 @@ CASES = family(
     ),
     row("embedding_bag_dynamic", lambda i: F.embedding_bag(i, torch.eye(5), mode="max"), i64("B", 4, low=0, high=5)),
     row("one_hot", lambda i: F.one_hot(i, 5), i64("B", "S", low=0, high=5)),
+    row("one_hot_of_size", lambda i: F.one_hot(i.fmod(2), i.shape[1]), i64("B", "S", low=0, high=5)),
     row("one_hot_float", lambda i: F.one_hot(i, 5).float() @ torch.arange(10.0).view(5, 2), PLACES),
     # positions that depend on the data
     row("masked_select", lambda x, m: torch.masked_select(x, m), f32("B", 3), boolean("B", 3)),

@@ -20,6 +20,11 @@ CASES = family(
     row("max1d_dynamic", lambda x: F.max_pool1d(x, 2), SOUND, beyond_export=True),
     row("max1d_indices_dynamic", lambda x: F.max_pool1d(x, 2, return_indices=True), SOUND),
     row("max2d", lambda x: F.max_pool2d(x, 2), IMAGE),
+    row(
+        "whole_maps",
+        lambda x: (F.avg_pool2d(x, x.shape[2:]), F.max_pool2d(x, x.size()[2:]), F.max_pool1d(x[0], x.size(3))),
+        IMAGE,
+    ),
     row("max2d_stride_padding", lambda x: F.max_pool2d(x, 3, stride=2, padding=1), IMAGE),
     row("max2d_uneven", lambda x: F.max_pool2d(x, (2, 3), stride=(1, 2), padding=(1, 0)), IMAGE),
     row("max2d_dilation", lambda x: F.max_pool2d(x, 2, stride=1, dilation=2), IMAGE),

@@ -168,6 +168,7 @@ CASES = family(
     row("tensor_split", lambda x: x.tensor_split(4, dim=1), f32("B", 6)),
     row("tensor_split_back", lambda x: (*x.tensor_split((4, 1, -2, 9), 1), *x.tensor_split((1, -1))), f32("B", 6)),
     row("chunk", lambda x: x.chunk(2, dim=-1), SEQUENCE),
+    row("chunk_dynamic", lambda x: (*x.chunk(2), *x.chunk(2, 1)), f32("N", "T")),
     row("chunk_uneven", lambda x: x.chunk(3, dim=1), f32("B", 7)),
     row("unbind", lambda x: x.unbind(1), f32("B", 3)),
     # slices

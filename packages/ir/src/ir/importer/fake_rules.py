@@ -1,11 +1,11 @@
 """Shape rules that torch lacks: operators whose fake kernel unrolls a loop over a size, and so fixes it, or is missing.
 
 torch.export keeps `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and `max_pool1d` as one node, but computes its result's shape
-with the composite kernel, step by step, and `tensor_split` asks whether the pieces are equal. In the `dynamic` block a
-shape rule answers instead, so time and length may stay symbols; `ctc_loss` and `cov` read numbers out of tensors that
-their shape does not need, `cdist` asks for more than 25 points, and the grid of `affine_grid_generator` is made for one
-size. The fake_quantize family, the histograms and `linalg_lstsq` have no fake kernel at all, and that of `_grouped_mm`
-knows bfloat16 alone, where the kernels know more.
+with the composite kernel, step by step, `tensor_split` asks whether the pieces are equal, and `chunk` how many they
+are. In the `dynamic` block a shape rule answers instead, so time and length may stay symbols; `ctc_loss` and `cov` read
+numbers out of tensors that their shape does not need, `cdist` asks for more than 25 points, and the grid of
+`affine_grid_generator` is made for one size. The fake_quantize family, the histograms and `linalg_lstsq` have no fake
+kernel at all, and that of `_grouped_mm` knows bfloat16 alone, where the kernels know more.
 
 Only fake tensors see the rules. A size that data decides is at least 2 by the default of `create_unbacked_symint`, and
 the program asserts it; here it may be 0.
@@ -63,6 +63,18 @@ def _tensor_split(self: Any, sections: Any, dim: int = 0) -> Any:
         shape[axis] = (self.shape[axis] + sections - 1 - i) // sections
         parts.append(self.as_strided(shape, self.stride(), offset))
         offset = offset + shape[axis] * self.stride(axis)
+    return parts
+
+
+def _chunk(self: Any, chunks: int, dim: int = 0) -> Any:
+    """torch's own splits by a size, of which it does not see that it makes as many pieces as were asked for."""
+    axis, shape, parts = dim % self.dim(), list(self.shape), []
+    whole, each = self.shape[axis], (self.shape[axis] + chunks - 1) // chunks
+    for i in range(chunks):
+        if i and not i * each < whole:
+            break
+        shape[axis] = torch.sym_min(each, whole - i * each)
+        parts.append(self.as_strided(shape, self.stride(), self.storage_offset() + i * each * self.stride(axis)))
     return parts
 
 
@@ -161,6 +173,7 @@ def rules() -> dict[Any, Any]:
         **dict.fromkeys(quantiles, _quantile),
         aten.max_pool1d.default: _max_pool1d,
         aten.tensor_split.sections: _tensor_split,
+        aten.chunk.default: _chunk,
         **dict.fromkeys((aten.ctc_loss.IntList, aten.ctc_loss.Tensor), _ctc_loss),
         **dict.fromkeys((aten.cov.default, aten.corrcoef.default), _cov),
         aten.histogram.bin_ct: _histogram,

@@ -21,6 +21,7 @@ from ir.importer import autograd_functions, caches, fake_rules, guards
 from ir.importer.known_numbers import followed
 from ir.importer.private_writes import written_buffers
 from ir.importer.refusals import asks_for_data, first_line, missing_fake, told
+from ir.importer.size_arguments import Sizes
 from ir.importer.torch_api import pytree, quiet_export, size_oblivious, unvalidated_distributions
 
 _DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
@@ -96,8 +97,10 @@ def exported(
 
 @contextlib.contextmanager
 def _settled(model: torch.nn.Module, arguments: Any, options: Any, kept: set[type]) -> Iterator[None]:
-    functions = contextlib.nullcontext() if options["strict"] else autograd_functions.kept(kept)
-    with functions, unvalidated_distributions(), fake_rules.dynamic(), _unmarked(arguments), _unchanged(model):
+    strict = options["strict"]
+    functions = contextlib.nullcontext() if strict else autograd_functions.kept(kept)
+    sizes: Any = contextlib.nullcontext() if strict else Sizes()
+    with functions, sizes, unvalidated_distributions(), fake_rules.dynamic(), _unmarked(arguments), _unchanged(model):
         yield
 
 

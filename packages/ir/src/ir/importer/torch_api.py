@@ -257,6 +257,11 @@ def size_source() -> Any:
     return ConstantSource
 
 
+def tensor_of_numbers(data: Any, **options: Any) -> Any:
+    """`torch.tensor` in Python, in whose place torch.export takes it where numbers are symbolic; imports much."""
+    return importlib.import_module("torch._refs").tensor(data, **options)
+
+
 # Python functions over symbolic numbers: `_sym_sqrt` and others.
 sym_functions: dict[str, Any] = {name: fn for name, fn in vars(torch).items() if name.startswith(("sym_", "_sym_"))}
 
