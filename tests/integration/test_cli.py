@@ -48,6 +48,15 @@ def wide():
 
     return Wide(Linear(64, 256), ReLU(), Linear(256, 65), ReLU(), Linear(65, 3))
 
+def weights():
+    return Net().state_dict()
+
+def several():
+    return lambda x: torch.nn.functional.conv2d([x], x)
+
+def branch():
+    return lambda x: x if x.sum() > 0 else -x
+
 def two_inputs():
     return Net(), torch.randn(2, 5)
 
@@ -155,43 +164,79 @@ def test_a_model_of_timm(call):
     assert code == 1 and "test_resnt" in err
 
 
+def test_a_library_that_is_not_there_is_named_with_what_to_install(call, monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    code, out, err = call("export timm:resnet18")
+    own = torch.__version__.partition("+")[0]
+    assert (code, out) == (1, "") and err == f"CaptureError: timm is not installed: pip install timm torch=={own}\n"
+
+
+def test_a_target_twice_is_written_once_and_a_suffix_is_not_doubled(call, tmp_path):
+    code, out, _ = call("export cli_models:with_args -t onnx -t eager -t onnx -o both.onnx --json")
+    assert code == 0 and [o["path"] for o in json.loads(out)] == ["both.onnx", "both.pt2"]
+
+
+def test_a_refusal_is_a_sentence_and_torch_is_behind_traceback(call):
+    code, _, err = call("export cli_models:two_inputs")
+    reason, place = err.splitlines()
+    assert code == 1 and "must have same reduction dim" in reason and "cli_models.py" in place
+    with pytest.raises(CaptureError) as caught:
+        main(["export", "cli_models:two_inputs", "--traceback"])
+    assert len(caught.value.__notes__) > 1 and caught.value.__cause__ is not None
+
+
 def test_an_older_file_of_somebody_else_stays(call, tmp_path):
     (tmp_path / "net.nnef").mkdir()
     (tmp_path / "net.nnef" / "notes.txt").write_text("mine")
     code, _, err = call("export cli_models:net -i x=float32[2,4] -t nnef -o net.nnef")
-    assert code == 1 and "net.nnef" in err and (tmp_path / "net.nnef" / "notes.txt").read_text() == "mine"
+    assert code == 2 and "net.nnef" in err and (tmp_path / "net.nnef" / "notes.txt").read_text() == "mine"
 
 
 WRONG = {
     "export": (2, "Missing argument 'SOURCE'"),
     "exprot x.pt2": (2, "Did you mean 'export'?"),
-    "export nowhere": (1, "module:callable"),
-    "export nowhere.pt2": (1, "nowhere.pt2: no such file"),
-    "export no_module:model": (1, "No module named 'no_module'"),
-    "export cli_models:nothing": (1, "cli_models has no 'nothing'"),
-    "export cli_models:number -i x=float32[2]": (1, "gives a int, and no model"),
-    "export cli_models:net": (1, "say them: --input"),
-    "export cli_models:net -i x=float31[2,4]": (1, "torch has no type 'float31'"),
-    "export cli_models:net -i x=float32[2;4]": (1, "'2;4' is no size"),
-    "export cli_models:net -i float32": (1, "write NAME=DTYPE[SIZES]"),
-    "export cli_models:net -i scales=float32[2,4]": (1, "net takes x, scale; did you mean scale?"),
-    "export cli_models:net -i x=float32[2,4] -i x=float32[2,4]": (1, "'x' is given twice"),
-    "export cli_models:net -i x=float32[2,4] -i float32[2,1]": (1, "give them all names"),
+    "export nowhere": (2, "module:callable"),
+    "export nowhere.pt2": (2, "nowhere.pt2: no such file"),
+    "export no_module:model": (2, "No module named 'no_module'"),
+    "export cli_models:nothing": (2, "cli_models has no 'nothing'"),
+    "export cli_models:ent": (2, "did you mean net?"),
+    "export cli_models": (2, "write cli_models:NAME, of a model"),
+    "export cli_models:weights": (1, "gives an OrderedDict, and no model; load it by model.load_state_dict(...)"),
+    "export cli_models:number -i x=float32[2]": (1, "gives an int, and no model"),
+    "export cli_models:net": (2, "say them: --input 'x=float32[batch,3,224,224]'"),
+    "export cli_models:net net.onnx": (2, "a file to write is named by -o FILE"),
+    "export --model bert out": (2, "No such option: --model; write the model as the first word"),
+    "export cli_models:net --format onnx": (2, "No such option: --format; write --target"),
+    "export cli_models:net --opset_version 17": (2, "No such option: --opset_version; write --opset"),
+    "export cli_models:net --half": (2, "write --dtype float16"),
+    "export cli_models:net --provider CUDA": (2, "write --option providers=CUDAExecutionProvider"),
+    "export transformers:who/small": (2, "hf download who/small --local-dir FOLDER"),
+    "profile nowhere.onnx": (2, "no such file; give an artifact of any target, or a SOURCE"),
+    "diff nowhere.onnx cli_models:net": (2, "no such file; give an artifact of any target, or a SOURCE"),
+    "export cli_models:several -i x=float32[2,3,8,8]": (1, "got (list, FakeTensor)"),
+    "export cli_models:branch -i x=float32[2]": (1, "torch.where or torch.cond"),
+    "export cli_models:net -i x=float31[2,4]": (2, "torch has no type 'float31'"),
+    "export cli_models:net -i x=float32[2;4]": (2, "'2;4' is no size"),
+    "export cli_models:net -i float32": (2, "write NAME=DTYPE[SIZES]"),
+    "export cli_models:net -i scales=float32[2,4]": (2, "net takes x, scale; did you mean scale?"),
+    "export cli_models:net -i x=float32[2,4] -i x=float32[2,4]": (2, "'x' is given twice"),
+    "export cli_models:net -i x=float32[2,4] -i float32[2,1]": (2, "give them all names"),
     "export cli_models:net -i x=float32[2,5]": (1, "must have same reduction dim"),
-    "export cli_models:net -i x=float32[2,4] -t onx": (1, "target 'onx' is not installed"),
+    "export cli_models:net -i x=float32[2,4] -t tensorrt": (2, "there is no target 'tensorrt'; targets: onnx, nnef"),
+    "export cli_models:net -i x=float32[2,4] -t onx": (2, "there is no target 'onx'; did you mean onnx?"),
     "export cli_models:net -i x=float32[2,4] --opset 5": (2, "opset 5: 13 to"),
     "export cli_models:net -i x=float32[2,4] -O opset": (2, "write NAME=VALUE"),
     "export cli_models:net -i x=float32[2,4] -O opst=18": (2, "has an option 'opst'"),
     "export cli_models:net -i x=float32[2,4] --dtype int8": (2, "write float16, bfloat16"),
-    "export cli_models:net -i x=float32[2,4] -o net.txt": (1, "call it net.onnx"),
-    "export cli_models:net -i x=float32[2,4] -o no/such/net.onnx": (1, "no/such"),
+    "export cli_models:net -i x=float32[2,4] -o net.txt": (2, "call it net.onnx"),
+    "export cli_models:net -i x=float32[2,4] -o no/such/net.onnx": (2, "no/such"),
     "export cli_models:net -i x=float32[2,4] --frobnicate": (2, "No such option: --frobnicate"),
-    "export transformers:nowhere": (1, "there is no such folder"),
-    "export cli_models.py": (1, "cli_models.py is Python: write cli_models:NAME"),
-    "export weights.safetensors": (1, "holds weights and no code"),
-    "export checkpoint": (1, "write transformers:checkpoint"),
-    "show other.onnx": (1, "is an artifact of target 'onnx', which `ir run` and `ir diff` take"),
-    "ops empty": (1, "empty is a folder"),
+    "export transformers:nowhere": (2, "there is no such folder"),
+    "export cli_models.py": (2, "cli_models.py is Python: write cli_models:NAME"),
+    "export weights.safetensors": (2, "holds weights and no code"),
+    "export checkpoint": (2, "write transformers:checkpoint"),
+    "show other.onnx": (2, "is an artifact of target 'onnx', which `ir run` and `ir diff` take"),
+    "ops empty": (2, "empty is a folder"),
     "export cli_models:net -i x=float32[2,4] --quantize int3": (2, "write int8 or int4"),
     "export cli_models:net -i x=float32[2,4] --quantize int4": (1, "no linear layer of a multiple of 32 inputs"),
     "export cli_models:eigenvalues": (1, "aten::linalg_eig"),

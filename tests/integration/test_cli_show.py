@@ -104,9 +104,9 @@ WRONG = {
     f"show {SOURCE} --module stage": (1, "no node lies in the module 'stage'; the nearest are stages.1"),
     f"show {SOURCE} --op linea": (1, "no node is of the op 'linea'; the nearest are linear"),
     f"show {SOURCE} --op polar --module stages.0": (1, "no node of the op 'polar' lies in the module 'stages.0'"),
-    f"show {SOURCE} --html graph.txt": (1, "call it graph.html"),
-    f"show {SOURCE} --html mine.html": (1, "is no page of ir show and stays as it is"),
-    f"show {SOURCE} -t onx": (1, "target 'onx' is not installed"),
+    f"show {SOURCE} --html graph.txt": (2, "call it graph.html"),
+    f"show {SOURCE} --html mine.html": (2, "is no page of ir show and stays as it is"),
+    f"show {SOURCE} -t onx": (2, "there is no target 'onx'; did you mean onnx?"),
 }
 
 

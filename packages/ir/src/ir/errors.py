@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ir.words import counted
+
 
 class ExportError(Exception):
     """The base of all errors raised by ir and its backends."""
@@ -38,6 +40,10 @@ class RuntimeFailure(ExportError):
 
 class PluginError(ExportError):
     """A target or a handler module could not be found or imported."""
+
+
+class UnknownTarget(PluginError):
+    """No target has this name, installed or not."""
 
 
 class HandlerError(ExportError):
@@ -92,7 +98,7 @@ class UnsupportedOpsError(ExportError):
     def __init__(self, target: str, missing: Sequence[MissingOp]) -> None:
         self.target = target
         self.missing = tuple(missing)
-        lines = [f"target {target!r} cannot express {len(self.missing)} op(s) of this model:"]
+        lines = [f"target {target!r} cannot express {counted(len(self.missing), 'op')} of this model:"]
         for m in self.missing:
             times = f" ({m.count} times)" if m.count > 1 else ""
             lines.append(f"\n  {m.op}{times}\n    at {m.location}")

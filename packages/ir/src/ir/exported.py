@@ -23,6 +23,7 @@ from ir.target import A, Runner, Target
 from ir.trial import Trial, notes_of
 from ir.verify import Report
 from ir.view.notebook import summary_of
+from ir.words import counted
 
 
 class Exported(Generic[A]):
@@ -227,7 +228,7 @@ class Exported(Generic[A]):
         return summary_of(self)
 
     def __repr__(self) -> str:
-        return f"<{self.target.name} program of {len(self.graph.nodes)} nodes>"
+        return f"<{self.target.name} program of {counted(len(self.graph.nodes), 'node')}>"
 
 
 def _reopened(parts: bytes) -> Exported:

@@ -48,7 +48,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
     try:
         folder, there = os.stat(place.parent), _found(place)
     except OSError as error:
-        raise _refused(f"{short}: nothing can be written there", error) from error
+        raise _refused(f"{short}: nothing can be written there", error, "its folder is to be made first") from error
     if not stat.S_ISDIR(folder.st_mode):
         raise OutputError(f"{short}: {place.parent} is no directory")
     if there is not None and not stat.S_ISLNK(there.st_mode):
@@ -133,8 +133,10 @@ def staged(
         raise _refused(f"{place} is not written", error) from error
 
 
-def _refused(what: str, error: OSError) -> OutputError:
-    made = OutputError(f"{what}: {error.strerror or error}")
+def _refused(what: str, error: OSError, missing: str = "") -> OutputError:
+    """The error of ours, with the system's number; `missing` is the way out where a folder is not there."""
+    way = f"; {missing}" if missing and error.errno == errno.ENOENT else ""
+    made = OutputError(f"{what}: {error.strerror or error}{way}")
     made.errno = error.errno
     return made
 

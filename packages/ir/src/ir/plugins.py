@@ -15,9 +15,10 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from ir import foreign
-from ir.errors import PluginError
+from ir.errors import PluginError, UnknownTarget
 from ir.registry import loading, registries
 from ir.target import Target
+from ir.words import meant
 
 TARGETS = "ir.targets"  # entry points of backends: target name -> "package:TargetClass"
 HANDLERS = "ir.handlers"  # entry points of plugins: any name -> "module"
@@ -66,14 +67,7 @@ def find_target(target: str | Target, options: dict[str, Any]) -> Target:
         raise TypeError(f"target={target.__name__} is a class: give one of it, {target.__name__}(...), or its name")
     found: list[EntryPoint] = [e for e in entry_points(group=TARGETS) if e.name == target]
     if not found:
-        package = KNOWN.get(target)
-        installed = ", ".join(sorted(targets())) or "none"
-        how = (
-            f"install the package {package} (pip install {package})" if package else "known names: " + ", ".join(KNOWN)
-        )
-        near = difflib.get_close_matches(str(target), KNOWN, 1) if package is None else []
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise PluginError(f"target {target!r:.80} is not installed{hint}: {how}; installed: {installed}")
+        raise _not_found(target)
     try:
         kind = found[0].load()
     except KeyboardInterrupt:
@@ -88,6 +82,19 @@ def find_target(target: str | Target, options: dict[str, Any]) -> Target:
     made = kind(**options)
     assert isinstance(made, Target)
     return made
+
+
+def _not_found(target: Any) -> PluginError:
+    """No backend here has the target: one that is known is to be installed, of another name there is none."""
+    here = sorted(targets())
+    package = KNOWN.get(target) if isinstance(target, str) else None
+    if package is None:
+        names = [*KNOWN, *(n for n in here if n not in KNOWN)]
+        return UnknownTarget(
+            f"there is no target {target!r:.80}{meant(str(target), names)}; targets: {', '.join(names)}"
+        )
+    where = f"from a checkout pip install ./packages/{package}, from wheels pip install --find-links dist {package}"
+    return PluginError(f"target {target!r} is not installed: {where}; installed: {', '.join(here) or 'none'}")
 
 
 def working_targets() -> tuple[list[Target], list[str]]:

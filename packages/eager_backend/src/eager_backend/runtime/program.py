@@ -21,6 +21,7 @@ from eager_backend.runtime.cuda_graphs import CapturedProgram
 from ir.debug import Table
 from ir.importer.torch_api import BelowAutograd, set_grad_enabled
 from ir.opened import Timed
+from ir.words import counted
 
 _inference = torch.is_inference_mode_enabled
 _enabled = torch.is_grad_enabled
@@ -194,4 +195,4 @@ class Program:
         )
 
     def __repr__(self) -> str:
-        return f"<eager program of {len(self.graph.nodes)} nodes>"
+        return f"<eager program of {counted(len(self.graph.nodes), 'node')}>"

@@ -45,7 +45,7 @@ def common(
         raise typer.Exit
 
 
-@app.command()
+@app.command(short_help="Export a model, and compare each file with torch.")
 def export(
     source: SourceName,
     target: Annotated[
@@ -96,7 +96,7 @@ def export(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(short_help="List how a target takes each op of a model.")
 def ops(
     source: SourceName,
     target: TargetName = "onnx",
@@ -125,7 +125,7 @@ def ops(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(short_help="List the installed targets and plugins.")
 def plugins(discover_plugins: Discover = True) -> None:
     """List the installed targets, and the plugins that would load and who names them; nothing is imported."""
     from rich.table import Table
@@ -140,11 +140,11 @@ def plugins(discover_plugins: Discover = True) -> None:
     Console(emoji=False).print(table, markup=False)
 
 
-app.command()(graph_commands.show)
-app.command()(graph_commands.diff)
-app.command()(debug_commands.debug)
-app.command()(debug_commands.reduce)
-app.command()(debug_commands.profile)
-app.command()(run_commands.run)
-app.command()(run_commands.bench)
-app.command()(llm.llm)
+app.command(short_help="Show a model: a summary, its nodes, a page.")(graph_commands.show)
+app.command(short_help="Compare two models or files, and what they compute.")(graph_commands.diff)
+app.command(short_help="Find the layer that differs from torch.")(debug_commands.debug)
+app.command(short_help="Make a failing model as small as it gets.")(debug_commands.reduce)
+app.command(short_help="Say where the time goes, by node and module.")(debug_commands.profile)
+app.command(short_help="Run a file in its own runtime.")(run_commands.run)
+app.command(short_help="Time files in turns.")(run_commands.bench)
+app.command(short_help="Export a language model to a folder that generates text.")(llm.llm)

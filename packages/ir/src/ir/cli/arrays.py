@@ -12,9 +12,11 @@ import numpy as np
 import torch
 
 from ir.cli.inputs import Input, parse
-from ir.errors import ExportError, OutputError
+from ir.cli.wrong import WrongCall
+from ir.errors import OutputError
 from ir.files import opened, staged
 from ir.opened import Opened, Port, extent, symbols_of
+from ir.words import counted
 
 _OTHER = 16  # of dynamic dimensions that are not the first of an input, whose example is 1
 _BELOW = 2  # random integers: what every vocabulary, mask and set of classes has
@@ -24,14 +26,14 @@ def given(texts: Sequence[str]) -> dict[str, torch.Tensor | Input]:
     """What `--input` says, by name; "" and "1", "2"... for those without one.
 
     Raises:
-        ExportError: a file that holds no arrays, or a name that stands twice.
+        WrongCall: a file that holds no arrays, or a name that stands twice.
     """
     found: dict[str, torch.Tensor | Input] = {}
     for text in texts:
         for name, value in _one(text):
             key = name or f"#{sum(k.startswith('#') for k in found)}"
             if key in found:
-                raise ExportError(f"--input: {key!r} is given twice")
+                raise WrongCall(f"--input: {key!r} is given twice")
             found[key] = value
     return found
 
@@ -47,7 +49,7 @@ def _one(text: str) -> list[tuple[str, torch.Tensor | Input]]:
     if path.lower().endswith(("]", ">")) or "[" in path:
         made = parse(text)
         return [(made.name, made)]
-    raise ExportError(f"--input {text!r:.100}: write [NAME=]FILE.npy, FILE.npz or NAME=DTYPE[SIZES]")
+    raise WrongCall(f"--input {text!r:.100}: write [NAME=]FILE.npy, FILE.npz or NAME=DTYPE[SIZES]")
 
 
 def _read(path: str) -> Any:
@@ -56,29 +58,29 @@ def _read(path: str) -> Any:
             held = np.load(file, allow_pickle=False)
             return np.load(path, allow_pickle=False) if hasattr(held, "files") else held
     except OSError as error:
-        raise ExportError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+        raise WrongCall(f"{path}: {(error.strerror or str(error)).lower()}") from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ExportError(f"{path} holds no arrays of numbers: write it with numpy.save or numpy.savez") from error
+        raise WrongCall(f"{path} holds no arrays of numbers: write it with numpy.save or numpy.savez") from error
 
 
 def _tensor(array: np.ndarray, path: str) -> torch.Tensor:
     try:
         return torch.from_numpy(np.array(array, order="C"))
     except TypeError as error:
-        raise ExportError(f"{path}: torch has no tensors of {array.dtype}") from error
+        raise WrongCall(f"{path}: torch has no tensors of {array.dtype}") from error
 
 
 def sizes(texts: Sequence[str]) -> dict[str, int]:
     """What `--size` says.
 
     Raises:
-        ExportError: it has another form than NAME=NUMBER.
+        WrongCall: it has another form than NAME=NUMBER.
     """
     found = {}
     for text in texts:
         name, _, number = text.partition("=")
         if not name.isidentifier() or not number.isdigit():
-            raise ExportError(f"--size {text!r:.60}: write NAME=NUMBER, such as batch=4")
+            raise WrongCall(f"--size {text!r:.60}: write NAME=NUMBER, such as batch=4")
         found[name] = int(number)
     return found
 
@@ -89,7 +91,7 @@ def fitting(
     """One tensor for each input of a program, and the sizes that were chosen.
 
     Raises:
-        ExportError: the names, types or sizes are not those of the program.
+        WrongCall: the names, types or sizes are not those of the program.
     """
     torch.manual_seed(seed)
     named = _named(program.inputs, values)
@@ -108,7 +110,7 @@ def fitting(
 def _placed(port: Port, value: Input, known: Mapping[str, int]) -> Input:
     """The description with the file's sizes in place of names: the file may fix them, or call them differently."""
     if len(value.sizes) != len(port.shape):
-        raise ExportError(f"--input {port.name} has {len(value.sizes)} sizes, and the file takes {port}")
+        raise WrongCall(f"--input {port.name} has {counted(len(value.sizes), 'size')}, and the file takes {port}")
     sizes: list[int | tuple[str, int]] = []
     for said, declared in zip(value.sizes, port.shape, strict=True):
         if isinstance(said, tuple):  # an example beside a fixed size stays, and is refused if it is another
@@ -122,13 +124,13 @@ def _named(ports: Sequence[Port], values: Mapping[str, Any]) -> dict[str, Any]:
     names = [p.name for p in ports]
     unknown = [k for k in values if not k.startswith("#") and k not in names]
     if unknown:
-        raise ExportError(f"--input {unknown[0]}: the file takes {_list(names)}")
+        raise WrongCall(f"--input {unknown[0]}: the file takes {_list(names)}")
     free = iter([n for n in names if n not in values])
     found = {}
     for key, value in values.items():
         name = next(free, None) if key.startswith("#") else key
         if name is None:
-            raise ExportError(f"--input: {len(values)} are given, and the file takes {_list(names)}")
+            raise WrongCall(f"--input: {len(values)} are given, and the file takes {_list(names)}")
         found[name] = value
     return found
 
@@ -141,7 +143,7 @@ def _known(ports: Sequence[Port], named: Mapping[str, Any], chosen: Mapping[str,
     """The sizes: those of the tensors that are given, those that were asked for, examples for the rest."""
     symbols = list(dict.fromkeys(symbols_of(ports)))
     if unknown := [n for n in chosen if n not in symbols]:
-        raise ExportError(f"--size {unknown[0]}: the file's dynamic dimensions are {_list(symbols)}")
+        raise WrongCall(f"--size {unknown[0]}: the file's dynamic dimensions are {_list(symbols)}")
     known = dict(chosen)
     for port in ports:
         value = named.get(port.name)
@@ -165,7 +167,7 @@ def _checked(port: Port, tensor: torch.Tensor, known: Mapping[str, int]) -> torc
     )
     if not fits or tensor.dtype is not dtype:
         what = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-        raise ExportError(f"--input {port.name} is {what}, and the file takes {port}")
+        raise WrongCall(f"--input {port.name} is {what}, and the file takes {port}")
     return tensor
 
 

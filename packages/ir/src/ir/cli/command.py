@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from ir.cli.app import app
+from ir.cli.wrong import elsewhere, is_wrong_call
 from ir.errors import ExportError
 
 _INTERRUPTED = 130  # what typer itself makes of Ctrl-C
@@ -26,13 +27,31 @@ def run(argv: list[str]) -> None:
     except Exception as error:
         if "--traceback" in argv:
             raise
-        said = getattr(error, "format_message", None)  # a wrong call, to typer
-        text = said() if said else f"{type(error).__name__}: {error}"
-        hint = "" if said or isinstance(error, ExportError) else " (--traceback shows where)"
-        stderr.print(f"{text}{hint}", style="red", highlight=False, markup=False)
-        raise SystemExit(2 if said else 1) from None
+        text, code = _told(error)
+        stderr.print(text, style="red", highlight=False, markup=False)
+        raise SystemExit(code) from None
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
     if code == _INTERRUPTED:
         stderr.print("interrupted; what was not done yet is not written", style="red")
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """What is printed of an error, and the exit code."""
+    if said := getattr(error, "format_message", None):  # typer's own, of a wrong call
+        other = elsewhere(getattr(error, "option_name", ""))
+        return f"{error.args[0]}{other}" if other else f"{said()}{_instead(error)}", 2
+    if is_wrong_call(error):
+        return str(error), 2
+    hint = "" if isinstance(error, ExportError) else " (--traceback shows where)"
+    return f"{type(error).__name__}: {error}{hint}", 1
+
+
+def _instead(error: Exception) -> str:
+    """The way out where typer names none: a file's name stands without its `-o`."""
+    context = getattr(error, "ctx", None)
+    options = {o for p in context.command.params for o in p.opts} if context is not None else set()
+    if "unexpected extra argument" in str(error) and "--output" in options:
+        return "; a file to write is named by -o FILE"
+    return ""

@@ -73,7 +73,10 @@ def reduce(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.py", help="where the script goes")] = Path(
         "reduced.py"
     ),
-    seconds: Annotated[float, typer.Option("--seconds", min=1, help="when to stop looking for a smaller one")] = 120,
+    seconds: Annotated[
+        float,
+        typer.Option("--seconds", min=10, help="when to stop looking for a smaller one; half of them is a hang"),
+    ] = 120,
     max_error: MaxError = None,
     size: AtSizes = None,
     as_json: AsJson = False,

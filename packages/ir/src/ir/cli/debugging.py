@@ -12,6 +12,7 @@ import ir
 from ir import plugins
 from ir.cli import arrays, sources
 from ir.cli.options import Asked, chosen_target, named_options
+from ir.cli.wrong import WrongCall
 from ir.debug import explorer
 from ir.debug.nodes import nodes
 from ir.debug.profile import Profile, of_file, profile
@@ -98,10 +99,12 @@ def profiles(
     """The profile of a file, and of another; or of a source on each target."""
     source = Path(request.asked.source)
     is_file = source.exists() and not (source.suffix == ".pt2" and request.targets)
+    for name in (request.asked.source, *([str(other)] if other is not None else [])):
+        sources.check_there(name)
     files = [source] if is_file else []
     files += [other] if other is not None else []
     if threads is not None and not files:
-        raise ir.ExportError("--threads is of files; a model runs as its target's options say (-O session_options=...)")
+        raise WrongCall("--threads is of files; a model runs as its target's options say (-O session_options=...)")
     found = [] if is_file else _of_source(request, sizes, runs)
     return found + [_of_file(f, request, sizes, threads, runs) for f in files]
 

@@ -34,6 +34,7 @@ class Side:
     def __init__(self, name: str, target: str | None, inputs: Sequence[str], task: str | None) -> None:
         self.name = name
         self.graph: ir.Graph | None = None
+        sources.check_there(name)
         is_file = Path(name).exists()
         found = target_of(name, target) if is_file else None
         if found is None or found.name == "eager":
@@ -223,7 +224,7 @@ def lines(found: Difference, first: Side, second: Side) -> Iterator[str]:
         if len(said) > _NAMED:
             yield f"{part}: and {len(said) - _NAMED} more (--json has them all)"
     for op, (a, b) in found.operators.items():
-        yield f"operations: {op} {a} and {b} times"
+        yield f"operations: {op}: {a} in the first, {b} in the second"
     if first.words != second.words:
         totals = [f"{sum(s.operators.values())} of {s.words}" for s in (first, second)]
         yield f"operations: {' and '.join(totals)}, which are not compared"

@@ -14,7 +14,7 @@ import ir
 from ir.cli import sources, summary
 from ir.cli.options import chosen_target
 from ir.cli.progress import Stages
-from ir.files import stem
+from ir.files import stem, writable
 from ir.progress import listening
 
 
@@ -37,14 +37,20 @@ def export(source: str, request: sources.Request, call: Call, seed: int, progres
     Raises:
         ExportError: the source, or the only target, refuses.
     """
-    targets = [_target(name, call) for name in call.targets]
+    targets = [_target(name, call) for name in dict.fromkeys(call.targets)]
     torch.manual_seed(seed)
     stages = Stages(progress)
     with stages.stage("load"):
         given = sources.load(source, request)
+    places = [_place(given.name, call.output, target, targets) for target in targets]
+    for target, place in zip(targets, places, strict=True):  # before the capture, which may take minutes
+        target.check_path(writable(place))
     with listening(stages):
         graph = ir.capture(given.model, given.args, given.kwargs, dynamic_shapes=given.dynamic_shapes)
-        return [_one(graph, target, given, call, stages, stages.seconds) for target in targets]
+        return [
+            _one(graph, target, place, given, call, stages, stages.seconds)
+            for target, place in zip(targets, places, strict=True)
+        ]
 
 
 def _target(name: str, call: Call) -> ir.Target:
@@ -53,9 +59,14 @@ def _target(name: str, call: Call) -> ir.Target:
 
 
 def _one(
-    graph: ir.Graph, target: ir.Target, given: sources.Source, call: Call, stages: Stages, before: dict[str, float]
+    graph: ir.Graph,
+    target: ir.Target,
+    path: Path,
+    given: sources.Source,
+    call: Call,
+    stages: Stages,
+    before: dict[str, float],
 ) -> summary.Outcome:
-    path = _place(given.name, call.output, target, len(call.targets))
     stages.target, stages.seconds = target.name, dict(before)
     try:
         program = ir.export(
@@ -68,15 +79,19 @@ def _one(
         )
         return summary.outcome(program, stages.seconds, call.verify, given.notes)
     except ir.ExportError as error:
-        if len(call.targets) == 1:
+        if len({*call.targets}) == 1:
             raise
         return summary.Outcome(target.name, error=f"{type(error).__name__}: {error}")
 
 
-def _place(name: str, output: Path | None, target: ir.Target, count: int) -> Path:
+def _place(name: str, output: Path | None, target: ir.Target, targets: Sequence[ir.Target]) -> Path:
     own = f"{name}{target.suffix}"
     if output is None:
         return Path(own)
     if output.is_dir() and stem(output.name) == output.name:  # net.nnef is the name of an artifact
         return output / own
-    return output if count == 1 else Path(f"{output}{target.suffix}")
+    if len(targets) == 1:
+        return output
+    if any(output.name.lower().endswith(t.suffixes) for t in targets if t.suffixes):  # net.onnx is one of them
+        output = output.with_name(stem(output.name))
+    return Path(f"{output}{target.suffix}")

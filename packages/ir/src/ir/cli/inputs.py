@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ir.errors import CaptureError
+from ir.cli.wrong import WrongCall
 
 _FORM = re.compile(r"(?:(?P<name>[^\W\d]\w*)=)?(?P<dtype>\w+)\[(?P<sizes>[^\[\]]*)\](?:<(?P<below>\d+))?")
 _SIZE = re.compile(r"\d+|(?P<name>[^\W\d]\w*)(?::(?P<example>\d+))?")
@@ -50,19 +50,19 @@ def parse(text: str) -> Input:
     """The input that a description means.
 
     Raises:
-        CaptureError: it has another form, or names no type of torch.
+        WrongCall: it has another form, or names no type of torch.
     """
     found = _FORM.fullmatch(text.replace(" ", ""))
     if found is None:
-        raise CaptureError(f"--input {text!r:.100}: {_HELP}")
+        raise WrongCall(f"--input {text!r:.100}: {_HELP}")
     dtype = getattr(torch, found["dtype"], None)
     if not isinstance(dtype, torch.dtype):
-        raise CaptureError(f"--input {text!r:.100}: torch has no type {found['dtype']!r:.40}; {_HELP}")
+        raise WrongCall(f"--input {text!r:.100}: torch has no type {found['dtype']!r:.40}; {_HELP}")
     sizes: list[int | tuple[str, int]] = []
     for part in filter(None, found["sizes"].split(",")):
         size = _SIZE.fullmatch(part)
         if size is None:
-            raise CaptureError(f"--input {text!r:.100}: {part!r:.40} is no size; {_HELP}")
+            raise WrongCall(f"--input {text!r:.100}: {part!r:.40} is no size; {_HELP}")
         sizes.append((size["name"], int(size["example"] or 0)) if size["name"] else int(part))
     return Input(found["name"] or "", dtype, tuple(sizes), int(found["below"] or 10))
 
@@ -71,13 +71,13 @@ def arguments(inputs: Sequence[Input]) -> tuple[tuple[Any, ...], dict[str, Any],
     """Positional arguments, those by name, and `dynamic_shapes` of both.
 
     Raises:
-        CaptureError: a name stands twice, or an input without a name behind one that has one.
+        WrongCall: a name stands twice, or an input without a name behind one that has one.
     """
     names = [i.name for i in inputs if i.name]
     if len(set(names)) < len(names):
-        raise CaptureError(f"--input: {next(n for n in names if names.count(n) > 1)!r} is given twice")
+        raise WrongCall(f"--input: {next(n for n in names if names.count(n) > 1)!r} is given twice")
     if any(later.name == "" for later in itertools.dropwhile(lambda i: not i.name, inputs)):
-        raise CaptureError("--input: one without a name stands behind one that has a name; give them all names")
+        raise WrongCall("--input: one without a name stands behind one that has a name; give them all names")
     examples = _examples(inputs)
     made = [(i.name, i.tensor(examples), i.dynamic) for i in inputs]
     args = tuple(t for name, t, _ in made if not name)

@@ -13,6 +13,7 @@ import torch
 
 from ir.cli import arrays
 from ir.cli.options import chosen_target
+from ir.cli.wrong import told
 from ir.opened import Opened, symbols_of
 from ir.opening import target_of
 
@@ -62,7 +63,8 @@ def run_file(
 
 def _opened(path: Path, target: str | None, threads: int | None, options: Mapping[str, Any] | None) -> Opened:
     """A file in its runtime, with options of its target, such as kernels of custom ops."""
-    found = target_of(path, target)
+    with told():
+        found = target_of(path, target)
     return (chosen_target(found.name, dict(options)) if options else found).open(path, threads)
 
 

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ir.view.facts import Facts, Tensor, joined, short
+from ir.words import counted
 
 _WAYS = {"native": "native", "body": "by its body", "missing": "MISSING"}
 _OPS = 25
@@ -30,7 +31,7 @@ def show(facts: Facts, console: Console) -> None:
 def _headline(facts: Facts) -> str:
     dynamic = "; ".join(f"{n} {r}" for n, r in facts.dynamic.items())
     at = f" at {', '.join(f'{n}={s}' for n, s in facts.sizes.items())}" if facts.sizes else ""
-    said = [f"{facts.nodes} nodes", f"{short(facts.numbers)} weights ({short(facts.bytes, 'B')})"]
+    said = [counted(facts.nodes, "node"), f"{short(facts.numbers)} weights ({short(facts.bytes, 'B')})"]
     said.append(f"{short(facts.flops, 'FLOP')}{at}")
     return f"{', '.join(said)}" + (f"\ndynamic: {dynamic}" if dynamic else "")
 

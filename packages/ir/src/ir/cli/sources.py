@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ import typer
 from ir.cli import transformers_models
 from ir.cli.inputs import Input, arguments, in_dtype, parse
 from ir.cli.quantizing import KINDS, quantize
+from ir.cli.wrong import WrongCall
 from ir.errors import CaptureError, ExportError
 from ir.graph import Graph
 from ir.importer.capture import capture
 from ir.opening import target_of
+from ir.words import a, meant
 
 
 @dataclass(frozen=True)
@@ -55,16 +57,16 @@ def load(text: str, request: Request) -> Source:
     """The model that `text` names.
 
     Raises:
-        CaptureError: there is none, its library is not installed, or it needs `--input`.
+        WrongCall: the text is none of a source, or it needs `--input`.
+        CaptureError: its library is not installed, or its code raises.
     """
     kind, colon, rest = text.partition(":")
-    if text.lower().endswith(".pt2") or Path(text).exists():
+    if text.lower().endswith(".pt2") and not Path(text).exists():
+        raise WrongCall(f"{text:.200}: no such file")
+    if Path(text).exists():
         return _file(text, request)
     if not colon or not rest:
-        raise CaptureError(
-            f"{text!r:.200} is no file. A source is a .pt2 file, module:callable, timm:NAME, torchvision:NAME or "
-            "transformers:FOLDER"
-        )
+        raise WrongCall(_no_source(text))
     reader = {"timm": _timm, "torchvision": _torchvision, "transformers": _transformers}.get(kind, _callable)
     return reader(text if reader is _callable else rest, request)
 
@@ -79,7 +81,7 @@ def request(
     """What the options of a command say.
 
     Raises:
-        CaptureError: an input has another form than it should.
+        WrongCall: an input has another form than it should.
         BadParameter: there is no such floating element type, or no such kind of integers.
     """
     if integers is not None and integers not in KINDS:
@@ -96,25 +98,38 @@ def captured(text: str, inputs: Sequence[str] | None, task: str | None) -> Graph
     return capture(given.model, given.args, given.kwargs, dynamic_shapes=given.dynamic_shapes)
 
 
+def check_there(text: str) -> None:
+    """Raises WrongCall for the name of a file that is not there, where artifacts are taken as well as sources."""
+    if not Path(text).exists() and ":" not in text:
+        raise WrongCall(f"{text:.200}: no such file; give an artifact of any target, or a SOURCE as of ir export")
+
+
+def _no_source(text: str) -> str:
+    if text.isidentifier() and Path(f"{text}.py").is_file():
+        return f"{text}.py is Python: write {text}:NAME, of a model or of a function that gives one"
+    forms = "a .pt2 file, module:callable, timm:NAME, torchvision:NAME or transformers:FOLDER"
+    return f"{text!r:.200} is no file. A source is {forms}"
+
+
 _WEIGHTS = (".pt", ".pth", ".bin", ".safetensors", ".ckpt")
 
 
 def _check_file(path: Path) -> None:
-    """Raises CaptureError for a file or folder that is plainly something else than a .pt2, with what to write."""
+    """Raises WrongCall for a file or folder that is plainly something else than a .pt2, with what to write."""
     suffix, name = path.suffix.lower(), path.name
     if suffix == ".py":
-        raise CaptureError(f"{name} is Python: write {path.stem}:NAME, of a model or of a function that gives one")
+        raise WrongCall(f"{name} is Python: write {path.stem}:NAME, of a model or of a function that gives one")
     if suffix in _WEIGHTS:
-        raise CaptureError(f"{name} holds weights and no code: write module:NAME, of a function that gives the model")
+        raise WrongCall(f"{name} holds weights and no code: write module:NAME, of a function that gives the model")
     if (path / "config.json").is_file():
-        raise CaptureError(f"{path} is a folder of transformers: write transformers:{path}")
+        raise WrongCall(f"{path} is a folder of transformers: write transformers:{path}")
     if suffix != ".pt2":
         target = _owner(path)
         if target:
             what = f"{name} is an artifact of target {target!r}, which `ir run` and `ir diff` take"
-            raise CaptureError(f"{what}; a SOURCE is the model that it was made of")
+            raise WrongCall(f"{what}; a SOURCE is the model that it was made of")
     if path.is_dir():
-        raise CaptureError(f"{path} is a folder: a SOURCE is a .pt2 file, module:callable, or transformers:FOLDER")
+        raise WrongCall(f"{path} is a folder: a SOURCE is a .pt2 file, module:callable, or transformers:FOLDER")
 
 
 def _owner(path: Path) -> str:
@@ -128,7 +143,7 @@ def _file(text: str, request: Request) -> Source:
     _check_file(Path(text))
     if request.inputs or request.dtype or request.quantize:
         what = "leave --input, --dtype and --quantize out"
-        raise CaptureError(f"{text:.200} was captured with its inputs and types: {what}")
+        raise WrongCall(f"{text:.200} was captured with its inputs and types: {what}")
     name = Path(text).name
     return Source(Path(text), name[: -len(".pt2")] if name.lower().endswith(".pt2") else name)
 
@@ -144,7 +159,7 @@ def _made(
     """The model in evaluation mode with the inputs that were asked for, else its own."""
     chosen = list(request.inputs) or list(own)
     if not chosen:
-        raise CaptureError(f"{name}: its inputs are not known; say them: --input 'x=float32[batch,3,224,224]'")
+        raise WrongCall(f"{name}: its inputs are not known; say them: {_example(model)}")
     _check_names(model, chosen, name)
     if isinstance(model, torch.nn.Module):
         model = model.eval().to(request.dtype) if request.dtype else model.eval()
@@ -155,14 +170,19 @@ def _made(
 
 
 def _check_names(model: Any, chosen: Sequence[Input], what: str) -> None:
-    """Raises CaptureError for an input that the model's forward does not take."""
+    """Raises WrongCall for an input that the model's forward does not take."""
     parameters = inspect.signature(getattr(model, "forward", model)).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return
     for given in (i.name for i in chosen if i.name and i.name not in parameters):
-        near = difflib.get_close_matches(given, parameters, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise CaptureError(f"--input {given}: {what} takes {', '.join(parameters)}{hint}")
+        raise WrongCall(f"--input {given}: {what} takes {', '.join(parameters)}{meant(given, parameters)}")
+
+
+def _example(model: Any) -> str:
+    """`--input` for each argument that has no default, by its name; the sizes are an image's, as an example."""
+    parameters = inspect.signature(getattr(model, "forward", model)).parameters.values()
+    names = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    return " ".join(f"--input '{name}=float32[batch,3,224,224]'" for name in names or ["x"])
 
 
 def _weights(request: Request) -> list[str]:
@@ -192,7 +212,9 @@ def _image(*size: int) -> Input:
 
 def _transformers(folder: str, request: Request) -> Source:
     if not Path(folder).is_dir():
-        raise CaptureError(f"transformers:{folder:.200}: there is no such folder; download the checkpoint first")
+        hub = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", folder)
+        how = f": hf download {folder} --local-dir FOLDER" if hub else ""
+        raise WrongCall(f"transformers:{folder:.200}: there is no such folder; download the checkpoint first{how}")
     library = _library("transformers")
     model, own, notes = _built(
         lambda: transformers_models.load(library, folder, request.task, bool(request.inputs)), f"transformers:{folder}"
@@ -209,12 +231,13 @@ def _callable(text: str, request: Request) -> Source:
     try:
         value: Any = importlib.import_module(module)
     except ImportError as error:
-        raise CaptureError(f"{text:.200}: {error}; a source is module:callable, looked for in {place} too") from error
+        kind = WrongCall if module.startswith(error.name or " ") else CaptureError
+        raise kind(f"{text:.200}: {error}; a source is module:callable, looked for in {place} too") from error
     except (Exception, SystemExit) as error:
         raise CaptureError(f"{text:.200}: {module} cannot be imported: {_said(error)}") from error
     for part in attribute.split("."):
         if not hasattr(value, part):
-            raise CaptureError(f"{text:.200}: {module} has no {attribute!r:.100}")
+            raise WrongCall(f"{text:.200}: {module} has no {attribute!r:.100}{meant(part, dir(value))}")
         value = getattr(value, part)
     calls = callable(value) and not isinstance(value, torch.nn.Module)
     if calls:
@@ -224,11 +247,12 @@ def _callable(text: str, request: Request) -> Source:
     code = ["import sys", 'sys.path.insert(0, ".")', f"import {module}", f"model = {made}"]
     name = attribute.rpartition(".")[2]
     if not callable(model):
-        raise CaptureError(f"{text:.200} gives a {type(model).__name__}, and no model")
+        way = "; load it by model.load_state_dict(...) and give the model" if isinstance(model, Mapping) else ""
+        raise CaptureError(f"{text:.200} gives {a(type(model).__name__)}, and no model{way}")
     if request.inputs or not given:
         return _made(model, name, request, (), code=code)
     if request.dtype:
-        raise CaptureError(f"{text:.200} gives its own arguments: leave --dtype out, or say --input")
+        raise WrongCall(f"{text:.200} gives its own arguments: leave --dtype out, or say --input")
     args = given[0] if isinstance(given[0], tuple) else (given[0],)
     kwargs, shapes = ([*given[1:], None, None])[:2]
     notes = _quantized(model.eval(), request) if isinstance(model, torch.nn.Module) else []
@@ -244,10 +268,12 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:  # one that does not fit the installed torch fails in many ways
-        library = name.partition(".")[0]
+        library, own = name.partition(".")[0], f"torch=={torch.__version__.partition('+')[0]}"
+        if isinstance(error, ModuleNotFoundError) and error.name == library:
+            raise CaptureError(f"{library} is not installed: pip install {library} {own}") from error
         guilty = next((n for n in ("torchvision", "torchaudio") if n in str(error)), library)
-        why = f"{library} cannot be imported ({error})"
-        raise CaptureError(f"{why}: pip install {guilty} torch=={torch.__version__.partition('+')[0]}") from error
+        why = f"{guilty} does not fit the installed torch {torch.__version__} ({' '.join(str(error).split())[:200]})"
+        raise CaptureError(f"{why}: pip install --force-reinstall {guilty} {own}") from error
 
 
 def _built(make: Callable[[], Any], what: str) -> Any:

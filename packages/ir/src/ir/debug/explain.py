@@ -35,7 +35,8 @@ def _explained(graph: Graph, target: Target, registry: Registry, inputs: Sequenc
     if table.wrong:
         worst = f"the node with the largest error of its own:\n  {table.wrong[0]}"
         others = len(table.wrong) - 1
-        return f"{worst}\n  ({others} more differ by themselves: ir.debug(program) lists them)" if others else worst
+        by = "differs by itself" if others == 1 else "differ by themselves"
+        return f"{worst}\n  ({others} more {by}: ir.debug(program) lists them)" if others else worst
     torch.manual_seed(0)
     expected = Values(graph).run(inputs)
 

@@ -22,6 +22,7 @@ from ir.lower import lower
 from ir.opened import Opened, Place, Timed, places_in
 from ir.opening import open_artifact
 from ir.target import Target
+from ir.words import counted
 
 _SHOWN = 30
 
@@ -79,7 +80,7 @@ class Profile:
         """The slowest rows, and the time by kind of op and by module."""
         total = self.seconds or 1.0
         sums = f"{_ms(self.seconds)} ms in nodes, {_ms(self.call_seconds)} ms a call"
-        head = [f"{len(self.rows)} nodes on {self.target}: {sums}", *self.notes]
+        head = [f"{counted(len(self.rows), 'node')} on {self.target}: {sums}", *self.notes]
         names = [("node", "ms", "share", "op", "module", "source", "runtime's ops")]
         rows = [
             (
@@ -154,7 +155,9 @@ def _of_file(path: Path, args: Any, runs: int) -> Profile:
     given = list(arguments(() if args is None else args, None)[0])
     if len(given) != len(opened.inputs):
         takes = ", ".join(map(str, opened.inputs))
-        raise ExportError(f"{path.name} takes {len(opened.inputs)} tensor(s) ({takes}), and is given {len(given)}")
+        raise ExportError(
+            f"{path.name} takes {counted(len(opened.inputs), 'tensor')} ({takes}), and is given {len(given)}"
+        )
     return of_file(opened, path.name, given, runs)
 
 

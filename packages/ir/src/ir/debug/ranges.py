@@ -25,6 +25,7 @@ from ir.registry import Registry
 from ir.target import Target
 from ir.types import DType
 from ir.verify import TOLERANCES
+from ir.words import counted
 
 _SHOWN = 20
 NARROW = {"float16": DType.float16, "bfloat16": DType.bfloat16}
@@ -83,7 +84,7 @@ class Ranges:
         ]}, indent=1)  # fmt: skip
 
     def __str__(self) -> str:
-        lines = [f"{len(self.rows)} nodes over {self.batches} batch(es)"]
+        lines = [f"{counted(len(self.rows), 'node')} over {self.batches} {'batch' if self.batches == 1 else 'batches'}"]
         for name in NARROW:
             over = self.overflows(name)
             first = f", the first %{over[0].name} = {over[0].op} {over[0].module}".rstrip() if over else ""

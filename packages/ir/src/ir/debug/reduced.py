@@ -10,6 +10,7 @@ from typing import Any
 from ir.debug.search import Verdict
 from ir.errors import OutputError
 from ir.files import writable
+from ir.words import counted
 
 _HEAD = re.compile(rb"# torch \S+, .*Python \d")  # the first line of every script
 
@@ -55,11 +56,12 @@ class Reduced:
 
     def __str__(self) -> str:
         said = self.verdict.text.strip().partition("\n")[0]
-        nodes = f"{len(self.nodes)} nodes are left: {', '.join(self.nodes)}"
+        left = "node is" if len(self.nodes) == 1 else "nodes are"
+        nodes = f"{len(self.nodes)} {left} left: {', '.join(self.nodes)}"
         at = f" at {self.sizes}" if self.sizes else ""
         about = [nodes, *filter(None, [self.note])] if self.nodes else [self.note]
         lines = [f"{self.verdict.kind}{at}: {said}", *about]
-        lines.append(f"{self.trials} trials in {self.seconds:.1f} s")
+        lines.append(f"{counted(self.trials, 'trial')} in {self.seconds:.1f} s")
         if not self.script and not self.ir_script:
             lines.append("no script: an op is left that torch has no function for")
         elif not self.script and self.verdict.kind in ("mismatch", "runtime"):

@@ -15,6 +15,7 @@ import torch
 from ir.debug.errors import Error
 from ir.debug.literals import Literal
 from ir.graph import Node
+from ir.words import counted
 
 _SHOWN = 20
 _LITERALS = 10
@@ -218,8 +219,9 @@ class Table:
         sizes = ", ".join(f"{n}={s}" for n, s in self.sizes.items())
         at = f" at {sizes}" if sizes else ""
         wrong = len(self.wrong)
-        verdict = f"{wrong} differ by themselves" if wrong else "none differs by itself beyond tolerance"
-        lines = [f"{len(self.rows)} nodes on {self.target}{at}: {verdict} ({self.seconds:.1f} s)"]
+        told = "1 differs by itself" if wrong == 1 else f"{wrong} differ by themselves"
+        verdict = told if wrong else "none differs by itself beyond tolerance"
+        lines = [f"{counted(len(self.rows), 'node')} on {self.target}{at}: {verdict} ({self.seconds:.1f} s)"]
         first = self.first_nonfinite
         if first is not None:
             kinds = [f"{k} in {w}" for k, w in ((first.makes, self.target), (first.torch_makes, "torch")) if k]

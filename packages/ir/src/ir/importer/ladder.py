@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from ir.errors import CaptureError
+from ir.errors import CaptureError, note
 from ir.importer import autograd_functions, caches, fake_rules, guards
 from ir.importer.known_numbers import followed
 from ir.importer.private_writes import written_buffers
@@ -59,7 +59,7 @@ def exported(
     """The program of the first rung that takes the model; the model is left as it was.
 
     Raises:
-        CaptureError: none does. It is the first rung's, with a line for each of the others.
+        CaptureError: none does. It is the first rung's, with a note for each of the others.
     """
     refused: list[tuple[str, str, Exception | None]] = []
     kept: set[type] = set()
@@ -91,8 +91,11 @@ def exported(
         refused.append((name, fixed, None))
     # a question about data that the followed numbers answer is not what stands in the way: what comes after it is
     main = next((r for r in refused if r[0] == _FOLLOWED), refused[0])
-    others = [f"{n}: {first_line(e or text)}" for n, text, e in refused if n != main[0]]
-    raise CaptureError("\n".join([main[1], *others])) from main[2]
+    failed = CaptureError(main[1])
+    for n, text, e in refused:
+        if n != main[0]:
+            note(failed, f"{n}: {first_line(e or text)}")  # a traceback shows it; the sentence above is the reason
+    raise failed from main[2]
 
 
 @contextlib.contextmanager

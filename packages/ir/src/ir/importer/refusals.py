@@ -45,6 +45,7 @@ _INSTEAD_OF_PACKED = (
 _FIXED = re.compile(  # what torch says of a size that the model's code fixes
     r"You marked L\['(\w+)'\]\.size\(\)\[(\d+)\] as dynamic but your code specialized it to be a constant \((\d+)\)"
 )
+_SIGNATURES = re.compile(r",? but expected one of:.*", re.DOTALL)  # every overload that the arguments do not fit
 _BOILERPLATE = re.compile(  # what torch writes below its message
     r"\s*\n\s*(For more information|For extended logs|If you suspect|For more debugging|For C\+\+ stack|Caused by: |"
     r"The following call raised|The error above occurred|consider using data-dependent friendly).*",
@@ -100,7 +101,8 @@ def told(error: Exception) -> str:
     elif _of_packed_sequence(error):
         said, way = "a packed sequence has sizes that its data decides", _INSTEAD_OF_PACKED
     else:
-        said, way = f"{_BOILERPLATE.sub('', text)}{_BY_TYPE.get(type(error).__name__, '')}{_registration(error)}", ""
+        plain = _SIGNATURES.sub("", _BOILERPLATE.sub("", text))
+        said, way = f"{plain}{_BY_TYPE.get(type(error).__name__, '')}{_registration(error)}", ""
     lines = [f"torch.export refused the model: {said}", *_place(error), *lines_of_sizes, *([way] if way else ())]
     return "\n  ".join(lines) + _notes(error)
 

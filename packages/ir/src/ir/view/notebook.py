@@ -9,6 +9,7 @@ from typing import Any
 from ir.graph import Graph
 from ir.verify import Report
 from ir.view.facts import Facts, facts, short
+from ir.words import counted
 
 _OPS = 15
 
@@ -36,9 +37,8 @@ def report_table(report: Report) -> str:
 
 
 def _tables(found: Facts) -> str:
-    said = (
-        f"{found.nodes} nodes, {short(found.numbers)} weights ({short(found.bytes, 'B')}), {short(found.flops, 'FLOP')}"
-    )
+    weights = f"{short(found.numbers)} weights ({short(found.bytes, 'B')})"
+    said = f"{counted(found.nodes, 'node')}, {weights}, {short(found.flops, 'FLOP')}"
     ports = [["input", t.name, t.type] for t in found.inputs] + [["output", t.name, t.type] for t in found.outputs]
     ops = [[o.op, str(o.count), short(o.flops) if o.flops else ""] for o in found.ops[:_OPS]]
     more = f"<p>and {len(found.ops) - _OPS} more ops</p>" if len(found.ops) > _OPS else ""

@@ -17,6 +17,7 @@ from ir.graph import Graph, Node, Value
 from ir.text import arg_text
 from ir.view.errors import errors_of
 from ir.view.facts import Facts, all_nodes, flops_of, short
+from ir.words import counted
 
 _MARK = b"<!-- a page of `ir show --html` -->"
 
@@ -78,7 +79,7 @@ class Content:
         nodes = [self._node(i, n) for i, n in enumerate(self.every)]
         self._sum_weights(nodes)
         facts = self.facts
-        said = [f"{facts.nodes} nodes", f"{short(facts.numbers)} weights ({short(facts.bytes, 'B')})"]
+        said = [counted(facts.nodes, "node"), f"{short(facts.numbers)} weights ({short(facts.bytes, 'B')})"]
         return {
             "title": self.title,
             "headline": ", ".join([*said, short(facts.flops, "FLOP")]),

@@ -20,6 +20,7 @@ from ir.importer.torch_api import guards_code
 from ir.target import Target
 from ir.trial import notes_of
 from ir.view.facts import Facts, facts, short
+from ir.words import counted
 
 _TITLE = "# An export by ir"
 
@@ -87,7 +88,8 @@ class Notes:
         rows = [
             [f"`{o.op}`", str(o.count), short(o.flops) if o.flops else "", o.ways[self.target.name]] for o in found.ops
         ]
-        said = f"{found.nodes} nodes, {short(found.flops, 'FLOP')}. A body is torch's own decomposition of the op."
+        sums = f"{counted(found.nodes, 'node')}, {short(found.flops, 'FLOP')}"
+        said = f"{sums}. A body is torch's own decomposition of the op."
         return ["## Ops", said, _table(["op", "count", "FLOP", f"in {self.target.name}"], rows)]
 
     def _weights(self, found: Facts) -> list[str]:
