@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar, overload
 
@@ -218,6 +219,22 @@ class OpHelper(abc.ABC, Generic[V]):
         if isinstance(x, Expr):
             return self.scalar(x, dtype or DType.int64)
         return self.const(x, dtype)
+
+    def stored(self, value: Any, dtype: DType) -> Any:
+        """The number `value` as torch stores it in a tensor of `dtype`: of integers the part before the point.
+
+        Sizes, tensors and numbers for other types are returned as they are.
+
+        Raises:
+            Refusal: the integer type does not hold the number; torch raises there where the model runs.
+        """
+        if not dtype.is_integer or not isinstance(value, int | float):
+            return value
+        limits = np.iinfo(numpy_dtype(dtype))
+        wraps = isinstance(value, int) and dtype.kind == "uint"  # -1 is the largest number
+        if not (-limits.max if wraps else limits.min) <= value <= limits.max:
+            self.refuse(f"{value} does not fit {dtype}; torch raises there too where the model runs")
+        return math.trunc(value)
 
     def axis(self, dim: int, x: V) -> int:
         """The axis `dim` of `x` counted from the front; refused where `x` has no such axis."""

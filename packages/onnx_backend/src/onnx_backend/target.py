@@ -34,7 +34,7 @@ from onnx_backend.building.schema import op_schema
 from onnx_backend.compat.torchlib import table_handlers
 from onnx_backend.format.data_files import new_names, own
 from onnx_backend.format.safetensors import find
-from onnx_backend.format.writer import INSIDE, shards, write_data, write_model
+from onnx_backend.format.writer import INSIDE, proto_of, shards, write_data, write_model
 from onnx_backend.helper import OnnxHelper
 from onnx_backend.passes.unsigned_activations import unsigned_activations
 from onnx_backend.registry import load
@@ -182,7 +182,8 @@ class Onnx(Target[onnx_ir.Model]):
 
     def proto(self, artifact: onnx_ir.Model) -> onnx.ModelProto:
         """The model as onnx has it."""
-        return onnx_ir.to_proto(artifact)
+        made: onnx.ModelProto = proto_of(artifact)
+        return made
 
     def unpacked(self, packed: bytes, graph: Graph, handlers: Any) -> onnx_ir.Model:
         return onnx_ir.from_proto(onnx.load_model_from_string(packed))

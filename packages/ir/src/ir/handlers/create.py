@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ir.handlers.registry import shared as op
@@ -14,10 +12,8 @@ from ir.ops import FILLS, UNINITIALIZED
 
 
 def filled(h, value):
-    """The node's result, full of a number: of integers the part before the point, as C++ casts it."""
-    if h.out.dtype.is_integer and isinstance(value, float) and math.isfinite(value):
-        value = math.trunc(value)
-    return h.full(h.out.shape, value, h.out.dtype)
+    """The node's result, full of a number."""
+    return h.full(h.out.shape, h.stored(value, h.out.dtype), h.out.dtype)
 
 
 @op(*(name for name, number in FILLS.items() if number is not None), *UNINITIALIZED, "aten::zero")

@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ir.dims import Expr
 from ir.dims import evaluate as number
+from ir.errors import RefusedError
 from ir.graph import Node, Value, Weight, map_arg
 from ir.importer.schema import DTYPES, TORCH_DTYPES, op_schema, overload_of
 from ir.importer.torch_api import pytree, schema_of
@@ -30,10 +31,18 @@ def evaluate(nodes: Iterable[Node], weights: Mapping[Value, Weight], value: Valu
     with torch.no_grad():
         for node in nodes:
             args = {k: map_arg(a, resolve) for k, a in node.args.items()}
-            results = args["self"].to(args["dtype"]) if node.op == "ir::cast" else called(node, args)
+            results = args["self"].to(args["dtype"]) if node.op == "ir::cast" else _computed(node, args)
             flat = results if isinstance(results, (tuple, list)) else (results,)
             env.update(zip(node.outputs, flat, strict=True))
     return TorchWeight(value.name, env[value]).numpy()
+
+
+def _computed(node: Node, args: dict[str, Any]) -> Any:
+    try:
+        return called(node, args)
+    except RuntimeError as error:
+        said = str(error).splitlines()[0]
+        raise RefusedError(f"torch fails to compute a constant by {node.op}: {said}\n  at {node.origin}") from error
 
 
 def called(node: Node, args: dict[str, Any]) -> Any:

@@ -59,8 +59,7 @@ def _is_layer(graph, value):
 
 @op("aten::hardtanh")
 def hardtanh(h, self, min_val=-1, max_val=1):
-    bounds = (min_val, max_val) if self.type.dtype.is_float else (int(min_val), int(max_val))  # torch cuts them off
-    return clamp(h, self, *bounds)
+    return clamp(h, self, *(h.stored(b, self.type.dtype) for b in (min_val, max_val)))
 
 
 def _one_plus_exp(h, x):
@@ -107,8 +106,7 @@ def elu(h, self, alpha=1, scale=1, input_scale=1):
 
 @op("aten::threshold")
 def threshold(h, self, threshold, value):
-    if not self.type.dtype.is_float:  # torch cuts both numbers to the type
-        threshold, value = int(threshold), int(value)
+    threshold, value = (h.stored(v, self.type.dtype) for v in (threshold, value))
     return h.emit("select", h.emit("le", self, threshold), value, self)
 
 

@@ -134,7 +134,7 @@ def index_fill(h, self, dim, index, value):
     axis = h.axis(dim, self)
     count = index.type.shape[0] if index.type.rank else 1
     shape = [count if a == axis else s for a, s in enumerate(self.type.shape or (1,))]
-    return along(h, self, axis, index, h.expand(h.tensor(value, self), shape))
+    return along(h, self, axis, index, h.expand(h.tensor(h.stored(value, self.type.dtype), self), shape))
 
 
 @op("aten::index_reduce")
@@ -177,7 +177,9 @@ def _limits(dtype):
 
 @op("aten::scatter", "aten::scatter_add")
 def scatter(h, self, dim, index, src=None, value=None, reduce=None):
-    updates = h.expand(h.tensor(value, self), index.type.shape) if src is None else src
+    updates = src
+    if src is None:
+        updates = h.expand(h.tensor(h.stored(value, self.type.dtype), self), index.type.shape)
     reduction = "add" if h.node.op == "aten::scatter_add" else _REDUCTIONS[reduce] if reduce else "none"
     return _scatter(h, self, dim, index, updates, reduction)
 

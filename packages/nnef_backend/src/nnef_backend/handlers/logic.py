@@ -61,18 +61,20 @@ def _shifted(h, op, x, by):
 
 @op("aten::where.self", "aten::where.ScalarOther", "aten::where.ScalarSelf", "aten::where.Scalar")
 def where(h, condition, self, other):
-    return h.emit("select", h.cast(condition, DType.bool), *both(h, self, other))
+    choices = both(h, *(h.stored(x, h.out.dtype) for x in (self, other)))
+    return h.emit("select", h.cast(condition, DType.bool), *choices)
 
 
 @op("aten::masked_fill")
 def masked_fill(h, self, mask, value):
-    return h.emit("select", mask, h.tensor(value, self), self)
+    return h.emit("select", mask, h.tensor(h.stored(value, self.type.dtype), self), self)
 
 
 @op("aten::clamp", "aten::clip", "aten::clamp_min", "aten::clamp_max")
 def clamp(h, self, min=None, max=None):
     made = x = h.cast(self, h.out.dtype)
-    bounds = {name: h.tensor(b, x) for name, b in (("max", min), ("min", max)) if b is not None}
+    limits = (("max", h.stored(min, h.out.dtype)), ("min", h.stored(max, h.out.dtype)))
+    bounds = {name: h.tensor(b, x) for name, b in limits if b is not None}
     for name, bound in bounds.items():
         made = h.emit(name, made, bound)
     return h.with_nan_of(made, *bounds.values(), x)

@@ -53,7 +53,7 @@ def padded(h, x, pad, border, value=0):
 
 
 def _emit_pad(h, x, grow, border, value):
-    value = int(value) if x.type.dtype.is_integer else value
+    value = h.stored(value, x.type.dtype)
     symbolic = any(isinstance(p, Expr) for pair in grow for p in pair)
     # nnef-tools pads neither batch nor channels, nor anything of rank 2
     beyond = not h.target.tract and (x.type.rank not in (3, 4, 5) or any(grow[0] + grow[1]))

@@ -203,10 +203,6 @@ class Verbs(Sizes):
         made = self.emit("ConstantOfShape", self.lengths(shape), value=content, dtype=filled, shape=shape)
         return self.cast(made, dtype)
 
-    def cut_number(self, value: Any, dtype: DType) -> Any:
-        """A number that torch writes into a tensor: of integers the part before the point, as C++ casts it."""
-        return math.trunc(value) if dtype.is_integer and isinstance(value, float) and math.isfinite(value) else value
-
     def range(self, start: Any, stop: Any, step: Any = 1, *, size: Dim, dtype: DType = DType.int64) -> OnnxValue:
         """`start, start + step, ...` below `stop`; a constant where all is static and small."""
         static = not any(isinstance(v, Expr | OnnxValue) for v in (start, stop, step))

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import onnx_ir
 
+from ir.errors import ExportError
 from ir.files import left
 from ir.progress import wrote
 from onnx_backend.building.made import Made
@@ -41,6 +42,21 @@ class Place:
     checksum: str = ""  # SHA-1 of the whole file in hexadecimal, as onnx.proto has it; "" where it was not written here
 
 
+def proto_of(model: onnx_ir.Model) -> Any:
+    """The model as onnx has it.
+
+    Raises:
+        ExportError: a computed weight is refused; onnx_ir tells of it as its own SerdeError.
+    """
+    try:
+        return onnx_ir.to_proto(model)
+    except onnx_ir.serde.SerdeError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, ExportError):
+            cause = cause.__cause__
+        raise cause or error from error
+
+
 def write_model(model: onnx_ir.Model, path: Path, places: Mapping[str, Place]) -> None:
     """Write a model; the initializers with a place lie there already, the others go into the file, less than 2 GB.
 
@@ -52,7 +68,7 @@ def write_model(model: onnx_ir.Model, path: Path, places: Mapping[str, Place]) -
     tensors = [v.const_value for v in held]
     initializers.clear()
     try:
-        proto = onnx_ir.to_proto(model)
+        proto = proto_of(model)
     finally:
         initializers.update({v.name: v for v in held})
     graph = proto.graph.SerializeToString()

@@ -163,8 +163,7 @@ def softshrink(h, self, lambd=0.5):
 
 @op("aten::threshold")
 def threshold(h, self, threshold, value):
-    if not self.type.dtype.is_float:  # torch cuts both numbers to the type
-        threshold, value = int(threshold), int(value)
+    threshold, value = (h.stored(v, self.type.dtype) for v in (threshold, value))
     return h.emit("Where", h.emit("LessOrEqual", self, threshold), h.const(value, self), self)
 
 

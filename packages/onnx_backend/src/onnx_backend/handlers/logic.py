@@ -34,12 +34,13 @@ def isclose(h, self, other, rtol=1e-5, atol=1e-8, equal_nan=False):
 @op("aten::where.self", "aten::where.ScalarOther", "aten::where.ScalarSelf", "aten::where.Scalar")
 def where(h, condition, self, other):
     condition = h.cast(condition, DType.bool)
-    return h.emit("Where", condition, h.tensor(self, h.out.dtype), h.tensor(other, h.out.dtype))
+    one, two = (h.tensor(h.stored(x, h.out.dtype), h.out.dtype) for x in (self, other))
+    return h.emit("Where", condition, one, two)
 
 
 @op("aten::masked_fill")
 def masked_fill(h, self, mask, value):
-    return h.emit("Where", h.cast(mask, DType.bool), h.tensor(h.cut_number(value, h.out.dtype), h.out.dtype), self)
+    return h.emit("Where", h.cast(mask, DType.bool), h.tensor(h.stored(value, h.out.dtype), h.out.dtype), self)
 
 
 @op("aten::clamp", "aten::clip")
@@ -47,6 +48,7 @@ def clamp(h, self, min=None, max=None):
     self = h.cast(self, h.out.dtype)  # a fraction as a bound makes floats of integers
     if any(isinstance(b, float) and math.isnan(b) for b in (min, max)):
         return h.full(h.out.shape, math.nan, h.out.dtype)
+    min, max = (h.stored(b, h.out.dtype) for b in (min, max))
     if not any(h.is_value(b) and (b.type.rank or perhaps_nan(b)) for b in (min, max)):
         # a bound left out is the largest finite number to onnxruntime, and infinity is lost
         free = (-math.inf, math.inf) if h.out.dtype.is_float else (None, None)

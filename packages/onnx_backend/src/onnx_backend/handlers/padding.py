@@ -49,7 +49,7 @@ def _crop(h, x, pads):
 
 
 def constant_pad(h, x, pads, value):
-    return _emit_pad(h, x, pads, None, *([h.tensor(h.cut_number(value, x.type.dtype), x)] if value else []))
+    return _emit_pad(h, x, pads, None, *([h.tensor(h.stored(value, x.type.dtype), x)] if value else []))
 
 
 def _emit_pad(h, x, pads, mode, *value):

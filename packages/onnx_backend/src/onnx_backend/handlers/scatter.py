@@ -76,7 +76,7 @@ def summed_in(dtype, reduction):
 def scatter(h, self, dim, index, src=None, value=None, reduce=None):
     reduce = "add" if h.node.op == "aten::scatter_add" else reduce
     dtype = self.type.dtype
-    updates = h.full(index.type.shape, h.cut_number(value, dtype), dtype) if src is None else fitted(h, src, index)
+    updates = h.full(index.type.shape, h.stored(value, dtype), dtype) if src is None else fitted(h, src, index)
     return scattered(h, self, dim, index, updates, REDUCTIONS[reduce] if reduce else None)
 
 
@@ -166,7 +166,7 @@ def index_copy(h, self, dim, index, source):
 
 @op("aten::index_fill")
 def index_fill(h, self, dim, index, value):
-    value = h.cut_number(value, self.type.dtype)
+    value = h.stored(value, self.type.dtype)
     if self.type.rank == 0:
         return h.tensor(value, self)
     axis = h.axis(dim, self)

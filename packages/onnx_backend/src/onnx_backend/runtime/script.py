@@ -9,6 +9,8 @@ from typing import Any
 
 import onnx_ir
 
+from onnx_backend.format.writer import proto_of
+
 _WIDTH = 200  # an issue shows long lines
 
 
@@ -42,7 +44,7 @@ def _is_plain(attribute: Any) -> bool:
 
 
 def _as_bytes(model: onnx_ir.Model) -> Iterator[str]:
-    packed = base64.b64encode(zlib.compress(onnx_ir.to_proto(model).SerializeToString(), 9)).decode()
+    packed = base64.b64encode(zlib.compress(proto_of(model).SerializeToString(), 9)).decode()
     yield f'model_proto = onnx.load_model_from_string(zlib.decompress(base64.b64decode("{packed}")))'
 
 

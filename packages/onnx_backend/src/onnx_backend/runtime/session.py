@@ -20,6 +20,7 @@ from ir.errors import ExportError, RefusedError, RuntimeFailure
 from ir.graph import Graph
 from ir.opened import Timed
 from onnx_backend.format.data_files import locations
+from onnx_backend.format.writer import proto_of
 from onnx_backend.runtime.settings import Settings
 from onnx_backend.runtime.timing import timed
 
@@ -178,5 +179,5 @@ def model_bytes(artifact: onnx_ir.Model) -> bytes:
     """
     if weight_bytes(artifact) > LIMIT:
         raise RuntimeFailure("a model of more than 2 GB runs from its file only: give path=")
-    data: bytes = onnx_ir.to_proto(artifact).SerializeToString()
+    data: bytes = proto_of(artifact).SerializeToString()
     return data
