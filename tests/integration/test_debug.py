@@ -64,7 +64,7 @@ def test_the_wrong_node_is_first(target):
     worst = table.ranked[0]
     assert worst.op == "aten::softmax.int" and worst.own.reason and [r.name for r in table.wrong] == [worst.name]
     assert worst.source.startswith("test_debug.py:") and "softmax" in worst.node.origin.code
-    assert "softmax" in str(table) and "1 differ by themselves" in str(table)
+    assert "softmax" in str(table) and "1 differs by itself" in str(table)
     rows = json.loads(table.json())["rows"]
     assert [r["wrong"] for r in rows] == [False] * 4 + [True]
     assert "<table>" in table._repr_html_()
@@ -84,7 +84,7 @@ def test_the_page_of_the_graph_has_the_errors():
         assert data["nodes"][worst]["n"] == "layer_norm" and 0 < said["own"] <= 1 and said["whole"] > 0
         before = found["nodes"]["0"]
         assert data["nodes"][0]["n"] == "linear" and (before["own"], before["whole"]) == (0, 0)
-        assert "own error" in said["lines"][0] and "1 differ by themselves" in found["head"][0]
+        assert "own error" in said["lines"][0] and "1 differs by itself" in found["head"][0]
 
 
 def test_model_explorer_takes_the_columns_by_the_names_in_the_files(tmp_path):

@@ -110,12 +110,11 @@ def ops(
     """List the model's ops: native on the target, through their body, or missing."""
     from rich.table import Table
 
-    from ir import plugins as installed
     from ir.cli import sources
     from ir.coverage import coverage
 
     chosen = chosen_target(target, named_options(option))
-    installed.load(plugin or (), discover=discover_plugins)
+    sources.load_plugins(plugin or (), discover_plugins)
     rows = coverage(sources.captured(source, input, task), chosen)
     table = Table("op", "count", "how", "through", title=f"{source} on {target}")
     for row in rows:

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 import ir
-from ir import plugins
 from ir.cli import arrays, sources
 from ir.cli.options import Asked, chosen_target, named_options
 from ir.cli.wrong import WrongCall
@@ -37,7 +36,7 @@ class Request:
     def source(self) -> sources.Source:
         """The model, its plugins loaded."""
         a = self.asked
-        plugins.load(a.plugin or (), discover=a.discover_plugins)
+        sources.load_plugins(a.plugin or (), a.discover_plugins)
         torch.manual_seed(a.seed)
         return sources.load(a.source, sources.request(a.input, a.dtype, a.task, a.pretrained))
 

@@ -42,6 +42,8 @@ def export(source: str, request: sources.Request, call: Call, seed: int, progres
     stages = Stages(progress)
     with stages.stage("load"):
         given = sources.load(source, request)
+        if call.plugins:
+            sources.load_plugins(call.plugins, call.discover)
     places = [_place(given.name, call.output, target, targets) for target in targets]
     for target, place in zip(targets, places, strict=True):  # before the capture, which may take minutes
         target.check_path(writable(place))

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import typer
 
+from ir import plugins
 from ir.cli import transformers_models
 from ir.cli.inputs import Input, arguments, in_dtype, parse
 from ir.cli.quantizing import KINDS, quantize
@@ -222,12 +223,29 @@ def _transformers(folder: str, request: Request) -> Source:
     return _made(model, Path(folder).resolve().name, request, own, notes)
 
 
-def _callable(text: str, request: Request) -> Source:
-    """A module's attribute: a model, or a function that gives one, alone or with arguments and dynamic shapes."""
-    module, _, attribute = text.partition(":")
+def _here() -> str:
+    """The current folder, from which modules are imported from now on: the `ir` command does not begin with it."""
     place = os.getcwd()
     if place not in sys.path:
         sys.path.insert(0, place)
+    return place
+
+
+def load_plugins(names: Sequence[str], discover: bool) -> None:
+    """The plugins that the command line names, looked for in the current folder too.
+
+    Raises:
+        PluginError: one cannot be imported, where it names some: without its handlers the answer would be another.
+    """
+    if names:
+        _here()
+    plugins.load(names, discover=discover, strict=bool(names))
+
+
+def _callable(text: str, request: Request) -> Source:
+    """A module's attribute: a model, or a function that gives one, alone or with arguments and dynamic shapes."""
+    module, _, attribute = text.partition(":")
+    place = _here()
     try:
         value: Any = importlib.import_module(module)
     except ImportError as error:
