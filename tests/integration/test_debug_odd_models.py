@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch._higher_order_ops import while_loop
 
 import ir
 from tests.faults import wrapped
@@ -45,6 +46,34 @@ def test_each_call_of_a_custom_op_has_its_own_time(tmp_path):
         assert len(calls) == 4 and set(calls) <= set(rows) and not [n for n in rows if n.startswith("_inlfunc")]
         assert "Sin" in rows["outer"].ops and all("Softmax" in rows[c].ops for c in calls), rows
         assert all(rows[c].source.startswith("test_debug_odd_models.py:") for c in calls)
+
+
+def test_nodes_in_a_branch_have_times_of_their_own(tmp_path):
+    def model(x):
+        y = twice_softmax(x)
+        y = torch.cond(x.sum() > 0, lambda y: outer(y) + 1, lambda y: y.cos() - 1, (y,))
+        return twice_softmax(y)
+
+    x = torch.ones(2, 4)
+    graph = ir.capture(model, (x,))
+    program = ir.export(graph, target="onnx", path=tmp_path / "m.onnx", metadata=True)
+    found = ir.debug.profile(program)
+    ops = {r.name: r.ops for r in found.rows}
+    assert {"twice_softmax", "sum_1", "gt", "cond_0", "cond_0/outer", "cond_0/add", "twice_softmax_1"} == ops.keys()
+    assert "Sin" in ops["cond_0/outer"] and ops["cond_0"] == ("If",) and "Softmax" in ops["twice_softmax_1"], ops
+    assert all(r.source.startswith("test_debug_odd_models.py:") for r in found.rows if r.name != "cond_0"), found
+    assert {r.op for r in ir.debug.profile(tmp_path / "m.onnx", x).rows} == {r.op for r in found.rows}
+
+
+def test_the_time_of_a_loop_is_its_own():
+    """onnxruntime counts what runs in it a second time."""
+    graph = ir.capture(
+        lambda x: while_loop(lambda i, x: i < 9, lambda i, x: (i + 1, x.sin().exp()), (torch.tensor(0), x)),
+        (torch.randn(300, 300),),
+    )
+    rows = {r.name: r for r in ir.debug.profile(graph, target="onnx").rows}
+    assert rows.keys() == {f"while_loop_0{n}" for n in ("", "/lt", "/add", "/sin", "/exp")}
+    assert rows["while_loop_0"].seconds < rows["while_loop_0/sin"].seconds + rows["while_loop_0/exp"].seconds
 
 
 def test_the_function_of_a_module_is_no_single_node():

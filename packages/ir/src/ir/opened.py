@@ -6,7 +6,7 @@ import ast
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Union
 
 from ir.dims import Dim
@@ -72,9 +72,28 @@ class Place:
 
 
 def places_in(graph: Graph) -> dict[str, Place]:
-    """The places of a graph's nodes, by the names of their values and of the results that these are."""
-    found = {v.name: Place.of(n) for n in graph.nodes for v in n.outputs}
-    return found | {name: found[v.name] for name, v in graph.results.items() if v.name in found}
+    """The places of a graph's nodes, by the names of their values and of the results that these are.
+
+    Those in a branch or a loop by the path from the value of the node that holds it: "cond/0/add" and, where one of its
+    graphs alone has it, "cond/add".
+    """
+    makers = {v.name: n for n in graph.nodes for v in n.outputs}
+    makers |= {name: makers[v.name] for name, v in graph.results.items() if v.name in makers}
+    found = {name: Place.of(n) for name, n in makers.items()}
+    for name, node in makers.items():
+        found |= {f"{name}/{path}": place for path, place in _places_within(node).items()}
+    return found
+
+
+def _places_within(node: Node) -> dict[str, Place]:
+    found: dict[str, Place] = {}
+    several: set[str] = set()
+    for i, graph in enumerate(node.graphs):
+        for path, place in places_in(graph).items():
+            inner = replace(place, name=f"{node.name}/{place.name}")
+            several |= {path} & found.keys()
+            found |= {path: inner, f"{i}/{path}": inner}
+    return {path: place for path, place in found.items() if path not in several}
 
 
 class Opened(Protocol):

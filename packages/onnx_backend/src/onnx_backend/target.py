@@ -42,7 +42,7 @@ from onnx_backend.runtime.opened import OnnxFile
 from onnx_backend.runtime.script import script
 from onnx_backend.runtime.session import LIMIT, OnnxProgram, model_bytes
 from onnx_backend.runtime.settings import Options, Provider, Settings
-from onnx_backend.runtime.timing import inlined
+from onnx_backend.runtime.timing import values
 
 LOWEST_OPSET = 13
 
@@ -198,9 +198,7 @@ class Onnx(Target[onnx_ir.Model]):
         return OnnxFile(path, threads, self.settings)
 
     def node_names(self, artifact: onnx_ir.Model) -> dict[str, str]:
-        calls = {name: n for name, n in inlined(artifact).items() if _is_op_of_torch(n.domain, n.op_type)}
-        nodes = {n.name: n for n in artifact.graph if n.name} | calls
-        return {name: n.outputs[0].name for name, n in nodes.items() if n.outputs[0].name}
+        return values(artifact, _is_op_of_torch)
 
     def annotate(self, artifact: onnx_ir.Model, key: str, text: str) -> None:
         artifact.metadata_props[key] = text
@@ -215,8 +213,8 @@ class Onnx(Target[onnx_ir.Model]):
         return OnnxProgram(artifact, graph, path, lent, self.settings)
 
 
-def _is_op_of_torch(domain: str, name: str) -> bool:
+def _is_op_of_torch(call: onnx_ir.Node) -> bool:
     """Whether a function is the body of an op: one of a module stands for many nodes."""
     import torch
 
-    return domain.isidentifier() and hasattr(getattr(torch.ops, domain), name)
+    return call.domain.isidentifier() and hasattr(getattr(torch.ops, call.domain), call.op_type)
