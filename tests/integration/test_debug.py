@@ -197,6 +197,13 @@ def test_a_program_brings_its_target_and_handlers():
     assert table.target == "eager" and [r.name for r in table.wrong] == ["layer_norm"]
 
 
+def test_the_rounding_of_float64_is_not_known():
+    """There is nothing wider beside it, and 0 would say that it rounds nothing."""
+    graph = ir.capture(torch.special.expm1, (torch.randn(4, dtype=torch.float64),))
+    table = ir.debug(graph, target="eager")
+    assert table.rows[0].torch_own is None and table.ok and "not known" in str(table.rows[0])
+
+
 def test_torch_in_float64_tells_rounding():
     graph = captured(dynamic=False)
     values = Values(graph, wide=True).run([torch.randn(3, 8)])

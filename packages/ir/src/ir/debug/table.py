@@ -256,7 +256,7 @@ class Table:
         return self.text()
 
 
-_HEADS = ("node", "op", "own", "whole program", "torch's float32", "module", "source", "target ops")
+_HEADS = ("node", "op", "own", "whole program", "torch's rounding", "module", "source", "target ops")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
