@@ -65,6 +65,33 @@ def test_nodes_in_a_branch_have_times_of_their_own(tmp_path):
     assert {r.op for r in ir.debug.profile(tmp_path / "m.onnx", x).rows} == {r.op for r in found.rows}
 
 
+def branch(x):
+    return torch.cond(x.sum() > 0, lambda x: x.sin().tanh() + 1, lambda x: x.cos(), (x,)).relu()
+
+
+def loop(x):
+    return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x.tanh() + 0.5), (torch.tensor(0), x))
+
+
+@pytest.mark.parametrize(
+    ("model", "holder", "target"),
+    [*((branch, "cond_0", t) for t in TARGETS), *((loop, "while_loop_0", t) for t in ("onnx", "eager"))],
+)
+def test_the_table_names_the_node_in_a_branch_or_a_loop(model, holder, target):
+    graph = ir.capture(model, (torch.ones(2, 4),))
+    table = ir.debug(graph, target=target, handlers={"aten::tanh": lambda h, self: self})
+    assert [r.name for r in table.wrong] == [f"{holder}/tanh"] and table.ranked[0] is table.wrong[0], table
+    assert table.row(f"{holder}/tanh").source.startswith("test_debug_odd_models.py:") and "1 differs" in str(table)
+    assert table.row(holder).own.reason and not table.row(holder).wrong and table.first.name == f"{holder}/tanh"
+    assert [r.name for r in ir.debug(graph, target=target).rows if "/" in r.name] == []
+
+
+def test_a_loop_that_a_target_refuses_is_said_to_be_refused():
+    graph = ir.capture(loop, (torch.ones(2, 4),))
+    table = ir.debug(graph, target="nnef", handlers={"aten::tanh": lambda h, self: self})
+    assert [r.name for r in table.wrong] == ["while_loop_0"] and "while_loop" in table.wrong[0].note, table
+
+
 def test_the_time_of_a_loop_is_its_own():
     """onnxruntime counts what runs in it a second time."""
     graph = ir.capture(

@@ -31,7 +31,7 @@ def node_data(table: Table, known: Mapping[str, Place], column: Column = "own") 
         known: the nodes by every name that they have somewhere; see `ir.debug.profile.places`.
         column: "own" for the error of each node alone, "inherited" for that in the whole program.
     """
-    rows = {r.name: r for r in table.rows}
+    rows = {r.name: r for r in table.rows if not r.within}  # two branches may have nodes of one name
     found = {name: rows[place.name] for name, place in known.items() if place.name in rows}
     results = {name: made for name, row in found.items() if (made := _result(row, column))}
     return {"name": f"{column} error on {table.target}", "results": results}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ir.debug.errors import Error, check_limit, distance, is_beyond_rounding, kinds_in
+from ir.debug.inside import programs_inside
 from ir.debug.literals import literals
 from ir.debug.running import MEMORY, Runs, watched_values
 from ir.debug.side_by_side import side_by_side
@@ -18,6 +21,7 @@ from ir.debug.subject import Subject
 from ir.debug.table import Row, Table
 from ir.debug.unwritten import without_unwritten
 from ir.debug.values import Values
+from ir.errors import ExportError
 from ir.graph import Graph, Node, Value, leaves
 from ir.registry import Registry
 from ir.target import Target
@@ -93,8 +97,9 @@ def table_of(
     max_error: float | None = None,
     whole_error: float | None = None,
     traced: Callable[[Sequence[Tensor]], Mapping[str, Tensor]] | None = None,
+    inner: bool = True,
 ) -> Table:
-    """The table of a graph; see `nodes`.
+    """The table of a graph; see `nodes`. `inner` looks into branches and loops that differ.
 
     `traced` gives the values of a program that exists, by name: the errors in the whole are those of it. They may be up
     to `whole_error`, `max_error` unless it is given.
@@ -116,10 +121,33 @@ def table_of(
     limits = max_error, max_error if whole_error is None else whole_error
     made = _Maker(graph, expected, double, alone, together, runs, skipped, limits)
     largest = max((t.nbytes for v in values for t in (expected.of[v],) if t.layout is torch.strided), default=0)
-    rows = tuple(side_by_side(made.row, computed, memory // (_COPIES * largest or 1), large=largest > _LARGE))
+    rows = side_by_side(made.row, computed, memory // (_COPIES * largest or 1), large=largest > _LARGE)
+    rows = [r for row in rows for r in (_with_inner(row, runs, expected, max_error) if inner else [row])]
     notes = (f"the whole program does not give every value: {runs.whole_failed}",) if runs.whole_failed else ()
     fixed = literals(graph, expected.sizes)
-    return Table(target.name, rows, expected.sizes, notes, time.perf_counter() - start, fixed)
+    return Table(target.name, tuple(rows), expected.sizes, notes, time.perf_counter() - start, fixed)
+
+
+def _with_inner(row: Row, runs: Runs, expected: Values, limit: float | None) -> Iterator[Row]:
+    """The row; of a branch or a loop that differs, those of the nodes in it before it.
+
+    They run on what the branch was called with, a loop on what it was first and last called with.
+    """
+    if not (row.wrong and row.own and row.node.graphs):  # what is refused or fails says so itself
+        yield row
+        return
+    found: dict[str, Row] = {}
+    for graph, operands in programs_inside(runs.graph, row.node, expected):
+        with contextlib.suppress(ExportError):  # the row of the whole is what there is to say then
+            table = table_of(
+                graph, runs.target, runs.registry, operands, memory=runs.memory, whole=False, max_error=limit
+            )
+            for r in table.rows:
+                within = f"{row.node.name}/{r.within}" if r.within else row.node.name
+                if r.name not in found or r.score > found[r.name].score:
+                    found[r.name] = replace(r, within=within)
+    yield from found.values()
+    yield replace(row, held=any(r.wrong for r in found.values()))
 
 
 def _random(graph: Graph, values: Sequence[Value]) -> Mapping[str, str]:

@@ -304,7 +304,7 @@ class _Reduction:
 
 def worst_names(graph: Graph, target: Target, registry: Registry, inputs: Sequence[Any]) -> list[str]:
     """The nodes with the largest errors of their own."""
-    return [r.name for r in table_of(graph, target, registry, inputs, whole=False).ranked[:_FIRST]]
+    return [r.name for r in table_of(graph, target, registry, inputs, whole=False, inner=False).ranked[:_FIRST]]
 
 
 def tried_at(

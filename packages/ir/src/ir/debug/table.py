@@ -36,6 +36,8 @@ class Row:
         makes: "nan" or "inf" where its result in the target is not finite though its operands are.
         torch_makes: the same of torch's own.
         note: why something of this is missing.
+        within: the path of the nodes that hold it, of a node in a branch or a loop.
+        held: a node in the branch or the loop that this one holds differs by itself: it is no fault of this one.
     """
 
     node: Node
@@ -49,11 +51,13 @@ class Row:
     makes: str = ""
     torch_makes: str = ""
     note: str = ""
+    within: str = ""
+    held: bool = False
 
     @property
     def name(self) -> str:
-        """The value that the node makes."""
-        return self.node.name
+        """The value that the node makes, behind the path of what holds it: "cond_0/add"."""
+        return f"{self.within}/{self.node.name}" if self.within else self.node.name
 
     @property
     def op(self) -> str:
@@ -94,7 +98,7 @@ class Row:
     @property
     def wrong(self) -> bool:
         """Whether the node alone differs beyond verify's tolerances, or was refused or failed."""
-        return bool(self.own and self.own.reason) or self.score == math.inf
+        return not self.held and (bool(self.own and self.own.reason) or self.score == math.inf)
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
@@ -164,7 +168,7 @@ class Table:
     @cached_property
     def ranked(self) -> tuple[Row, ...]:
         """The rows, the one whose own error rounding explains least first; of equal ones the first in the graph."""
-        return tuple(sorted(self.rows, key=lambda r: -r.score))
+        return tuple(sorted(self.rows, key=lambda r: 0.0 if r.held else -r.score))
 
     @property
     def wrong(self) -> tuple[Row, ...]:
@@ -194,7 +198,7 @@ class Table:
             KeyError: there is none.
         """
         for r in self.rows:
-            if any(v.name == name for v in r.node.outputs):
+            if r.name == name or (not r.within and any(v.name == name for v in r.node.outputs)):
                 return r
         raise KeyError(f"no row of this table has the value {name!r:.60}")
 
