@@ -25,6 +25,7 @@ from ir.graph import Graph, Node, Value, map_arg
 from ir.registry import Registry
 from ir.target import Target
 from ir.text import arg_text
+from ir.words import counted
 
 _FILE = "certificates.json"
 _FORM = 2  # of a row in that file
@@ -99,7 +100,8 @@ class Certificate:
 
     def __str__(self) -> str:
         known = sum(s.cached for s in self.signatures)
-        lines = [f"{len(self.signatures)} operator signatures on {self.target}, {known} of them tried before"]
+        signatures = counted(len(self.signatures), "operator signature")
+        lines = [f"{signatures} on {self.target}, {known} of them tried before"]
         for s in self.signatures:
             said = [f"differs at {t.kind}: {t.differs}" for t in s.tried if t.differs]
             said += [f"not tried at {t.kind}: {t.not_tried}" for t in s.tried if t.not_tried]

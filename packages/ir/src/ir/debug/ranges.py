@@ -88,7 +88,7 @@ class Ranges:
         for name in NARROW:
             over = self.overflows(name)
             first = f", the first %{over[0].name} = {over[0].op} {over[0].module}".rstrip() if over else ""
-            lines.append(f"{name}: {len(over)} overflow{first}")
+            lines.append(f"{name}: {len(over)} overflow{'s' if len(over) == 1 else ''}{first}")
         head = ("node", "largest", "smallest", "int8 step", "float16", "bfloat16", "op", "module", "source")
         most = sorted(self.rows, key=lambda r: (-r.float16, -r.largest))[:_SHOWN]
         cells = [
