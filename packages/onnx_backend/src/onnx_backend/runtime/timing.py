@@ -74,7 +74,7 @@ def values(model: onnx_ir.Model, is_meant: Callable[[onnx_ir.Node], bool]) -> di
     calls: dict[onnx_ir.Node, list[str]] = defaultdict(list)
     for name, call in inlined(model).items():
         calls[call] += [name] if is_meant(call) else []
-    found = {}
+    found: dict[str, str] = {}
     for graph, _, path in _graphs(model.graph, "", ""):
         for node in graph:
             value = node.outputs[0].name
