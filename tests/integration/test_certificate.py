@@ -122,6 +122,7 @@ def test_what_was_not_tried_is_said():
     assert any("cond: it holds graphs of its own" in x for x in found.not_tried) and "not tried: %" in str(found)
     kinds = {t.kind: t.not_tried for t in found.signatures[0].tried}
     assert kinds["size 1"] == kinds["empty"] == "its sizes are fixed"
+    assert "not tried at other sizes: 2 of them" in str(found) and "its sizes are fixed" not in str(found)
 
 
 def test_it_lies_in_the_file_on_request(graph, tmp_path):

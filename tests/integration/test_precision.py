@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -59,6 +61,28 @@ def test_nodes_are_kept_by_name_module_pattern_and_op(graph):
 
     assert kept("first") == {"linear"} and kept("layer_norm") == {"layer_norm", "layer_norm_1", "layer_norm_2"}
     assert kept("norm*") == {"layer_norm", "layer_norm_1"} and kept("add_2") == {"add_2"}
+
+    assert kept("add.Tensor") == {"add", "add_1", "add_2"}  # as the tables call it
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"keep_float32": ["norm3"]}, "'norm3' is no node, module or op of the program; did you mean norm?"),
+        ({"keep_float32": "head"}, "give a list of names"),
+        ({"keep_float32": ["head"], "dtype": None}, "keep_float32 says what stays in float32 of a narrower program"),
+        ({"max_error": 0.1, "dtype": None}, "max_error says what stays in float32 of a narrower program"),
+        ({"max_error": -1}, "max_error=-1 is no bound"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(graph, given, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        ir.export(graph, target="onnx", **{"dtype": "float16"} | given)
+
+
+def test_float64_is_not_narrowed():
+    found = ir.debug.ranges(ir.capture(torch.sinh, (torch.randn(3, dtype=torch.float64),)))
+    assert found.rows[0].float16 == found.rows[0].bfloat16 == 0
 
 
 def test_a_bound_that_float32_itself_does_not_meet(graph):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from ir import deploying
 from ir import plugins as _plugins
 from ir.debug.certificate import certificate_path
-from ir.debug.ranges import narrowed
+from ir.debug.ranges import check_narrowing, narrowed
 from ir.exported import Exported
 from ir.files import staged, writable
 from ir.importer.capture import arguments, capture
@@ -125,6 +125,7 @@ def export(
     chosen = _plugins.find_target(target, options | ({"dtype": dtype} if own and dtype is not None else {}))
     if verify not in (True, False, "thorough"):
         raise ValueError(f'verify={verify!r:.40}: True, False or "thorough"')
+    check_narrowing(dtype, keep_float32, max_error)
     deploying.check(deploy, chosen.name, path)
     if certificate not in (None, "metadata") or (certificate and verify != "thorough"):
         raise ValueError(f'certificate={certificate!r:.40}: "metadata", beside verify="thorough", or nothing')

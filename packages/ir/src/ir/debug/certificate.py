@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ir.debug.odd_inputs import Tried, tried_on_all
+from ir.debug.odd_inputs import FIXED, Tried, tried_on_all
 from ir.debug.running import watched_values
 from ir.debug.values import Values
 from ir.dims import Expr
@@ -104,8 +104,10 @@ class Certificate:
         lines = [f"{signatures} on {self.target}, {known} of them tried before"]
         for s in self.signatures:
             said = [f"differs at {t.kind}: {t.differs}" for t in s.tried if t.differs]
-            said += [f"not tried at {t.kind}: {t.not_tried}" for t in s.tried if t.not_tried]
+            said += [f"not tried at {t.kind}: {t.not_tried}" for t in s.tried if t.not_tried not in ("", FIXED)]
             lines += [f"{s.text}  {'; '.join(said)}"] if said else []
+        fixed = sum(any(t.not_tried == FIXED for t in s.tried) for s in self.signatures)
+        lines += [f"not tried at other sizes: {fixed} of them, of fixed sizes"] if fixed else []
         lines += [f"not tried: {x}" for x in self.not_tried]
         return "\n".join(lines)
 

@@ -21,6 +21,7 @@ from ir.importer.evaluate import tensor_of
 from ir.registry import Registry
 from ir.target import Target
 
+FIXED = "its sizes are fixed"
 JUDGED = ("random", "ties", "zeros")  # kinds on which a difference fails the verification
 
 
@@ -129,7 +130,7 @@ def _at_size(
     dynamic: dict[str, Node] = {}
     for text, node in nodes.items():
         if all(v.type.is_static for v in node.inputs):
-            yield text, Tried(kind, not_tried="its sizes are fixed")
+            yield text, Tried(kind, not_tried=FIXED)
         elif not given:
             yield text, Tried(kind, not_tried="no range has this size")
         elif _is_decided_by_data(graph, node) or not all(v in given or v in graph.weights for v in node.inputs):

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ir.debug.errors import distance
+from ir.debug.errors import check_limit, distance
 from ir.debug.running import running, watched_values
 from ir.debug.subject import Subject, check_inputs
 from ir.debug.table import columns
@@ -25,7 +25,7 @@ from ir.registry import Registry
 from ir.target import Target
 from ir.types import DType
 from ir.verify import TOLERANCES
-from ir.words import counted
+from ir.words import counted, meant
 
 _SHOWN = 20
 NARROW = {"float16": DType.float16, "bfloat16": DType.bfloat16}
@@ -162,7 +162,7 @@ def _narrow_error(node: Node, values: Values, dtype: DType) -> float:
             made = run.results(node)
     except Exception:  # torch has no such kernel: nothing runs it in this type
         return 0.0
-    errors = [distance(m.float(), values.of[v], checked=False).relative
+    errors = [distance(m.double(), values.of[v], checked=False).relative
               for m, v in zip(made, node.outputs, strict=False) if m.dtype.is_floating_point]  # fmt: skip
     return max(errors, default=0.0)
 
@@ -240,6 +240,21 @@ def _overflowing(graph: Graph, names: Collection[str]) -> list[str]:
     return list(found)
 
 
+def check_narrowing(dtype: Any, keep: Any, max_error: Any) -> None:
+    """What `ir.export` is told of narrower types, before the work begins.
+
+    Raises:
+        ValueError: `keep` is no list of names, `max_error` no bound, or there is no type that float32 becomes.
+    """
+    check_limit(max_error)
+    if isinstance(keep, str) or not all(isinstance(n, str) for n in keep):
+        raise ValueError(f"keep_float32={keep!r:.60}: give a list of names of nodes, modules or ops")
+    if dtype is None and (keep or max_error is not None):
+        given = "keep_float32" if keep else "max_error"
+        types = " or ".join(map(repr, NARROW))
+        raise ValueError(f"{given} says what stays in float32 of a narrower program: give dtype={types}, too")
+
+
 def narrowed(
     graph: Graph,
     target: Target,
@@ -252,12 +267,18 @@ def narrowed(
     """The graph in a narrower type, the nodes that stayed in float32, and the error of scale that it is held to.
 
     Raises:
-        ValueError: it is no type that float32 can become.
+        ValueError: it is no type that float32 can become, or a name to keep is none of the program's.
         ExportError: see `needed_in_float32`.
     """
     name = str(dtype).removeprefix("torch.")
     if name not in NARROW:
         raise ValueError(f"dtype={dtype!r:.40}: float32 becomes {' or '.join(NARROW)}")
+    for wanted in keep:
+        if not any(is_kept(n, [wanted]) for n in graph.nodes):
+            known = [x for n in graph.nodes for x in (n.name, n.origin.module, n.overload.removeprefix("aten::")) if x]
+            raise ValueError(
+                f"keep_float32: {wanted!r:.60} is no node, module or op of the program{meant(wanted, known)}"
+            )
     found: tuple[str, ...] = ()
     if max_error is not None:
         args, kwargs = call if call is not None else graph.context.example()

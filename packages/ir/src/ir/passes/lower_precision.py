@@ -27,7 +27,7 @@ def lower_precision(graph: Graph, dtype: DType, keep: Collection[str] = ()) -> G
 def is_kept(node: Node, keep: Collection[str]) -> bool:
     """Whether a list for `lower_precision` names the node: itself, its module or one around it, or its op."""
     module = node.origin.module
-    names = {node.name, node.op, node.op.rpartition("::")[2], module}
+    names = {node.name, node.op, node.op.rpartition("::")[2], node.overload, node.overload.rpartition("::")[2], module}
     for wanted in keep:
         if module.startswith(f"{wanted}.") or any(n and fnmatch.fnmatchcase(n, wanted) for n in names):
             return True
