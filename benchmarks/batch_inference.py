@@ -42,8 +42,19 @@ LONG = ("ray", "spark")  # that all rows go through, with workers that are kille
 Found = dict[str, Any]
 
 
+class Images(torch.nn.Module):
+    """A model of images, from bytes as files have them."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x.float() / 255)
+
+
 class Text(torch.nn.Module):
-    """Two layers of an encoder over 16 tokens, and two classes."""
+    """Two layers of an encoder over 64 tokens, and two classes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,11 +75,11 @@ def models() -> dict[str, tuple[torch.nn.Module, Callable[[int], np.ndarray], st
     draw = np.random.default_rng(0)
     return {
         "resnet18, 3x16x16": (
-            torchvision.models.resnet18(num_classes=10).eval(),
-            lambda n: draw.integers(0, 256, (n, 3 * 16 * 16), np.uint8).astype(np.float32) / 255,
+            Images(torchvision.models.resnet18(num_classes=10)).eval(),
+            lambda n: draw.integers(0, 256, (n, 3 * 16 * 16), np.uint8),
             "x",
         ),
-        "text, 2 layers, 16 tokens": (Text().eval(), lambda n: draw.integers(0, 1000, (n, 16)), "tokens"),
+        "text, 2 layers, 64 tokens": (Text().eval(), lambda n: draw.integers(0, 1000, (n, 64)), "tokens"),
     }
 
 

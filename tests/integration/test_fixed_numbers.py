@@ -31,6 +31,8 @@ FIXED = {
     "int": lambda x, n: x * int(n),
 }
 
+FLOWING = ("linspace", "one_hot")  # which `ir.capture` gives the size itself
+
 
 class Halved(torch.nn.Module):
     def __init__(self, name):
@@ -67,12 +69,12 @@ def test_a_number_that_torch_fixed_is_held_to(name):
                 continue
             for a, b in zip(leaves(given), leaves(model(x)), strict=True):
                 torch.testing.assert_close(a, b)
-        assert 0 < refused < 5 or name == "split"
+        assert refused == 0 if name in FLOWING else 0 < refused < 5 or name == "split"
 
 
 def test_the_number_is_told_at_the_capture():
     with pytest.warns(UserWarning, match=r"n//2.*16.*\(an op of torch takes a number there"):
-        ir.capture(Halved("linspace"), (torch.randn(2, 32),), dynamic_shapes=({1: "n"},))
+        ir.capture(Halved("logspace"), (torch.randn(2, 32),), dynamic_shapes=({1: "n"},))
 
 
 def branched(x):
