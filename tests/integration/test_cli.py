@@ -204,6 +204,8 @@ WRONG = {
     "export cli_models:weights": (1, "gives an OrderedDict, and no model; load it by model.load_state_dict(...)"),
     "export cli_models:number -i x=float32[2]": (1, "gives an int, and no model"),
     "export cli_models:net": (2, "say them: --input 'x=float32[batch,3,224,224]'"),
+    "export cli_models:net -i x=float32[2,4] -p no_such": (2, "plugin no_such (explicit) could not be imported"),
+    "export cli_models:net -i x=float32[2,4] -t tract": (2, "did you mean nnef?"),
     "export cli_models:net net.onnx": (2, "a file to write is named by -o FILE"),
     "export --model bert out": (2, "No such option: --model; write the model as the first word"),
     "export cli_models:net --format onnx": (2, "No such option: --format; write --target"),

@@ -40,6 +40,12 @@ EXPORTS = {
     "a dict of arguments": (lambda: ir.export(M, {"x": X}), TypeError, "give a tensor, or the arguments as a tuple"),
     "a path for kwargs": (lambda: ir.export(M, (X,), "x.onnx"), TypeError, "a file is named by path="),
     "a size that does not fit": (lambda: ir.export(M, (S,)), ir.CaptureError, "must have same reduction dim"),
+    "axes without an argument": (
+        lambda: ir.export(M, (X,), dynamic_shapes={0: "b"}), ir.CaptureError, "give {'x': {0: 'b'}}"),
+    "an axis as text": (
+        lambda: ir.export(M, (X,), dynamic_shapes={"x": {"0": "b"}}), ir.CaptureError, "give its number, {0: 'batch'}"),
+    "a name of a size that is no word": (
+        lambda: ir.export(M, (X,), dynamic_shapes={"x": {0: "my batch"}}), ir.CaptureError, "write a word, 'my_batch'"),
     "an axis that is not there": (
         lambda: ir.export(M, (X,), dynamic_shapes={"x": {7: "b"}}), ir.CaptureError, "whose axes are 0 to 1"),
     "another argument's shape": (
@@ -57,6 +63,19 @@ EXPORTS = {
     "torch.onnx's dynamic_axes": (
         lambda: ir.export(M, (X,), dynamic_axes={"x": [0]}), TypeError, "give dynamic_shapes="),
     "a target's name": (lambda: ir.export(M, (X,), target="onx"), ir.PluginError, "did you mean onnx?"),
+    "a target in capitals": (lambda: ir.export(M, (X,), target="ONNX"), ir.PluginError, "did you mean onnx?"),
+    "a runtime for a target": (lambda: ir.export(M, (X,), target="tract"), ir.PluginError, "did you mean nnef?"),
+    "several targets": (
+        lambda: ir.export(M, (X,), target=["onnx", "nnef"]), ir.PluginError, "ir.export(graph, target=...) for each"),
+    "Ultralytics' half": (lambda: ir.export(M, (X,), half=True), TypeError, "give dtype='float16'"),
+    "Optimum's atol": (lambda: ir.export(M, (X,), atol=1e-3), TypeError, "program.verify(atol=...)"),
+    "torch-to-nnef's path": (lambda: ir.export(M, (X,), file_path_export="x.tgz"), TypeError, "give path="),
+    "a word for external data": (
+        lambda: ir.export(M, (X,), external_data="yes"), ValueError, "True, False, None or 'reference'"),
+    "a function that is elsewhere": (lambda: ir.load("x.onnx"), AttributeError, "ir.opening.open_artifact(path)"),
+    "a function's name": (lambda: ir.exprot(M, (X,)), AttributeError, "did you mean export?"),
+    "an op without a namespace of its own": (
+        lambda: ir.custom_op("swish")(lambda x: x), ValueError, "write 'namespace::name'"),
     "a target's class": (lambda: ir.export(M, (X,), target=Onnx), TypeError, "Onnx is a class: give one of it"),
     "verify as a word": (lambda: ir.export(M, (X,), verify="yes"), ValueError, """verify='yes': True, False or"""),
     "an old opset": (lambda: ir.export(M, (X,), opset=9), ValueError, "opset 9: 13 to"),
@@ -68,7 +87,7 @@ EXPORTS = {
     "an op without a namespace": (
         lambda: ir.export(M, (X,), handlers={"linear": print}), ValueError, "write 'namespace::name'"),
     "a plugin's name": (
-        lambda: ir.export(M, (X,), plugins=["no_such_plugin"], strict_plugins=True), ir.PluginError,
+        lambda: ir.export(M, (X,), plugins=["no_such_plugin"]), ir.PluginError,
         "plugin no_such_plugin (explicit) could not be imported"),
     "one plugin without a list": (lambda: ir.export(M, (X,), plugins="mine"), ir.PluginError, "give a list of modules"),
     "too many names": (

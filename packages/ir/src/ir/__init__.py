@@ -123,6 +123,25 @@ _NAMES = {
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 
+_INSTEAD = {  # what stands elsewhere, or is a command
+    "load": "ir.opening.open_artifact(path)",
+    "open": "ir.opening.open_artifact(path)",
+    "run": "ir.opening.open_artifact(path)(*tensors), or the command `ir run`",
+    "show": "print(graph), or the command `ir show`",
+    "diff": "the command `ir diff`",
+    "bench": "the command `ir bench`",
+    "verify": "ir.export(..., verify=True), or program.verify()",
+}
+
+
+def _instead(name: str) -> str:
+    from ir.words import meant
+
+    near = meant(name, _HOMES)
+    said = _INSTEAD.get(name) or ("ir.export(..., target=...)" if "export" in name or name.startswith("to_") else "")
+    return f"; write {said}" if said else near
+
+
 class _Package(ModuleType):
     """A package whose names, and torch with them, are imported at their first use: `ir --help` needs none of them."""
 
@@ -137,7 +156,7 @@ class _Package(ModuleType):
             except ModuleNotFoundError as error:
                 if error.name != f"{__name__}.{name}":
                     raise
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_instead(name)}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _HOMES or not isinstance(value, ModuleType):  # `ir.export` is the function, not its file

@@ -42,8 +42,8 @@ class PluginError(ExportError):
     """A target or a handler module could not be found or imported."""
 
 
-class UnknownTarget(PluginError):
-    """No target has this name, installed or not."""
+class UnknownName(PluginError):
+    """No target has this name, installed or not, or no module that of a plugin."""
 
 
 class HandlerError(ExportError):

@@ -1,4 +1,4 @@
-"""What torch.onnx.export calls otherwise, and what it asks that need not be said here."""
+"""What torch.onnx.export and other exporters call otherwise, and what they ask that need not be said here."""
 
 from __future__ import annotations
 
@@ -26,13 +26,31 @@ TORCH_ONNX = {
     "artifacts_dir": "give report='report.md', with its folder",
     "export_type": "leave it out",
 }
+OTHERS = {  # Optimum, Ultralytics and torch-to-nnef
+    "atol": "give verify=True, or compare with program.verify(atol=...)",
+    "rtol": "give verify=True, or compare with program.verify(rtol=...)",
+    "check_io": "give verify=True",
+    "half": "give dtype='float16'",
+    "fp16": "give dtype='float16'",
+    "int8": "quantise the model first, by torchao.quantization.quantize_",
+    "quantize": "quantise the model first, by torchao.quantization.quantize_",
+    "simplify": f"{_ALWAYS} rewrites the graph, in what does not change results",
+    "dynamic": "give dynamic_shapes=, by the arguments of forward: {'x': {0: 'batch'}}",
+    "imgsz": "give an example of that size",
+    "batch_size": "give an example of that size",
+    "format": "give target=",
+    "inference_target": "give target=",
+    "file_path_export": "give path=",
+    "output": "give path=",
+    "filename": "give path=",
+}
 
 
 def refusal(option: str, target: str, known: Sequence[str], own: Sequence[str]) -> str:
     """The sentence for an argument that neither `ir.export` (which has `own`) nor its target (`known`) takes."""
     what = f"neither ir.export nor its target {target!r} has an option {option!r}"
-    if option in TORCH_ONNX:
-        return f"{what}: {TORCH_ONNX[option]}; the target's own: {', '.join(known)}"
+    if said := TORCH_ONNX.get(option) or OTHERS.get(option):
+        return f"{what}: {said}; the target's own: {', '.join(known)}"
     near = difflib.get_close_matches(option, [*known, *own], 1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"{what}{hint}; the target's own: {', '.join(known)}"

@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from ir import foreign
-from ir.errors import PluginError, UnknownTarget
+from ir.errors import PluginError, UnknownName
 from ir.registry import loading, registries
 from ir.target import Target
 from ir.words import meant
@@ -34,6 +34,16 @@ KNOWN = {
     "khronos": "nnef_backend",
     "eager": "eager_backend",
     "stablehlo": "stablehlo_backend",
+}
+
+RUNTIMES = {  # what somebody may call a target who thinks of what runs it
+    "tract": "nnef",
+    "onnxruntime": "onnx",
+    "ort": "onnx",
+    "torch": "eager",
+    "pytorch": "eager",
+    "pt2": "eager",
+    "iree": "stablehlo",
 }
 
 
@@ -87,12 +97,15 @@ def find_target(target: str | Target, options: dict[str, Any]) -> Target:
 def _not_found(target: Any) -> PluginError:
     """No backend here has the target: one that is known is to be installed, of another name there is none."""
     here = sorted(targets())
+    if isinstance(target, (list, tuple, set)):
+        way = "graph = ir.capture(model, args), then ir.export(graph, target=...) for each"
+        return UnknownName(f"target={target!r:.80} is several: {way}")
     package = KNOWN.get(target) if isinstance(target, str) else None
     if package is None:
         names = [*KNOWN, *(n for n in here if n not in KNOWN)]
-        return UnknownTarget(
-            f"there is no target {target!r:.80}{meant(str(target), names)}; targets: {', '.join(names)}"
-        )
+        runtime = RUNTIMES.get(str(target).lower())
+        near = f"; did you mean {runtime}?" if runtime else meant(str(target), names)
+        return UnknownName(f"there is no target {target!r:.80}{near}; targets: {', '.join(names)}")
     where = f"from a checkout pip install ./packages/{package}, from wheels pip install --find-links dist {package}"
     return PluginError(f"target {target!r} is not installed: {where}; installed: {', '.join(here) or 'none'}")
 
@@ -146,7 +159,8 @@ def load(explicit: Sequence[str] = (), *, discover: bool = False, strict: bool =
     One that raises while it is imported leaves no registration behind.
 
     Raises:
-        PluginError: with `strict`, if one cannot be imported; without it, a warning says so.
+        PluginError: of the explicit list one is no module's name; or, with `strict`, one cannot be imported, which is
+            a warning without it.
 
     Warns:
         UserWarning: an op of one of them stays with a plugin that an earlier call loaded.
@@ -166,6 +180,10 @@ def load(explicit: Sequence[str] = (), *, discover: bool = False, strict: bool =
                 raise
             why = f"{type(error).__name__}: {error}".rstrip(": ")
             message = f"plugin {plugin.module!s:.200} ({plugin.source}) could not be imported: {why:.500}"
+            missing = error.name if isinstance(error, ModuleNotFoundError) else None
+            misspelt = plugin.source == "explicit" and missing == plugin.module.partition(".")[0] and missing
+            if misspelt:
+                raise UnknownName(f"{message}; plugins are modules, by the names that import takes") from error
             if strict:
                 raise PluginError(message) from error
             warnings.warn(message, stacklevel=3)

@@ -17,6 +17,7 @@ def a(name: str) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """`; did you mean NAME?` of the nearest known name, empty where none is near."""
-    near = difflib.get_close_matches(name, list(known), 1)
+    """`; did you mean NAME?` of the nearest known name, capitals or not; empty where none is near."""
+    names = list(known)
+    near = [k for k in names if k.lower() == name.lower()] or difflib.get_close_matches(name, names, 1)
     return f"; did you mean {near[0]}?" if near else ""

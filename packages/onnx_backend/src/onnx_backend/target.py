@@ -108,6 +108,8 @@ class Onnx(Target[onnx_ir.Model]):
         self.opset = opset
         if max_shard_size is not None and max_shard_size < 1:
             raise ValueError(f"max_shard_size={max_shard_size}: bytes, at least 1")
+        if external_data not in (True, False, None, "reference"):
+            raise ValueError(f"external_data={external_data!r:.40}: True, False, None or 'reference'")
         self.external_data, self.max_shard_size = external_data, max_shard_size
         self.functions = functions
         self.metadata = metadata

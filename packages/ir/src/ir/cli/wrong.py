@@ -6,7 +6,7 @@ import contextlib
 import errno
 from collections.abc import Iterator
 
-from ir.errors import CaptureError, ExportError, OutputError, PluginError, UnknownTarget
+from ir.errors import CaptureError, ExportError, OutputError, PluginError, UnknownName
 
 
 class WrongCall(CaptureError):
@@ -35,7 +35,7 @@ def is_wrong_call(error: BaseException) -> bool:
     """
     if isinstance(error, OutputError):
         return error.errno in (None, errno.ENOENT)
-    return isinstance(error, (WrongCall, UnknownTarget))
+    return isinstance(error, (WrongCall, UnknownName))
 
 
 # What other exporters call an option, and what to write here. `opset_version` is read as `--opset-version`.

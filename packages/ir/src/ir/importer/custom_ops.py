@@ -114,6 +114,8 @@ def custom_op(
     """
 
     mutated = mutates_args if isinstance(mutates_args, str) else tuple(mutates_args)
+    if not all(part.isidentifier() for part in str(name).split("::")) or str(name).count("::") != 1:
+        raise ValueError(f"ir.custom_op({name!r:.80}): write 'namespace::name', such as 'mine::swish'")
 
     def decorate(fn: Fn) -> CustomOp:
         written = schema or declared(fn, mutated)

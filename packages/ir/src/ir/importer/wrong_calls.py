@@ -74,15 +74,31 @@ def check_shapes(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], s
     else:
         raise CaptureError(f"dynamic_shapes is {shapes!r:.60}: give a dict by argument, {{'x': {{0: 'batch'}}}}")
     for name, value, shape in pairs:
+        if isinstance(shape, Mapping) and isinstance(value, torch.Tensor):
+            _check_axes(name, shape)
         axes = isinstance(shape, (list, tuple)) and bool(shape) and all(type(axis) is int for axis in shape)
         if axes and isinstance(value, torch.Tensor) and list(shape) != list(value.shape):
             said = ", ".join(f"{axis}: '{name}_{axis}'" for axis in shape)
             raise CaptureError(f"dynamic_shapes of {name} is a list of axes: name them, {name}={{{said}}}")
 
 
+def _check_axes(argument: str, shape: Mapping[Any, Any]) -> None:
+    what = f"dynamic_shapes of {argument}"
+    for axis, size in shape.items():
+        if isinstance(axis, str):
+            raise CaptureError(f"{what} calls an axis {axis!r:.40}: give its number, {{0: 'batch'}}")
+        if isinstance(size, str) and not size.isidentifier():  # files compute with the names of sizes
+            plain = re.sub(r"\W", "_", size).strip("_") or f"{argument}_{axis}"
+            raise CaptureError(f"{what} names a size {size!r:.40}: write a word, {plain!r:.40}")
+
+
 def _check_keys(names: list[str], shapes: Mapping[Any, Any]) -> None:
     known = [*names, "args", "kwargs"]
     for key in shapes:
+        if isinstance(key, int):
+            raise CaptureError(
+                f"dynamic_shapes names axes and no argument: give {{{names[0]!r}: {dict(shapes)!r:.80}}}"
+            )
         if isinstance(key, str) and key not in known:
             near = difflib.get_close_matches(key, names, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
