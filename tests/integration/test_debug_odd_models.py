@@ -65,6 +65,18 @@ def test_nodes_in_a_branch_have_times_of_their_own(tmp_path):
     assert {r.op for r in ir.debug.profile(tmp_path / "m.onnx", x).rows} == {r.op for r in found.rows}
 
 
+def test_nodes_of_one_name_in_a_branch_and_outside_are_two_in_tract():
+    def model(x):
+        y = x.exp() + 1
+        y = torch.cond(x.sum() > 0, lambda y: y.sin() + 2, lambda y: (y + 3).exp(), (y,))
+        return y.exp() + 4
+
+    found = ir.debug.profile(ir.capture(model, (torch.ones(2, 4),)), target="nnef")
+    ops = {r.name: r.op for r in found.rows if "/" in r.name or r.name.startswith(("exp", "add"))}
+    outside = {"exp": "aten::exp", "add": "aten::add.Tensor", "exp_1": "aten::exp", "add_1": "aten::add.Tensor"}
+    assert ops == outside | {"cond_0/sin": "aten::sin", "cond_0/add_1": "aten::add.Tensor", "cond_0/exp": "aten::exp"}
+
+
 def branch(x):
     return torch.cond(x.sum() > 0, lambda x: x.sin().tanh() + 1, lambda x: x.cos(), (x,)).relu()
 

@@ -16,7 +16,7 @@ from ir.registry import Registry
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from ir.opened import Opened
+    from ir.opened import Opened, Place
 
     A = TypeVar("A", default=Any)  # the artifact
 else:
@@ -120,6 +120,10 @@ class Target(abc.ABC, Generic[A]):
 
     def node_names(self, artifact: A) -> Mapping[str, str]:
         """The name of the value that each of the artifact's nodes makes, where its runtime calls nodes otherwise."""
+        return {}
+
+    def node_places(self, artifact: A) -> Mapping[str, Place]:
+        """Where each of the artifact's nodes comes from, by what it makes, where the artifact itself knows."""
         return {}
 
     def annotate(self, artifact: A, key: str, text: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from ir.errors import RefusedError
 from ir.files import stem
 from ir.graph import Graph, Value, Weight
+from ir.opened import Place
 from ir.passes.canonicalize_factories import canonicalize_factories
 from ir.passes.collapse_views import collapse_views
 from ir.passes.cse import cse
@@ -214,6 +215,9 @@ class Tract(Target[Document]):
         """A directory with a document, a .tar or a .tgz; those of `khronos` too, which tract can run."""
         kind = archive.kind_of(path)
         return kind != "directory" or (path / archive.GRAPH).is_file()
+
+    def node_places(self, artifact: Document) -> dict[str, Place]:
+        return {name: o.place for o in artifact.operations if o.place is not None for name in o.results}
 
     def open(self, path: Path, threads: int | None = None) -> TractFile | KhronosFile:
         return TractFile(path, self.limits)

@@ -189,7 +189,10 @@ def places(graph: Graph, target: Target, artifact: Any) -> dict[str, Place]:
         found = _nearest(value, known)
         if found is not None:
             known.setdefault(name, found)
-    return known
+    inner = {replace(p, name=p.name.rpartition("/")[2]): p for p in known.values() if "/" in p.name}
+    own = {Place.of(n): Place.of(n) for n in graph.nodes if n.outputs}
+    told = target.node_places(artifact).items()
+    return known | {name: found for name, p in told if (found := (inner | own).get(p)) is not None}
 
 
 def _nearest(name: str, known: Mapping[str, Place]) -> Place | None:

@@ -78,6 +78,7 @@ class Step:
 
     def operation(self, noted: bool = False) -> Operation:
         """The document's form; `noted` with a comment that says where it comes from."""
+        place = Place.of(self.node) if self.node is not None else None
         return Operation(
             tuple(r.name for r in self.results),
             self.op,
@@ -85,7 +86,8 @@ class Step:
             {k: _literal(a) for k, a in self.attributes.items()},
             self.dtype,
             self.listed,
-            comment(Place.of(self.node)) if noted and self.node is not None else "",
+            comment(place) if noted and place is not None else "",
+            place,
         )
 
     def key(self) -> Any:

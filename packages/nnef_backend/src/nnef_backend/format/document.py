@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ir.opened import Place
 from nnef_backend.errors import DocumentError
 from nnef_backend.format.dat import BlockQuantised
 from nnef_backend.format.grammar import LITERAL_PREFIXES, Definition
@@ -151,7 +152,7 @@ class Operation:
 
     `inputs` are names of tensors, expressions, numbers, or lists of these; in `attributes` a string is a
     string, and a tensor is named with `Ref`. `listed` writes the results as `[a, b] = ...`, which unstack and
-    split want in Khronos. `comment` stands behind it.
+    split want in Khronos. `comment` stands behind it, `place` is where it comes from.
     """
 
     results: tuple[str, ...]
@@ -161,6 +162,7 @@ class Operation:
     dtype: str = ""
     listed: bool = False
     comment: str = ""
+    place: Place | None = field(default=None, compare=False, repr=False)
 
     def to_text(self) -> str:
         """The assignment on one line.
