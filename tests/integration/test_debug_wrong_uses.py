@@ -181,6 +181,15 @@ def test_a_page_takes_the_place_of_no_other_file(command, folder, capsys):
     assert notes.read_text() == "mine"
 
 
+def test_what_was_written_is_said(folder, capsys):
+    place = ("wrongly_used:model", "-t", "eager")
+    found = said(capsys, "debug", *place, "--html", "a.html", "--node-data", "data")
+    assert [x for x in found.splitlines() if x.startswith("written to ")] == [
+        "written to a.html", "written to data/eager-own.json", "written to data/eager-inherited.json"
+    ]  # fmt: skip
+    assert "written to b.html" in said(capsys, "profile", *place, "-n", "1", "--html", "b.html")
+
+
 def test_a_page_of_times_is_written_again(folder):
     for _ in range(2):
         with pytest.raises(SystemExit) as ended:

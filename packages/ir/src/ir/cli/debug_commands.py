@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -54,8 +55,10 @@ def debug(
     tables = debugging.tables(request, graph, memory << 20, max_error, size or ())
     if html is not None:
         debugging.write_page(request, graph, tables, html)
+        print(f"written to {html}", file=sys.stderr)
     if node_data is not None:
-        debugging.write_node_data(request, graph, tables, node_data)
+        for path in debugging.write_node_data(request, graph, tables, node_data):
+            print(f"written to {path}", file=sys.stderr)
     if as_json:
         print(json.dumps([json.loads(t.json()) for t in tables], indent=1))
     else:
@@ -138,6 +141,7 @@ def profile(
     found = debugging.profiles(request, size or (), threads, runs, compare)
     if html is not None:
         html.write_text(page(source, found))
+        print(f"written to {html}", file=sys.stderr)
     if as_json:
         print(json.dumps([p.data() for p in found], indent=1))
         return
