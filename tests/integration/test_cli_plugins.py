@@ -53,5 +53,5 @@ def test_a_plugin_lies_in_the_current_folder(words, said, folder):
 @pytest.mark.parametrize("command", ["debug", "export", "ops"])
 def test_a_plugin_that_is_not_there_is_an_error(command, folder):
     done = run(folder, command, "my_model:model", "--plugin", "my_handler")
-    assert done.returncode == 1 and "plugin my_handler (explicit) could not be imported" in done.stderr, done
+    assert done.returncode == 2 and "plugin my_handler (explicit) could not be imported" in done.stderr, done
     assert not done.stdout and not (folder / "model.onnx").exists()
