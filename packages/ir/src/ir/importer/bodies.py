@@ -18,6 +18,7 @@ from ir.graph import Body, Graph, Node, Value, leaves, map_arg
 from ir.importer.fx_importer import Importer
 from ir.importer.private_writes import writes
 from ir.importer.schema import TORCH_DTYPES, op_schema, overload_of
+from ir.importer.size_arguments import Sizes
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import (
     OPDEFS,
@@ -261,8 +262,12 @@ def _static(trace: TraceContext, arg: Any, known: Mapping[str, Any]) -> Any:
 
 
 def _traced(call: Callable[..., Any], fakes: list[Any]) -> torch.fx.GraphModule:
+    def sized(*inputs: Any) -> Any:
+        with Sizes():
+            return call(*inputs)
+
     with torch.no_grad():
-        return make_fx(call, tracing_mode="symbolic", pre_dispatch=True, _allow_non_fake_inputs=True)(*fakes)
+        return make_fx(sized, tracing_mode="symbolic", pre_dispatch=True, _allow_non_fake_inputs=True)(*fakes)
 
 
 def _signature(arg: Any) -> Any:

@@ -15,6 +15,7 @@ from ir.errors import note
 from ir.graph import Node, Value, leaves
 from ir.importer.bodies import BODIES, KERNELS, writes_of
 from ir.importer.schema import declared, overload_of, packet_of
+from ir.importer.size_arguments import Sizes
 from ir.importer.torch_api import (
     OPDEFS,
     QUANTIZED_DECOMPOSED,
@@ -233,7 +234,8 @@ def _sized_by_results(fake: Fn) -> Fn:
         env = mode.shape_env if mode is not None else None
         pending: list[Any] = env.pending_fresh_unbacked_symbols if env is not None else []
         before = set(pending)
-        results = fake(*args, **kwargs)
+        with Sizes():
+            results = fake(*args, **kwargs)
         made = set(pending) - before
         if not made:
             return results

@@ -1,7 +1,8 @@
 """Sizes where torch's functions take plain numbers: `torch.linspace(0, 1, x.shape[1])` fixes a size to the example's.
 
-The `Sizes` mode stands around a model that torch.export runs. A function that is given a symbolic size, and would ask
-it for its value, is written here in functions that take one; all other calls are left alone.
+The `Sizes` mode stands around a model that torch.export runs, and around fakes and bodies of ops. A function that is
+given a symbolic size, and would ask it for its value, is written here in functions that take one; all other calls are
+left alone.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 _RULES: dict[Any, Callable[..., Any]] = {
+    torch.tensor: _as_tensor,  # torch.export does the same for a model, and not for the bodies of ops
     torch.as_tensor: _as_tensor,
     torch.asarray: _as_tensor,
     torch.linspace: _linspace,
