@@ -21,7 +21,7 @@ from ir.importer import autograd_functions, caches, fake_rules, guards
 from ir.importer.known_numbers import followed
 from ir.importer.private_writes import written_buffers
 from ir.importer.refusals import asks_for_data, first_line, missing_fake, told
-from ir.importer.size_arguments import Sizes
+from ir.importer.size_arguments import around_model
 from ir.importer.torch_api import pytree, quiet_export, size_oblivious, unvalidated_distributions
 
 _DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
@@ -102,7 +102,7 @@ def exported(
 def _settled(model: torch.nn.Module, arguments: Any, options: Any, kept: set[type]) -> Iterator[None]:
     strict = options["strict"]
     functions = contextlib.nullcontext() if strict else autograd_functions.kept(kept)
-    sizes: Any = contextlib.nullcontext() if strict else Sizes()
+    sizes: Any = contextlib.nullcontext() if strict else around_model()
     with functions, sizes, unvalidated_distributions(), fake_rules.dynamic(), _unmarked(arguments), _unchanged(model):
         yield
 

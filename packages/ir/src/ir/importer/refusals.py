@@ -46,6 +46,9 @@ _FIXED = re.compile(  # what torch says of a size that the model's code fixes
     r"You marked L\['(\w+)'\]\.size\(\)\[(\d+)\] as dynamic but your code specialized it to be a constant \((\d+)\)"
 )
 _SIGNATURES = re.compile(r",? but expected one of:.*", re.DOTALL)  # every overload that the arguments do not fit
+_FIXED_NAME = re.compile(  # and of one that a torch.export.Dim names
+    r"You marked ((?!L\[).+?) as dynamic but your code specialized it to be a constant \((\d+)\)"
+)
 _BOILERPLATE = re.compile(  # what torch writes below its message
     r"\s*\n\s*(For more information|For extended logs|If you suspect|For more debugging|For C\+\+ stack|Caused by: |"
     r"The following call raised|The error above occurred|consider using data-dependent friendly).*",
@@ -92,7 +95,7 @@ def told(error: Exception) -> str:
     elif found := _NUMBER.search(text):
         kind = {"integer": "a Python integer", "float": "a Python float"}.get(found[1], "a Python number")
         said, way = f"it takes {kind} out of a tensor ({found[2]}), which depends on the data", _INSTEAD_OF_NUMBER
-    elif fixed := [f"the axis {axis} of {name} is {size} whatever comes" for name, axis, size in _FIXED.findall(text)]:
+    elif fixed := _fixed(text):
         said, way = (
             f"its code fixes sizes that dynamic_shapes calls dynamic ({', '.join(fixed)})",
             "leave them out there",
@@ -105,6 +108,14 @@ def told(error: Exception) -> str:
         said, way = f"{plain}{_BY_TYPE.get(type(error).__name__, '')}{_registration(error)}", ""
     lines = [f"torch.export refused the model: {said}", *_place(error), *lines_of_sizes, *([way] if way else ())]
     return "\n  ".join(lines) + _notes(error)
+
+
+def _fixed(text: str) -> list[str]:
+    """What sizes the model's code fixes, each in words."""
+    return [
+        *(f"the axis {axis} of {name} is {size} whatever comes" for name, axis, size in _FIXED.findall(text)),
+        *(f"{name} is {size} whatever comes" for name, size in _FIXED_NAME.findall(text)),
+    ]
 
 
 def first_line(error: Exception | str) -> str:

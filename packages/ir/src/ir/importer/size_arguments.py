@@ -3,21 +3,24 @@
 The `Sizes` mode stands around a model that torch.export runs, and around fakes and bodies of ops. A function that is
 given a symbolic size, and would ask it for its value, is written here in functions that take one; all other calls are
 left alone.
+
+The tensor that `x.data` gives is seen by no tracer, and would become a constant without data: it is `x.detach()` here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ir.geometry import ntuple
-from ir.importer.torch_api import NN, expression, pytree, tensor_of_numbers
+from ir.importer.torch_api import NN, expression, pytree, tensor_of_numbers, unnoted_file
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
+_DATA: Any = cast("Any", torch.Tensor.data).__get__
 
 
 class Sizes(TorchFunctionMode):
@@ -25,12 +28,20 @@ class Sizes(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func == _DATA:
+            return args[0].detach()
         rule = _RULES.get(func)
         if rule is not None and any(isinstance(a, _SYMBOLIC) for a in pytree.tree_leaves((args, kwargs))):
             made = rule(*args, **kwargs)
             if made is not None:
                 return made
         return func(*args, **kwargs)
+
+
+def around_model() -> Sizes:
+    """The mode for a model, of which torch is to note the model's lines and not those here."""
+    unnoted_file(__file__)
+    return Sizes()
 
 
 def _as_tensor(data: Any, dtype: Any = None, device: Any = None, **_: Any) -> Any:

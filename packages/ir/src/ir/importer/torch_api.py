@@ -257,6 +257,18 @@ def size_source() -> Any:
     return ConstantSource
 
 
+def unnoted_file(path: str) -> None:
+    """`uninteresting_files` gets this one: torch notes none of its lines as what asked for a size.
+
+    And those of torch.export's own function modes, which torch forgot: the model's line stands behind them.
+    """
+    from torch._export import non_strict_utils  # imports what takes seconds
+    from torch.fx.experimental import proxy_tensor
+    from torch.fx.experimental.symbolic_shapes import uninteresting_files
+
+    uninteresting_files().update((path, non_strict_utils.__file__, proxy_tensor.__file__))
+
+
 def tensor_of_numbers(data: Any, **options: Any) -> Any:
     """`torch.tensor` in Python, in whose place torch.export takes it where numbers are symbolic; imports much."""
     return importlib.import_module("torch._refs").tensor(data, **options)
