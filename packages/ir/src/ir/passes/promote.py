@@ -9,6 +9,7 @@ written, torch's decomposition of the op has the casts (`mixes`).
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -51,7 +52,8 @@ TOGETHER: Mapping[str, tuple[str, ...]] = dict.fromkeys(
 TO_BOOL: Mapping[str, tuple[str, ...]] = {
     "logical_and": _BOTH, "logical_or": _BOTH, "logical_xor": _BOTH, "logical_not": _SELF,
 }  # fmt: skip
-
+# ops of halves in which torch takes Python numbers in float32: what float16 rounds to nothing counts there
+IN_SINGLE = ("mul", "div", "addcmul", "addcdiv", "leaky_relu", "softplus", "addmm", "addbmm", "baddbmm")
 _COMPLEX = {DType.float16: DType.complex32, DType.float64: DType.complex128}
 _CATEGORY = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 
@@ -73,6 +75,9 @@ def promote(graph: Graph) -> Graph:
     for node in graph.nodes:
         results, origin = node.outputs, replace(node.origin, overload="")
         operands, dtype = _rule(node)
+        if _beyond_halves(node):
+            operands = tuple(k for k, a in node.args.items() if isinstance(a, Value))
+            dtype, results = DType.float32, _in_type(results, (DType.float32,), edit)
         if not operands and graph.context is not None:
             dtype, results = _widened(node, graph.context, edit)
             operands = tuple(k for k, a in node.args.items() if any(_is_number(v) for v in leaves(a)))
@@ -150,9 +155,22 @@ def _widened(node: Node, context: Context, edit: GraphEditor) -> tuple[DType | N
     floats = all(v.type.dtype.is_float and r.is_float for v, r in pairs)
     if not floats or all(v.type.dtype is r for v, r in pairs):
         return None, node.outputs
-    return common, tuple(
-        edit.value(f"{v.name}_{r.short}", v.type.with_dtype(r)) if r is not v.type.dtype else v for v, r in pairs
+    return common, _in_type(node.outputs, results, edit)
+
+
+def _in_type(results: tuple[Value, ...], dtypes: Iterable[DType], edit: GraphEditor) -> tuple[Value, ...]:
+    return tuple(
+        edit.value(f"{v.name}_{d.short}", v.type.with_dtype(d)) if d is not v.type.dtype else v
+        for v, d in zip(results, dtypes, strict=True)
     )
+
+
+def _beyond_halves(node: Node) -> bool:
+    """True of an op of `IN_SINGLE` with a number that float16 has not, or few digits of."""
+    if node.op.removeprefix("aten::") not in IN_SINGLE or node.outputs[0].type.dtype is not DType.float16:
+        return False
+    numbers = [v for a in node.args.values() for v in leaves(a) if type(v) in (int, float)]
+    return any(v and math.isfinite(v) and not 2**-14 <= abs(v) <= 65504 for v in numbers)
 
 
 def result_type(args: Iterable[Any]) -> DType | None:
