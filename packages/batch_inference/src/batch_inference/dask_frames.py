@@ -23,7 +23,7 @@ def map_partitions(frame: Any, runner: FileRunner) -> Any:
     Returns:
         A dask.dataframe.DataFrame; nothing runs until it is computed.
 
-    Example:
+    Examples:
         >>> found = map_partitions(images, ir.runner("model.onnx", workers=4))  # doctest: +SKIP
         >>> found.to_parquet("results")  # doctest: +SKIP
     """

@@ -52,7 +52,7 @@ def map_batches(
     Returns:
         A ray.data.Dataset; as always with Ray, nothing runs until it is consumed.
 
-    Example:
+    Examples:
         >>> images = ray.data.read_parquet("images")  # doctest: +SKIP
         >>> map_batches(images, ir.runner("model.onnx"), workers=4).write_parquet("results")  # doctest: +SKIP
     """

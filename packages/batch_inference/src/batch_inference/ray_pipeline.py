@@ -26,7 +26,7 @@ class RayPipeline:
         threads: the CPUs of an actor, and the threads of its session.
         options: Ray's own for each actor: {"num_gpus": 1}, or {"resources": {"node0": 1}} one by one as a sequence.
 
-    Example:
+    Examples:
         >>> pipeline = RayPipeline(Pipeline.of("folder"))  # doctest: +SKIP
         >>> [pipeline.start(batch) for batch in batches]  # doctest: +SKIP
     """

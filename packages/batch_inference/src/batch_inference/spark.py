@@ -40,7 +40,7 @@ def predict_udf(
     Raises:
         ExportError: such an input without its sizes.
 
-    Example:
+    Examples:
         >>> predict = predict_udf(ir.runner("model.onnx"))  # doctest: +SKIP
         >>> images.select("id", predict("image").alias("found")).select("id", "found.*")  # doctest: +SKIP
     """

@@ -73,7 +73,7 @@ def check(graph: Graph) -> Graph:
     Raises:
         GraphError: with every broken rule.
 
-    Example:
+    Examples:
         >>> ir.check(graph) is graph
         True
     """

@@ -116,7 +116,7 @@ def export(
         CaptureError, UnsupportedOpsError, RefusedError, MismatchError, PluginError: see ir.errors. No file is left
             behind by any of them, and an older file at `path` stays as it was.
 
-    Example:
+    Examples:
         >>> program = ir.export(model, args, path="model.onnx", dynamic_shapes=({0: "B"},), verify=True)
         >>> program(torch.ones(7, 3)).shape
         torch.Size([7, 2])

@@ -102,8 +102,8 @@ class OpHelper(abc.ABC, Generic[V]):
         Args:
             op: its name in the target ("Add", "tract_core_cast", "dot_general"); a function of torch for eager.
             inputs: its operands: values of the target, numbers, None for one left out.
-            outputs: how many results, where they are several; a list is returned then.
-            attributes: by name, plain Python; and what else a target wants to know of the result.
+            attributes: by name, plain Python; and what else a target wants to know of the result. `outputs` is how
+                many results, where they are several; a list is returned then.
 
         Raises:
             RefusedError: the target has no such op, or not for these element types.

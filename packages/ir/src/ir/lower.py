@@ -386,7 +386,7 @@ def lower(
     Raises:
         UnsupportedOpsError, RefusedError: see ir.errors; of missing ops all at once.
 
-    Example:
+    Examples:
         >>> type(ir.lower(graph, program.target)).__name__
         'Model'
     """

@@ -51,7 +51,7 @@ def to_text(graph: Graph, *, source: bool = True, indent: str = "") -> str:
         source: False leaves out the model's files and lines, so that the text depends on the model alone.
         indent: what each line begins with.
 
-    Example:
+    Examples:
         >>> print(ir.to_text(graph, source=False).splitlines()[0])
         graph(%x: f32[B, 3]) {
     """

@@ -111,7 +111,7 @@ def compare(
             is absolute. Integers and bools must be equal.
         values: False compares dtypes and shapes only, for models that draw random numbers.
 
-    Example:
+    Examples:
         >>> report = ir.compare(["y"], [numpy.ones(2)], [numpy.ones(2) + 1e-12])
         >>> report.ok, report.rows[0].dtype
         (True, 'float64')

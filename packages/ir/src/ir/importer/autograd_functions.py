@@ -67,7 +67,7 @@ def op_from_function(
     Raises:
         ValueError: the class has an op already, or a parameter's type has no form in a schema.
 
-    Example:
+    Examples:
         >>> class Double(torch.autograd.Function):
         ...     @staticmethod
         ...     def forward(ctx, x: torch.Tensor) -> torch.Tensor:

@@ -62,7 +62,7 @@ def capture(
     Raises:
         CaptureError: torch.export refused the model, or its graph has something that the IR cannot say.
 
-    Example:
+    Examples:
         >>> graph = ir.capture(model, args, dynamic_shapes=({0: "B"},))
         >>> [str(v.type) for v in graph.inputs]
         ['f32[B, 3]']

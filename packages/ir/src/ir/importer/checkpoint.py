@@ -37,7 +37,7 @@ def stored_tensors(source: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     Raises:
         ExportError: there is none, a shard is missing, or a file is not sound.
 
-    Example:
+    Examples:
         >>> model.load_state_dict(stored_tensors("checkpoint"), assign=True)
         <All keys matched successfully>
     """
@@ -64,7 +64,7 @@ def without_weights() -> Iterator[None]:
 
     Buffers stay as the module makes them: those that no checkpoint holds (tables of positions) are needed.
 
-    Example:
+    Examples:
         >>> with without_weights():
         ...     model = Model()
         >>> model = load_weights(model, "checkpoint")
@@ -106,7 +106,7 @@ def load_weights(
         ExportError: as `stored_tensors`.
         CaptureError: the checkpoint has no tensor for a parameter, or one of another shape.
 
-    Example:
+    Examples:
         >>> program = ir.export(load_weights(model, "checkpoint"), args, path="model.onnx")
     """
     found = stored_tensors(source)

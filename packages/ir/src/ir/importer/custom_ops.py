@@ -106,7 +106,7 @@ def custom_op(
     Raises:
         ValueError: the name has no namespace, or the annotations make no schema.
 
-    Example:
+    Examples:
         >>> @ir.custom_op("docs::scaled")
         ... def scaled(x: torch.Tensor, by: float = 2.0) -> torch.Tensor:
         ...     return x * by
@@ -157,7 +157,7 @@ def op(name: Any) -> CustomOp:
     Raises:
         ValueError: torch knows no such op; what defines it must be imported first.
 
-    Example:
+    Examples:
         >>> ir.op("aten::relu").name
         'aten::relu'
     """

@@ -60,7 +60,7 @@ def split(graph: Any, at: Sequence[str] | None = None, *, stages: int | None = N
             stages, or state is written in one stage and read in another.
         ValueError: neither or both of `at` and `stages`.
 
-    Example:
+    Examples:
         >>> pipeline = ir.split(ir.capture(model, args), at=["1"])
         >>> for k, stage in enumerate(pipeline):
         ...     program = ir.export(stage, target="onnx", path=f"stage{k}.onnx")

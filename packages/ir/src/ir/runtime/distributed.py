@@ -25,7 +25,7 @@ class Stage:
     Raises:
         ExportError: there are more or fewer processes than stages.
 
-    Example:
+    Examples:
         >>> torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=60))  # doctest: +SKIP
         >>> stage = Stage(pipeline.plan, pipeline.stage(torch.distributed.get_rank()))  # doctest: +SKIP
         >>> results = stage({"input_ids": tokens})  # doctest: +SKIP

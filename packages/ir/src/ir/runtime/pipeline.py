@@ -25,7 +25,7 @@ PLAN = "pipeline.json"
 class Pipeline:
     """The stages' files; a small object that pickle takes anywhere, each process opens the stages that it runs.
 
-    Example:
+    Examples:
         >>> pipeline = Pipeline.of("folder")  # doctest: +SKIP
         >>> pipeline({"input_ids": tokens})["logits"]  # doctest: +SKIP
     """
@@ -84,7 +84,7 @@ def export(
     Raises:
         CaptureError, UnsupportedOpsError, RefusedError, MismatchError: see `ir.export`.
 
-    Example:
+    Examples:
         >>> pipeline = export(ir.split(graph, stages=2), "folder", target="onnx")  # doctest: +SKIP
     """
     from ir.export import export as export_graph

@@ -70,7 +70,7 @@ class FileRunner:
             ExportError: a column is missing or does not fit its input, or an output has no row for each of the input.
             RuntimeFailure: the runtime failed.
 
-        Example:
+        Examples:
             >>> runner = ir.runner("model.onnx", batch_size=64)
             >>> runner({"x": torch.randn(100, 3)})["logits"].shape
             torch.Size([100, 2])
@@ -249,7 +249,7 @@ def runner(
     Raises:
         ExportError: there is no such file, or no installed target reads it.
 
-    Example:
+    Examples:
         >>> import concurrent.futures
         >>> runner = ir.runner("model.onnx", workers=2, batch_size=64)
         >>> parts = [{"x": numpy.ones((5, 3), "float32")}, {"x": numpy.ones((7, 3), "float32")}]

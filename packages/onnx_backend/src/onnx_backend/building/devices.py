@@ -31,7 +31,7 @@ class Devices:
     Raises:
         ValueError: the number of devices is not that of the stages.
 
-    Example:
+    Examples:
         >>> Onnx(devices=Devices(("cuda:0", "cuda:1"), stages=("model.layers.16",)))  # doctest: +SKIP
     """
 

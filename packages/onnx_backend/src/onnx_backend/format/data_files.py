@@ -56,7 +56,7 @@ def check_data(path: str | Path) -> int:
     Raises:
         ExportError: a file is missing, or holds other bytes than were written.
 
-    Example:
+    Examples:
         >>> check_data("model.onnx")  # doctest: +SKIP
     """
     model = Path(path)
