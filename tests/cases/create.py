@@ -99,6 +99,7 @@ CASES = family(
         f32("B", "S"),
     ),
     row("linspace_to_size", lambda x: torch.linspace(-1, x.shape[0] - 1, 6).floor() + x[0], f32("B", 1)),
+    row("linspace_between", lambda x: torch.linspace(x.amin(), x.amax(), 6) + x.amax(), f32("B", 3)),
     row("linspace_one", lambda x: torch.linspace(2, 9, 1) + x, f32("B", 1)),
     row("logspace", lambda x: torch.logspace(0, 2, 4) * x, f32("B", 4)),
     row("eye", lambda x: x @ torch.eye(3), f32("B", 3)),

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import ir
+from ir.testing import check_op
 
 TARGETS = ("onnx", "nnef", "eager")
 
@@ -153,3 +154,12 @@ def test_options_that_are_not_there_are_told_with_those_that_are():
     for option, instead in (("opset_version", "give opset="), ("f", "give path="), ("dynamic_axes", "dynamic_shapes=")):
         with pytest.raises(TypeError, match=f"{option!r}.*{instead}.*custom_opsets"):
             ir.export(OneCall(), X, **{option: 17})
+
+
+@ir.custom_op("demo::placed")
+def placed(x: Tensor) -> Tensor:
+    return x * torch.linspace(0, 1, x.shape[1]) + torch.tensor(x.shape[1]).to(x.dtype) * torch.as_tensor([x.shape[0]])
+
+
+def test_sizes_are_numbers_of_a_body():
+    check_op(placed, [(torch.randn(2, 3),), (torch.randn(5, 4),)], targets=TARGETS)

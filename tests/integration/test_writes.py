@@ -277,3 +277,15 @@ def test_places_that_data_decides(target: str) -> None:
     program = ir.export(fn, (X, torch.tensor(1)), target=target)
     for i in (0, 2, -1, -3):
         program.verify((X, torch.tensor(i)))
+
+
+def masked_in_place(x, mask):
+    scores = x * 2
+    scores.data.masked_fill_(mask, -1.0)
+    return torch.softmax(scores, -1)
+
+
+def test_what_is_written_through_data_is_seen():
+    args = torch.randn(2, 3), torch.tensor([[True, False, False]]).expand(2, 3)
+    program = ir.export(masked_in_place, args, target="eager", dynamic_shapes=({0: "n"}, {0: "n"}), verify=True)
+    assert not any(w.name.startswith("c_") for w in program.graph.weights.values())

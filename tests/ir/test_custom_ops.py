@@ -101,15 +101,6 @@ def test_a_loop_in_a_body_may_have_sizes_among_its_operands():
     assert all(isinstance(o, ir.Value) for o in operands)
 
 
-@ir.custom_op("tests::placed")
-def placed(x: Tensor) -> Tensor:
-    return x * torch.linspace(0, 1, x.shape[1]) + torch.tensor(x.shape[1]).to(x.dtype) * torch.as_tensor([x.shape[0]])
-
-
-def test_sizes_are_numbers_of_a_body():
-    check_op(placed, [(torch.randn(2, 3),), (torch.randn(5, 4),)], targets=("onnx", "nnef", "eager"))
-
-
 def test_it_is_one_node_with_a_named_body():
     graph = ir.capture(lambda x: swish(x, 2.0), (torch.randn(4, 3),), dynamic_shapes=({0: "n"},))
     (node,) = graph.nodes

@@ -269,18 +269,6 @@ def test_torch_logs_nothing_on_the_way_to_a_refusal():
     assert not [r.name for r in records if r.levelno >= logging.WARNING]
 
 
-def masked_in_place(x, mask):
-    scores = x * 2
-    scores.data.masked_fill_(mask, -1.0)
-    return torch.softmax(scores, -1)
-
-
-def test_what_is_written_through_data_is_seen():
-    args = torch.randn(2, 3), torch.tensor([[True, False, False]]).expand(2, 3)
-    program = ir.export(masked_in_place, args, target="eager", dynamic_shapes=({0: "n"}, {0: "n"}), verify=True)
-    assert not any(w.name.startswith("c_") for w in program.graph.weights.values())
-
-
 def test_a_size_that_is_fixed_is_told_by_its_name_and_line():
     def repeated(x):
         return torch.vander(x[0], x.shape[1])

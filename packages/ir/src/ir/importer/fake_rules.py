@@ -67,12 +67,17 @@ def _tensor_split(self: Any, sections: Any, dim: int = 0) -> Any:
 
 
 def _chunk(self: Any, chunks: int, dim: int = 0) -> Any:
-    """torch's own splits by a size, of which it does not see that it makes as many pieces as were asked for."""
+    """torch splits by a size, and does not see that it makes as many pieces as were asked for.
+
+    All of them are taken without a question to the sizes, for `ir::require` counts them; that there are fewer holds at
+    some sizes only, which torch asks for.
+    """
     axis, shape, parts = dim % self.dim(), list(self.shape), []
     whole, each = self.shape[axis], (self.shape[axis] + chunks - 1) // chunks
+    traced = whole if isinstance(whole, int) else whole.node.hint if whole.node.has_hint() else None
+    if traced is not None and (chunks - 1) * -(-traced // chunks) >= max(traced, 1):
+        return list(self.split(each, axis))
     for i in range(chunks):
-        if i and not i * each < whole:
-            break
         shape[axis] = torch.sym_min(each, whole - i * each)
         parts.append(self.as_strided(shape, self.stride(), self.storage_offset() + i * each * self.stride(axis)))
     return parts

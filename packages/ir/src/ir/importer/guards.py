@@ -24,7 +24,7 @@ from ir.importer.torch_api import FakeTensor, expression, guards_code, truncates
 from ir.passes.checks import check
 
 _TORCH = str(Path(torch.__file__).parent)
-_OURS = str(Path(__file__).parents[1])  # what is called around torch's functions while it traces
+_AROUND = str(Path(__file__).with_name("size_arguments.py"))  # a mode that calls torch's functions, as torch's own do
 # where shape rules ask whether a size is 1, and count the pieces that `ir::require` holds to
 _KERNELS = ("_prims", "_refs", "_meta_registrations", "_decomp", "_subclasses", "_inductor", "fx/")
 _FIXED = "an op of torch takes a number there, and has that of the example"
@@ -141,7 +141,7 @@ def _place(guard: Any) -> str:
     import sympy
 
     frame: Any = getattr(guard.sloc, "framework_loc", None)
-    if hasattr(frame, "filename") and not frame.filename.startswith((_TORCH, _OURS)):
+    if hasattr(frame, "filename") and not frame.filename.startswith((_TORCH, _AROUND)):
         return f"{frame.filename}:{frame.lineno}"
     kernel = hasattr(frame, "filename") and frame.filename.removeprefix(_TORCH).lstrip("/").startswith(_KERNELS)
     fixed = isinstance(guard.expr, sympy.Eq) and any(a.is_number for a in guard.expr.args)
