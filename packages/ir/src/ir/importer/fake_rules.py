@@ -78,7 +78,7 @@ def _chunk(self: Any, chunks: int, dim: int = 0) -> Any:
     if traced is not None and (chunks - 1) * -(-traced // chunks) >= max(traced, 1):
         return list(self.split(each, axis))
     for i in range(chunks):
-        shape[axis] = torch.sym_min(each, whole - i * each)
+        shape[axis] = each if i < chunks - 1 else whole - i * each
         parts.append(self.as_strided(shape, self.stride(), self.storage_offset() + i * each * self.stride(axis)))
     return parts
 
