@@ -121,6 +121,15 @@ CASES = family(
     row("transpose_in_place", transpose_in_place, f32("B", 3)),
     row("permute_u8", lambda x: x.permute(2, 0, 1).float() / 255, u8("H", "W", 3, low=0, high=256)),
     # repetition
+    row(
+        "expand_to_nothing",
+        lambda x: (
+            torch.sin((x * 2)[:1].expand(0, 3)),
+            (x + 1).unsqueeze(0).expand(0, -1, 3) * 2,
+            x[:1].expand(0, 3) > 0,
+        ),
+        f32("B", 3),
+    ),
     row("expand", lambda x: x.expand(4, -1, 3), f32("B", 1)),
     row("expand_to_dynamic", lambda x, y: x.expand(y.shape[0], -1), f32(1, 3), f32("B", 3)),
     row("expand_as", lambda x, y: x.expand_as(y), f32("B", 1), f32("B", 4)),

@@ -101,6 +101,10 @@ class Verbs(Sizes):
         shape = tuple(shape)
         if x.type.shape == shape:
             return x
+        if (
+            0 in shape
+        ):  # onnxruntime takes an Expand of a computed tensor to a constant size of 0 for one that does nothing
+            return self.full(shape, 0, x.type.dtype)
         own = (None,) * (len(shape) - x.type.rank) + x.type.shape
         dims = [1 if s == t else t for s, t in zip(own, shape, strict=True)]  # what has its size needs none
         return self.emit("Expand", x, self.lengths(dims), shape=shape)
