@@ -33,6 +33,14 @@ class Readout(nn.Module):
 CASES = family(
     __name__,
     mod("linear_of_a_repeated_part", Readout, f32("B", 7, 3)),
+    row(
+        "batch_moved_f16",
+        lambda x: (
+            x.transpose(1, 0) @ torch.ones(4, 5, dtype=x.dtype),
+            x.permute(1, 2, 0) @ torch.ones(3, 2, dtype=x.dtype),
+        ),
+        f16(3, "B", 4),
+    ),
     row("mm", lambda x, y: torch.mm(x, y), f32("B", 3), f32(3, 4)),
     row("bmm", lambda x, y: torch.bmm(x, y), f32("B", "S", 3), f32("B", 3, 4)),
     row("matmul_1d_1d", lambda x, y: x @ y, f32("S"), f32("S")),

@@ -9,7 +9,18 @@ import numpy as np
 import onnx_ir
 
 from ir import geometry
+from ir.types import DType
 from onnx_backend.building.kernels import work_type
+
+
+def unfused(h: Any, x: Any) -> Any:
+    """An operand of a product; halves of rank 3 whose batch axis was moved are kept out of the fusion of Transpose and
+    MatMul, of which onnxruntime's kernel for float16 ends the process.
+    """
+    turned = x.made_by("Transpose")
+    if turned is None or x.type.dtype is not DType.float16 or x.type.shape is None or x.type.rank != 3:
+        return x
+    return x if turned.attributes["perm"].as_ints()[0] == 0 else h.emit("Sum", x)
 
 
 def scaled_once(h: Any, x: Any) -> Any:
