@@ -125,6 +125,8 @@ CASES = family(
     ),
     row("einsum_transpose", lambda x: torch.einsum("bij->bji", x), f32("B", "S", 3)),
     row("einsum_diagonal", lambda x: torch.einsum("bii->bi", x), f32("B", 3, 3)),
+    row("einsum_diagonals", lambda x, y: torch.einsum("bii,iji->bj", x, y), f32("B", 3, 3), f32(3, 4, 3)),
+    row("einsum_diagonal_cut", lambda x: torch.einsum("ii->i", x)[1:].prod(), i64(3, 3)),
     row("einsum_trace", lambda x: torch.einsum("ii->", x), f32(3, 3)),
     row("einsum_sum", lambda x: torch.einsum("bij->b", x), f32("B", 2, 3)),
     row("einsum_outer", lambda x, y: torch.einsum("i,j->ij", x, y), f32("B"), f32("N")),

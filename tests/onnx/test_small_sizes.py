@@ -66,6 +66,7 @@ ROWS = [
     row("cumprod", lambda x: (x.cumprod(0), x.cumprod(1)), TABLE),
     row("logcumsumexp", lambda x: (x.logcumsumexp(0), x.logcumsumexp(1)), TABLE),
     row("cummax", lambda x: (x.cummax(0), x.cummin(1)), TABLE),
+    row("cummin_of_rows_again", lambda x: torch.cat([x, x, x[:1]]).cummin(1), TABLE),
     row("sort", lambda x: (x.sort(1), x.argsort(0, descending=True)), TABLE),
     row("topk", lambda x: x.topk(2, dim=1), f32("B", 3)),
     row("matmul", lambda x: (x @ x.T, x.T @ x), TABLE),

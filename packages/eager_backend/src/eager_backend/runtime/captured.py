@@ -48,11 +48,13 @@ def run(program: CompiledProgram, inputs: Sequence[Tensor], reason: OtherRank) -
             sizes either.
     """
     graph, ep = program.graph, getattr(program.graph.context, "program", None)
-    if ep is None or not program.plan.as_captured or _counts_pieces(graph):
+    if ep is None or not program.plan.as_captured:
         raise reason
     given = arguments(program, inputs)
     with torch.no_grad():
         try:
+            if _counts_pieces(graph):
+                _Pieces(ep.graph_module).run(*[g.clone() if isinstance(g, Tensor) else g for g in given])
             returned = ep.graph_module(*given)
         except Exception as error:
             raise reason from error
@@ -73,8 +75,18 @@ def run(program: CompiledProgram, inputs: Sequence[Tensor], reason: OtherRank) -
     return (*own, *(names[name].clone() for name in graph.updates))
 
 
+class _Pieces(torch.fx.Interpreter):
+    """torch's own program, which reads as many pieces as the example had, and does not see that there are others."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result, captured = super().run_node(n), n.meta.get("val")
+        if isinstance(captured, list | tuple) and len(result) != len(captured):
+            raise ValueError(f"{n.name} has {len(result)} pieces for {len(captured)}")
+        return result
+
+
 def _counts_pieces(graph: Graph) -> bool:
-    """True if the number of pieces depends on a size: torch's own program has those of the example, too."""
+    """True if the number of pieces depends on a size."""
     required = {v for n in graph.nodes if n.op == "ir::require" for v in n.outputs}
     return any(n.op in PIECES and not required.isdisjoint(n.inputs) for n in graph.nodes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ir.handlers.shape import diagonal
 from ir.types import DType
 from nnef_backend.building.hiding import as_laid_out
 from nnef_backend.building.operators import OPERATORS, through
@@ -106,14 +107,23 @@ def bilinear(h, input1, input2, weight, bias=None):
 @op("aten::einsum")
 def einsum(h, equation, tensors, path=None):
     terms, result = _terms(equation.replace(" ", ""), [t.type.rank for t in tensors])
-    if len(terms) > 1 and any(len(set(t)) < len(t) for t in terms):
-        h.refuse("tract does not finish loading a product with a diagonal; write torch.diagonal(x)")
-    for i, term in enumerate(terms if len(terms) > 1 else []):
+    xs, terms = map(list, zip(*(_diagonals(h, x, t) for x, t in zip(tensors, terms, strict=True)), strict=True))
+    for i, term in enumerate(terms):
         needed = {*result, *"".join(terms[:i] + terms[i + 1 :])}
         if axes := [a for a, letter in enumerate(term) if letter not in needed]:  # tract would keep them
-            tensors = [h.reduce("sum_reduce", x, axes) if i == k else x for k, x in enumerate(tensors)]
+            xs[i] = h.reduce("sum_reduce", xs[i], axes)
             terms[i] = "".join(c for c in term if c in needed)
-    return h.cast(h.contract(tensors, terms, result, h.out.shape), h.out.dtype)
+    if len(xs) == 1:
+        return h.cast(h.transpose(xs[0], [terms[0].index(c) for c in result]), h.out.dtype)
+    return h.cast(h.contract(xs, terms, result, h.out.shape), h.out.dtype)
+
+
+def _diagonals(h, x, term):
+    """An operand without the axes that its term names twice: tract loads no product with a diagonal, and cuts none."""
+    while twice := next((c for c in term if term.count(c) > 1), None):
+        x = diagonal(h, x, 0, term.index(twice), term.rindex(twice))
+        term = term.replace(twice, "", 2) + twice
+    return x, term
 
 
 def _terms(equation, ranks):

@@ -258,8 +258,9 @@ class Verbs(Sizes):
 
         The result holds the last states, then the stacked outputs.
         """
-        if axis and any(self.may_be_empty(s) for x in xs for s in x.type.shape):
-            # onnxruntime ends the process where it has to turn an empty tensor itself
+        if axis and any(isinstance(s, Expr) or s == 0 for x in xs for s in x.type.shape):
+            # onnxruntime ends the process where it has to turn an empty tensor itself; 2n + 1 rows, says torch of
+            # `cat([x, x, x[:1]])`, are none at n = 0
             turned = [self.transpose(x, [axis, *(i for i in range(x.type.rank) if i != axis)]) for x in xs]
             made = self.scan(step, states, turned, 0, reverse)
             return [*made[: len(states)], *(self._turned_back(t, axis) for t in made[len(states) :])]
