@@ -175,6 +175,7 @@ CASES = family(
         *(f32("B", 3), f32("B", 5)),
     ),
     row("tensor_split", lambda x: x.tensor_split(4, dim=1), f32("B", 6)),
+    row("tensor_split_flat", lambda x: x.tensor_split(2)[1].mT.ravel(), f32("B", 6)),
     row("tensor_split_back", lambda x: (*x.tensor_split((4, 1, -2, 9), 1), *x.tensor_split((1, -1))), f32("B", 6)),
     row("chunk", lambda x: x.chunk(2, dim=-1), SEQUENCE),
     row("chunk_dynamic", lambda x: (*x.chunk(2), *x.chunk(2, 1)), f32("N", "T")),
@@ -246,6 +247,7 @@ CASES = family(
     row("col2im", lambda x: F.fold(x, (4, 5), (2, 2)), f32("B", 12, 12)),
     # diagonals and triangles
     row("diagonal", lambda x: x.diagonal(0, -2, -1), f32("B", 3, 4)),
+    row("diagonal_of_rows", lambda x: torch.cat([x, x]).diagonal(2, 1, 0), f32("B", 5)),
     row("diagonal_square", lambda x: ((x @ x.mT).diagonal(0, 1, 2), (x @ x.mT).diagonal(-1, 1, 2)), SEQUENCE),
     row("diagonal_offset", lambda x: (x.diagonal(1), x.diagonal(-1)), f32(3, 4)),
     row("diag", lambda x, y: (torch.diag(x), torch.diag(y)), f32(3), f32(3, 3)),

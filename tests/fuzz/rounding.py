@@ -93,6 +93,8 @@ class Shaken(torch.fx.Interpreter):
                         name_of(target) == "gelu"
                     ):  # x (1 + erf(x)) / 2: of what cancels, torch's too is rounding's alone
                         self._move(t, args[0].abs() * torch.finfo(t.dtype).eps)
+                    if name_of(target) in ("lstm", "gru"):  # onnxruntime's gates are right beside 1 alone
+                        self._move(t, torch.full_like(t, torch.finfo(t.dtype).eps))
                 if tied and not overlaps(t):  # of 0.0 and -0.0, which are equal, either is the result
                     signs = torch.randint(0, 2, t.shape, generator=self.generator).to(torch.bool)
                     t.copy_(torch.where((t == 0) & signs, -t, t))

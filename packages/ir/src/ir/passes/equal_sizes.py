@@ -27,8 +27,8 @@ def equal_sizes(graph: Graph) -> Graph:
     for node in graph.nodes:
         read, outputs, stands, behind = _changed(node, edit), [], [], []
         for value in node.outputs:
-            made = tuple(_rewritten(d, read) for d in value.type.shape)
             meant = tuple(_rewritten(d, rules) for d in value.type.shape)
+            made = meant if _says_shape(node) else tuple(_rewritten(d, read) for d in value.type.shape)
             kept = value if made == value.type.shape else Value(value.name, replace(value.type, shape=made))
             outputs.append(kept)
             if made != meant:
@@ -42,14 +42,24 @@ def equal_sizes(graph: Graph) -> Graph:
 
 
 def _rules(equal: Sequence[tuple[Dim, Dim]]) -> Rules:
-    """From the longer form to the shorter one; what holds of multiples comes after what holds of more."""
-    pairs = [sorted(pair, key=_length) for pair in equal]
-    found = [(long, short) for short, long in pairs if isinstance(long, Expr) and long.as_symbol is None]
+    """From each longer form to the shortest that it equals; what holds of multiples comes after what holds of more."""
+    alike: dict[Dim, list[Dim]] = {}
+    for pair in equal:
+        joined = list(dict.fromkeys(d for size in pair for d in alike.get(size, [size])))
+        alike |= dict.fromkeys(joined, joined)
+    shortest = {size: min(sizes, key=_length) for size, sizes in alike.items()}
+    found = [(size, short) for size, short in shortest.items()
+             if isinstance(size, Expr) and size.as_symbol is None and size != short]  # fmt: skip
     return sorted(found, key=lambda rule: _length(rule[0]), reverse=True)
 
 
 def _length(size: Dim) -> tuple[int, str]:
     return len(str(size)), str(size)
+
+
+def _says_shape(node: Node) -> bool:
+    """True of a reshape or an expansion: its result has the sizes that it is asked for, in whatever form."""
+    return isinstance(node.args.get("self"), Value) and not {"size", "shape"}.isdisjoint(node.args)
 
 
 def _changed(node: Node, edit: GraphEditor) -> Rules:

@@ -37,8 +37,8 @@ def provable(h: Any, x: Any, first: int, before: Sequence[Dim], after: Sequence[
             return x, [*after[:i], rest, *after[i + 1 :]]
     for size, divisor in {d for s in after for d in _divisions(s)}:
         for i, whole in enumerate(before):
-            if whole == size:
-                before[i] = dims.floordiv(whole, divisor) * divisor
+            if whole in (size, -size):  # rounded down, or up: -((-h)//8)
+                before[i] = dims.floordiv(size, divisor) * (divisor if whole == size else -divisor)
                 x = cut(h, x, first + i, whole, before[i])
     if dims.product(before) != dims.product(after):
         h.refuse(f"tract cannot prove that {tuple(before)} holds as many elements as {tuple(after)}")
@@ -73,7 +73,10 @@ def cut(h: Any, x: NnefValue, axis: int, size: Dim, kept: Dim) -> NnefValue:
     """`x` with an axis of `size` said to be `kept`, of which it has no more: a run where it has stops."""
     over = size - kept
     nothing = h.constant(np.zeros(2, numpy_dtype(x.type.dtype)))  # of one element tract takes any slice for the whole
-    guard = h.slice(nothing, 0, over + 1, over + 2)
+    if _has(over, "min"):  # tract adds numbers to the operands of a minimum, and then misses that a slice has size 1
+        guard = h.take(nothing, h.unsqueeze(h.tensor(over + 1, DType.int64), [0]), 0)
+    else:
+        guard = h.slice(nothing, 0, over + 1, over + 2)
     part = h.slice(x, axis, 0, kept)
     made: NnefValue = h.emit("or" if x.type.dtype is DType.bool else "add", part, h.squeeze(guard, [0]))
     return made
@@ -90,10 +93,13 @@ def settled(h: Any, x: Any, shape: Sequence[Dim]) -> Any:
         made = x.type.shape[axis]
         if made == size or not isinstance(made, Expr):
             continue
-        if isinstance(size, int) or (_has_max(made) and not _has_max(size)):
+        if isinstance(size, int) or (_has(made, "max") and not _has(size, "max")):
             x = cut(h, x, axis, made, size)
     return x
 
 
-def _has_max(size: Expr) -> bool:
-    return bool(visit(size, lambda n: False, lambda s: False, lambda fn, args: fn == "max" or any(args)))
+def _has(size: Dim, function: str) -> bool:
+    """True if a size has the minimum or maximum of something."""
+    return isinstance(size, Expr) and bool(
+        visit(size, lambda n: False, lambda s: False, lambda fn, args: fn == function or any(args))
+    )

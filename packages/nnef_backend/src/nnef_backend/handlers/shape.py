@@ -9,6 +9,7 @@ from ir.dims import Expr, maximum, minimum
 from ir.handlers import shape
 from ir.types import DType
 from nnef_backend.building.reshaping import settled
+from nnef_backend.building.sizes import is_mixed
 from nnef_backend.handlers.padding import padded
 from nnef_backend.handlers.resampling import grid_sample, resize
 from nnef_backend.registry import register as op
@@ -89,7 +90,7 @@ def split(h, self, dim=0, indices=None, **sizes):
     if indices is not None:
         size = self.type.shape[axis]
         begins = [0, *(clipped(from_front(i, size), size) for i in indices)]
-    return [h.slice(self, axis, begin, begin + n) for begin, n in zip(begins, lengths, strict=False)]
+    return [window(h, self, axis, begin, n) for begin, n in zip(begins, lengths, strict=False)]
 
 
 @op("aten::unbind", "aten::unbind_copy")
@@ -145,9 +146,13 @@ def from_front(place, size):
 
 
 def window(h, x, axis, begin, count):
-    """`count` places from `begin` on."""
-    if not from_data(h, begin):
-        return h.slice(x, axis, begin, begin + count)
+    """`count` places from `begin` on.
+
+    Of an end that adds up quotients tract cannot tell how many there are: they are named one by one.
+    """
+    end = begin + count
+    if not from_data(h, begin) and not (h.target.tract and isinstance(end, Expr) and is_mixed(end)):
+        return h.slice(x, axis, begin, end)
     places = h.positions(count)
     return h.take(x, h.emit("add", places, h.tensor(begin, DType.int64)), axis)
 
