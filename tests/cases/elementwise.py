@@ -466,6 +466,7 @@ CASES = family(
     row("equal_behind_views", lambda x: equal_behind_neutral(x, x.t().t()), i8()),
     row("equal_behind_zeros", lambda x: equal_behind_neutral(x, x + torch.zeros_like(x)), i8()),
     row("equal_behind_true", lambda x: equal_behind_neutral(x, torch.multiply(x, True)), i8()),
+    row("equal_behind_an_axis", lambda x: (-1 // x.unsqueeze(0), x.unsqueeze(0) % x), f64(value=2.0)),
     row("empty_where", lambda c, x: torch.where(c, x, 1.0), boolean(0, 1), f32(1, 3)),
     row("scalar_activations", lambda x: (F.gelu(x), x.clamp(0, 1), x.sigmoid(), x > 0, x.round()), f32()),
     row("scalar_where", lambda c, x: torch.where(c, x, 2.0), boolean(), f32("B", 3)),

@@ -13,7 +13,7 @@ from ir.types import DType, TensorType
 from nnef_backend.building import batches, library
 from nnef_backend.building.data_dependent_sizes import DataDependentSizes
 from nnef_backend.building.exact import instead
-from nnef_backend.building.hiding import as_said, number, opaque, repeated, sized, solid, stretched
+from nnef_backend.building.hiding import as_said, bare, number, opaque, repeated, sized, solid, stretched
 from nnef_backend.building.operators import (
     CONTRACTIONS,
     OPERATORS,
@@ -212,7 +212,8 @@ class Emitter(DataDependentSizes):
         known = [x.type.dtype for x in inputs[first:] if isinstance(x, NnefValue)]
         if len(set(known)) != 1:
             raise TypeError(f"the operands of {operator.name} have element types {known}")
-        made = stretched(self, self.align(*inputs[:first], *(self.tensor(x, known[0]) for x in inputs[first:])))
+        made = self.align(*inputs[:first], *(self.tensor(x, known[0]) for x in inputs[first:]))
+        made = stretched(self, bare(self, made))
         if operator.name == "mul" and known[0].is_integer and made[0].may_be(made[1]):
             # tract makes a square of what is one to it, which fails on i64 and i16 and saturates on u8
             made[1] = self.emit("max", made[1], int(np.iinfo(known[0].name).min))

@@ -111,6 +111,21 @@ def as_laid_out(h: Any, rows: Any) -> Any:
     return hide(h, rows) if h.target.tract and moved >= {"transpose", "reshape"} else rows
 
 
+def bare(h: Any, xs: Sequence[NnefValue]) -> list[NnefValue]:
+    """Operands without the axes that stand before a number, where another operand has them.
+
+    tract puts them there by itself, and of an operation that stands there with both it may remove both.
+    """
+
+    def number_in(x: NnefValue) -> NnefValue | None:
+        made = maker(h, x)
+        return made.inputs[0] if made is not None and made.op == "unsqueeze" and not made.inputs[0].type.rank else None
+
+    found = [number_in(x) for x in xs]
+    rank = max((x.type.rank for x, n in zip(xs, found, strict=True) if n is None), default=0)
+    return [x if n is None or x.type.rank > rank else n for x, n in zip(xs, found, strict=True)]
+
+
 def maker(h: Any, x: Any) -> Step | None:
     """The operation that a value is a result of; None for inputs, constants and weights."""
     return next((scope.makers[id(x)] for scope in h.scopes if id(x) in scope.makers), None)
