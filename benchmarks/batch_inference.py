@@ -36,7 +36,7 @@ PAGE = Path(__file__).with_name("batch_inference.md")
 FOLDER = Path(__file__).parents[1] / "build" / "batch_inference"
 SUFFIXES = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}
 BATCH = 64  # rows for one run of a session
-PART = 2048  # rows of a file
+PART = 4096  # rows of a file
 KILLS = 2
 LONG = ("ray", "spark")  # that all rows go through, with workers that are killed
 Found = dict[str, Any]
@@ -207,7 +207,7 @@ class Work:
     def some(self, target: str, workers: int) -> list[str]:
         """As many files as keep the workers busy for long enough."""
         rows = workers * self.seconds * self.speeds[target]
-        return self.files[: max(2 * workers, round(rows / PART))]
+        return self.files[: max(4 * workers, round(rows / PART))]
 
 
 def others(seconds: float = 1.0) -> float:
@@ -260,7 +260,7 @@ def main() -> int:
     """Measure and print a table, or write it; 1 if a row was lost, doubled or different."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--seconds", type=float, default=8, help="of work for each worker where a rate is measured")
+    parser.add_argument("--seconds", type=float, default=16, help="of work for each worker where a rate is measured")
     parser.add_argument("--engines", nargs="*", default=[*batch_engines.OPEN], choices=[*batch_engines.OPEN])
     parser.add_argument("--models", default="", help="those whose names contain this")
     parser.add_argument("--resume", action="store_true", help="keep what calls with the same --rows measured")
