@@ -163,11 +163,14 @@ def site(session: nox.Session) -> None:
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """Wheels and sdists of all packages into dist/, the same at each build, installed from there and tried."""
+    """Wheels and sdists of all packages into dist/, the same at each build, installed from there and tried.
+
+    `-- --homepage URL` for a release: the address stands in their metadata.
+    """
     dist = Path("dist")
     shutil.rmtree(dist, ignore_errors=True)
     session.install("build", "hatchling", "twine")
-    session.run("python", "tests/wheels_build.py", str(dist), *PACKAGES, *EXTRAS)
+    session.run("python", "tests/wheels_build.py", str(dist), *PACKAGES, *EXTRAS, *session.posargs)
     session.run("twine", "check", "--strict", *map(str, sorted(dist.iterdir())))
     session.install("-c", "constraints.txt", "torch", "numpy")
     session.install("-c", "constraints.txt", "--find-links", str(dist), "ir==1.0.0", "onnx_backend==1.0.0")
