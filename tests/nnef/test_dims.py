@@ -231,3 +231,22 @@ def test_windows_of_multiples_are_counted_as_torch_counts_them(name):
     program = ir.export(lambda x: WINDOWS[name](x).flatten(2), (torch.randn(1, 3, 12, 8),), target="nnef",
                         dynamic_shapes=(sizes,), verify=True)  # fmt: skip
     assert program(torch.randn(1, 3, 20, 24)).shape[2] == 30
+
+
+def test_windows_of_a_padded_map_that_is_then_seen_by_its_own_sizes():
+    """torch finds height and width to be multiples of 8, each in three forms: Swin2SR."""
+
+    def model(x):
+        batch, channels, height, width = x.shape
+        y = torch.nn.functional.pad(x, (0, (8 - width % 8) % 8, 0, (8 - height % 8) % 8), "reflect")
+        lines, columns = y.shape[2:]
+        y = y.flatten(2).transpose(1, 2).view(batch, lines, columns, channels)
+        windows = y.view(batch, lines // 8, 8, columns // 8, 8, channels).transpose(2, 3).softmax(4)
+        y = windows.transpose(2, 3).reshape(batch, lines * columns, channels)
+        return y.transpose(1, 2).view(batch, channels, height, width) * x
+
+    shapes = ({0: "batch", 2: "height", 3: "width"},)
+    program = ir.export(model, (torch.randn(2, 3, 16, 24),), target="nnef", dynamic_shapes=shapes)
+    for sizes in ((2, 3, 16, 24), (1, 3, 32, 16), (3, 3, 40, 48)):
+        x = torch.randn(sizes)
+        torch.testing.assert_close(program(x), model(x))

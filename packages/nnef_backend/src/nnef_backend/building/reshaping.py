@@ -2,7 +2,8 @@
 
 torch divides a size only where it has a guard that the division is exact: a view of S as (S//2, 2) holds for even S
 alone. tract knows no such guard. What can be said without the division is; else the axis is cut to 2*(S/2), which is
-all of it wherever torch would run at all, and where it is not, a read beyond the end of a constant stops the run.
+all of it wherever torch would run at all, and where it is not, a read beyond the end of a constant stops the run. Sizes
+that are alike by another fact of torch's are joined to one axis, which is cut to the product of those that are wanted.
 """
 
 from __future__ import annotations
@@ -16,17 +17,16 @@ from ir import dims
 from ir.dims import Dim, Expr, visit
 from ir.helper import numpy_dtype
 from ir.types import DType
-from nnef_backend.building.sizes import is_mixed
+from nnef_backend.building.sizes import is_mixed, is_textual
 from nnef_backend.building.steps import NnefValue
 
 
-def provable(h: Any, x: Any, first: int, before: Sequence[Dim], after: Sequence[Dim]) -> tuple[NnefValue, list[Dim]]:
+def provable(
+    h: Any, x: Any, first: int, before: Sequence[Dim], after: Sequence[Dim]
+) -> tuple[NnefValue, list[Dim]] | None:
     """`x`, whose axes from `first` on are `before`, and sizes for them that hold as many elements beyond doubt.
 
-    A size may be another than the one in `after`, to which the caller cuts the axis then.
-
-    Raises:
-        RefusedError: neither form is to be had.
+    A size may be another than the one in `after`, to which the caller cuts the axis then. None where there are none.
     """
     before, after = list(before), list(after)
     if dims.product(before) == dims.product(after):
@@ -40,9 +40,21 @@ def provable(h: Any, x: Any, first: int, before: Sequence[Dim], after: Sequence[
             if whole in (size, -size):  # rounded down, or up: -((-h)//8)
                 before[i] = dims.floordiv(size, divisor) * (divisor if whole == size else -divisor)
                 x = cut(h, x, first + i, whole, before[i])
-    if dims.product(before) != dims.product(after):
+    return (x, after) if dims.product(before) == dims.product(after) else None
+
+
+def joined(h: Any, x: Any, first: int, before: Sequence[Dim], after: Sequence[Dim]) -> NnefValue:
+    """`x` with its axes `before` as one of as many elements as `after`.
+
+    Raises:
+        RefusedError: tract's expressions have no form for one of the two numbers.
+    """
+    whole, kept = dims.product(before), dims.product(after)
+    if not all(is_textual(n) and not (isinstance(n, Expr) and n.symbols - h.known) for n in (whole, kept)):
         h.refuse(f"tract cannot prove that {tuple(before)} holds as many elements as {tuple(after)}")
-    return x, after
+    shape = x.type.shape
+    one = h.reshape(x, [*shape[:first], whole, *shape[first + len(before) :]])
+    return cut(h, one, first, whole, kept)
 
 
 def _divisions(size: Dim) -> Iterator[tuple[Expr, int]]:

@@ -17,7 +17,7 @@ from ir.types import DType, TensorType
 from nnef_backend.building import batches, loops
 from nnef_backend.building.hiding import apart
 from nnef_backend.building.operators import OPERATORS
-from nnef_backend.building.reshaping import as_products, cut, provable
+from nnef_backend.building.reshaping import as_products, cut, joined, provable
 
 if TYPE_CHECKING:
     from nnef_backend.building.loops import LoopBody
@@ -126,7 +126,10 @@ class Verbs(OpHelper["NnefValue"]):
         if not after:
             return self.squeeze(x, list(range(first, first + len(before))))
         part: dict[str, Any] = {} if len(before) == len(old) else {"axis_start": first, "axis_count": len(before)}
-        x, sizes = provable(self, x, first, before, after)
+        proven = provable(self, x, first, before, after)
+        if proven is None:
+            return self.reshape(joined(self, x, first, before, after), new)
+        x, sizes = proven
         stated = [*new[:first], *sizes, *new[first + len(after) :]]
         made: NnefValue = self.emit("reshape", x, shape_=as_products(self, sizes, before), shape=stated, **part)
         for axis, size in enumerate(new):  # equal where torch runs, but tract does not know
