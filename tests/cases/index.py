@@ -178,6 +178,7 @@ CASES = family(
     row("diagonal_scatter", lambda x, v: x.diagonal_scatter(v), f32(3, 3), f32(3)),
     row("diagonal_scatter_below", lambda x, v: x.diagonal_scatter(v, -1, 1, 2), f32("B", 4, 5), f32("B", 3)),
     row("diagonal_scatter_square", lambda x: (x @ x.mT).diagonal_scatter(x[..., 0], 0, 1, 2), f32("B", "S", 4)),
+    row("scatter_at_a_number", lambda x, i: x.scatter(-1, i, 0.5), f32(4), i64(value=1)),
     row("scatter", lambda x, i, v: x.scatter(1, i, v), f32(2, 4), ROWS, f32(2, 3)),
     row("scatter_value", lambda x, i: x.scatter(1, i, 2.5), f32("B", 5), i64("B", 2, low=0, high=5)),
     row("scatter_dim_0", lambda x, i, v: x.scatter(0, i, v), f32(4, 2), i64(value=[[3, 0], [1, 2]]), f32(3, 2)),

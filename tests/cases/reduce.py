@@ -227,6 +227,7 @@ CASES = family(
     row("odd_logsumexp", lambda x: (x.logsumexp(0), x.logsumexp(1)), f32(value=ODD_ROWS)),
     row("odd_var", lambda x: (x.var(0), x.std(1)), f32(value=ODD_ROWS)),
     row("odd_cumulative", lambda x: (x.cumsum(0), x.cumprod(1), x.logcumsumexp(1)), f32(value=ODD_ROWS)),
+    row("std_far", lambda x: (x.std(1), *torch.std_mean(x, 1, correction=0)), f32(value=[[1e20, 3e22, -5e21]] * 2)),
     row("odd_cummax", lambda x: (x.cummax(1), x.cummin(0)), f32(value=ODD_ROWS)),
     row("odd_sort", lambda x: (x.sort(1), x.sort(0, descending=True)), f32(value=NAN_LAST)),
     row(

@@ -76,7 +76,11 @@ class Shaken(torch.fx.Interpreter):
         for t, w in zip(leaves, others if len(others) == len(leaves) else [None] * len(leaves), strict=True):
             if isinstance(t, Tensor) and t.is_floating_point() and t.numel() and not _view(target):
                 if keys := _blended(target, args, kwargs):
-                    self._move(t, t.abs() * torch.finfo(t.dtype).eps * keys)
+                    value = args[2] if len(args) > 2 else kwargs["value"]  # what cancels is rounding's alone
+                    lost = value[value.isfinite()].abs().amax().item() if value.isfinite().any() else 0.0
+                    lost *= torch.finfo(t.dtype).eps * keys
+                    self._move(t, torch.full_like(t, lost))
+                    self._put(t, torch.zeros_like(t), (t.abs() <= lost) & (self.seed % 6 == 4))
                 else:
                     self.shake(t, w, _ulps(target, t.dtype))
                     if name_of(target) in ("softmax", "_softmax") and self.seed % 5 == 2 and t.dim():

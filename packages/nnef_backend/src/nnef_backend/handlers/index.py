@@ -188,6 +188,7 @@ def _scatter(h, x, dim, index, updates, reduction):
     if x.type.rank == 0:
         x, index, updates = (h.reshape(v, [1]) for v in (x, index, updates))
         return h.squeeze(_scatter(h, x, 0, index, updates, reduction), [0])
+    index, updates = (v if v.type.rank else h.reshape(v, [1]) for v in (index, updates))  # of a vector
     if reduction == "add" and x.type.dtype.is_float and x.type.dtype.bits < 32:  # as torch, which rounds the whole sum
         wide, parts = h.cast(x, DType.float32), h.cast(updates, DType.float32)
         return h.cast(_scatter(h, wide, dim, index, parts, reduction), x.type.dtype)

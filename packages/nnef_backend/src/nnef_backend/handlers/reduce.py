@@ -143,7 +143,9 @@ def var(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
 
 @op("aten::std")
 def std(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
-    return h.emit("sqrt", _moments(h, self, dim, unbiased, correction, keepdim)[0])
+    """In f64: of 2e19 the square is infinite in f32, and the deviation not."""
+    variance = _moments(h, _wide(h, self), dim, unbiased, correction, keepdim)[0]
+    return h.cast(h.emit("sqrt", variance), h.out.dtype)
 
 
 @op("aten::var_mean")
@@ -154,8 +156,12 @@ def var_mean(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
 
 @op("aten::std_mean")
 def std_mean(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
-    variance, middle = var_mean(h, self, dim, unbiased, correction, keepdim)
-    return h.emit("sqrt", variance), middle
+    variance, middle = var_mean(h, _wide(h, self), dim, unbiased, correction, keepdim)
+    return h.cast(h.emit("sqrt", variance), h.out.dtype), h.cast(middle, h.out.dtype)
+
+
+def _wide(h, x):
+    return h.cast(x, DType.float64) if h.target.tract else x  # the standard has floats alone
 
 
 def _updated_mean(h, x, middle, dim, keepdim):

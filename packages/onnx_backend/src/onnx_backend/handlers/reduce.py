@@ -228,13 +228,14 @@ def var_mean(h, self, dim=None, unbiased=True, correction=None, keepdim=False):
 
 @op("aten::std")
 def std(h, self, dim=None, unbiased=True, correction=None, keepdim=False):
-    return h.emit("Sqrt", var(h, self, dim, unbiased, correction, keepdim))
+    """In float64: of 2e19 the square is infinite in float32, and the deviation not."""
+    return h.cast(h.emit("Sqrt", var(h, h.cast(self, DType.float64), dim, unbiased, correction, keepdim)), h.out.dtype)
 
 
 @op("aten::std_mean")
 def std_mean(h, self, dim=None, unbiased=True, correction=None, keepdim=False):
-    variance, middle = moments(h, self, dim, unbiased, correction, keepdim)
-    return h.emit("Sqrt", variance), middle
+    variance, middle = moments(h, h.cast(self, DType.float64), dim, unbiased, correction, keepdim)
+    return h.cast(h.emit("Sqrt", variance), h.out.dtype), h.cast(middle, h.out.dtype)
 
 
 @op("aten::logsumexp", "aten::special_logsumexp")
