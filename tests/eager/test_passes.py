@@ -363,7 +363,7 @@ def test_geometries_and_sizes_not_seen(geometry: str, rank: int) -> None:
         lambda y: F.max_pool2d(y, 2).flatten(1),
         lambda y: F.interpolate(y, scale_factor=2, mode="bilinear").sigmoid(),
         lambda y: torch.cond(y.sum() > 0, lambda v: v.view(-1) * 2, lambda v: v.view(-1) + 1, (y,)),
-        lambda y: y.view(torch.int32).float(),
+        lambda y: (y.view(torch.int32) ^ torch.iinfo(torch.int32).min).view(torch.float32),  # the sign
         lambda y: y.unflatten(1, (2, 4)).select(1, 0),
         lambda y: y.unbind(1)[0],
         lambda y: y[:, ::2, 1:],
