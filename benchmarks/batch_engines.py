@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-ROWS = 4096  # that an engine hands over at a time
+ROWS = 2048  # that an engine hands over at a time
 Run = Callable[[Sequence[str], str, Any], tuple[np.ndarray, np.ndarray]]  # files, column and runner to ids and results
 
 

@@ -1,9 +1,10 @@
 """Rows a second of Ray Data, Spark and Dask with one and two workers, beside the plain loop: --rows 200000 --write.
 
-Every worker computes with one thread, the plain loop as well. All rows go through Ray and Spark once more with two
-workers, of which two processes are killed, and are compared with the plain loop's. What was measured goes to
-build/batch_inference/ as it comes, the plain loop's results too, and to the page; --resume goes on from there. Before
-each run the script waits a second and notes how busy others keep the CPUs: on busy ones `times` says nothing.
+Every worker computes with one thread, the plain loop as well. One worker and two are measured in turns. All rows go
+through Ray and Spark once more with two workers, of which two processes are killed, and are compared with the plain
+loop's. What was measured goes to build/batch_inference/ as it comes, the plain loop's results too, and to the page;
+--resume goes on from there. Before each run the script waits until an engine's last workers are gone, and notes how
+busy others keep the CPUs: on busy ones `times` says nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import math
 import os
 import re
+import statistics
 import sys
 import tempfile
 import time
@@ -36,7 +38,7 @@ PAGE = Path(__file__).with_name("batch_inference.md")
 FOLDER = Path(__file__).parents[1] / "build" / "batch_inference"
 SUFFIXES = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}
 BATCH = 64  # rows for one run of a session
-PART = 4096  # rows of a file
+PART = 2048  # rows of a file
 KILLS = 2
 LONG = ("ray", "spark")  # that all rows go through, with workers that are killed
 Found = dict[str, Any]
@@ -74,9 +76,9 @@ def models() -> dict[str, tuple[torch.nn.Module, Callable[[int], np.ndarray], st
     torch.manual_seed(0)
     draw = np.random.default_rng(0)
     return {
-        "resnet18, 3x16x16": (
+        "resnet18, 3x32x32": (
             Images(torchvision.models.resnet18(num_classes=10)).eval(),
-            lambda n: draw.integers(0, 256, (n, 3 * 16 * 16), np.uint8),
+            lambda n: draw.integers(0, 256, (n, 3 * 32 * 32), np.uint8),
             "x",
         ),
         "text, 2 layers, 64 tokens": (Text().eval(), lambda n: draw.integers(0, 1000, (n, 64)), "tokens"),
@@ -85,7 +87,7 @@ def models() -> dict[str, tuple[torch.nn.Module, Callable[[int], np.ndarray], st
 
 def export(model: torch.nn.Module, rows: np.ndarray, name: str, folder: Path) -> dict[str, Path]:
     """The model for every target, with a dynamic number of rows."""
-    example = torch.from_numpy(rows[:4].reshape(4, 3, 16, 16) if rows.shape[1] == 768 else rows[:4])
+    example = torch.from_numpy(rows[:4].reshape(4, 3, 32, 32) if rows.shape[1] == 3072 else rows[:4])
     paths = {}
     for target, suffix in SUFFIXES.items():
         paths[target] = folder / f"model{suffix}"
@@ -210,8 +212,16 @@ class Work:
         return self.files[: max(4 * workers, round(rows / PART))]
 
 
-def others(seconds: float = 1.0) -> float:
-    """The part of the CPUs' time that is taken while nothing of this script runs."""
+def others(patience: float = 10.0, idle: float = 0.1) -> float:
+    """The part of the CPUs' time that is taken while nothing of this script runs, once what it ran has ended."""
+    until = time.monotonic() + patience
+    while (found := _taken()) > idle and time.monotonic() < until:
+        pass
+    return found
+
+
+def _taken(seconds: float = 1.0) -> float:
+    """The part of the CPUs' time that is taken in these seconds."""
     counts = []
     for wait in (0.0, seconds):
         time.sleep(wait)
@@ -221,22 +231,22 @@ def others(seconds: float = 1.0) -> float:
     return 1 - (free_now - free) / max(1, all_now - all_of)
 
 
-def measurements(work: Work, engines: Sequence[str], known: Callable[..., Found | None]) -> Iterator[Found]:
+def measurements(work: Work, engines: Sequence[str], turns: int, known: Callable[..., Found | None]) -> Iterator[Found]:
     """Everything about a model, one by one, that is not known already."""
     for target in work.paths:
-        before = known("plain", target, 1, False)
+        before = known("plain", target, 1, False, 0)
         if (made := work.plain(target, before)) is not before:
             yield {"engine": "plain", "target": target, "workers": 1} | made
-    for engine, workers in itertools.product(engines, (1, 2)):
-        kinds = [False, True] if workers == 2 and engine in LONG else [False]
-        wanted = [(t, k) for t in work.paths for k in kinds if known(engine, t, workers, k) is None]
+    for engine, turn, workers in itertools.product(engines, range(turns), (1, 2)):
+        kinds = [False, True] if workers == 2 and engine in LONG and turn == 0 else [False]
+        wanted = [(t, k) for t in work.paths for k in kinds if known(engine, t, workers, k, turn) is None]
         if not wanted:
             continue
         with batch_engines.OPEN[engine](workers) as run:
             work.run(run, wanted[0][0], work.files[: 2 * workers])  # so that the engine is warm
             for target, long in wanted:
                 files = work.files if long else work.some(target, workers)
-                head = {"engine": engine, "target": target, "workers": workers, "long": long}
+                head = {"engine": engine, "target": target, "workers": workers, "long": long, "turn": turn}
                 try:
                     yield head | work.run(run, target, files, KILLS if long else 0)
                 except Exception as error:  # the others are measured all the same
@@ -251,7 +261,7 @@ def measure(title: str, kept: list[Found], options: argparse.Namespace) -> Itera
         folder, rows = Path(name), make(options.rows)
         paths, files = export(model, rows, column, folder), write(rows, column, folder)
         work = Work(title, column, rows, files, paths, folder, options.seconds, {}, {})
-        for found in measurements(work, options.engines, lambda *key: held.get((title, *key))):
+        for found in measurements(work, options.engines, options.turns, lambda *key: held.get((title, *key))):
             kept.append({"model": title, "of": options.rows} | found)
             yield
 
@@ -261,6 +271,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=16, help="of work for each worker where a rate is measured")
+    parser.add_argument("--turns", type=int, default=3, help="of one worker and two; the table has medians")
     parser.add_argument("--engines", nargs="*", default=[*batch_engines.OPEN], choices=[*batch_engines.OPEN])
     parser.add_argument("--models", default="", help="those whose names contain this")
     parser.add_argument("--resume", action="store_true", help="keep what calls with the same --rows measured")
@@ -286,7 +297,7 @@ def main() -> int:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 COLUMNS = (
-    "model", "target", "engine", "plain loop", "1 worker", "2 workers", "times", "sessions of 1, 2",
+    "model", "target", "engine", "plain loop", "1 worker", "2 workers", "times (least to most)", "sessions of 1, 2",
     "all rows, 2 killed: seconds", "sessions", "lost, doubled, different",
 )  # fmt: skip
 
@@ -303,32 +314,55 @@ def note(kept: Sequence[Found]) -> str:
 
 
 def _key(found: Found) -> tuple[Any, ...]:
-    return found["model"], found["engine"], found["target"], found["workers"], found.get("long", False)
+    return (
+        found["model"],
+        found["engine"],
+        found["target"],
+        found["workers"],
+        found.get("long", False),
+        found.get("turn", 0),
+    )
 
 
 def table(kept: Sequence[Found]) -> str:
     """A line for each model, target and engine; what is not measured, or failed, is a dash."""
     held = {_key(f): f for f in kept if "error" not in f}
+    turns = range(1 + max((f.get("turn", 0) for f in kept), default=0))
     lines = ["| " + " | ".join(COLUMNS) + " |", "|---|---|---|" + "---:|" * (len(COLUMNS) - 3)]
     for model, target, engine in dict.fromkeys((f["model"], f["target"], f["engine"]) for f in kept):
         if engine == "plain":
             continue
-        one, two = (_whole(held.get((model, engine, target, n, False), {})) for n in (1, 2))
-        long = held.get((model, engine, target, 2, True), {})
-        speeds = [held[model, "plain", target, 1, False]["rate"], one.get("rate", math.nan), two.get("rate", math.nan)]
-        sessions = ", ".join(str(f.get("sessions", "-")) for f in (one, two))
+        one, two = ([_whole(held.get((model, engine, target, n, False, t), {})) for t in turns] for n in (1, 2))
+        long = held.get((model, engine, target, 2, True, 0), {})
+        times = [b["rate"] / a["rate"] for a, b in zip(one, two, strict=True)]
+        rates = [held[model, "plain", target, 1, False, 0]["rate"], _median(one), _median(two)]
         wrong = ", ".join(str(long[k]) for k in ("lost", "doubled", "different")) if long else "-"
         cells = [
-            *(_number(s, ",.0f") for s in speeds), _number(speeds[2] / speeds[1], ".2f"), sessions,
+            *(_number(r, ",.0f") for r in rates), _spread(times), f"{_sessions(one)}, {_sessions(two)}",
             _number(long.get("seconds", math.nan), ".0f"), str(long.get("sessions", "-")), wrong,
         ]  # fmt: skip
         lines.append(f"| {model} | {target} | {engine} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
+def _median(turns: Sequence[Found]) -> float:
+    return statistics.median([f["rate"] for f in turns if not math.isnan(f["rate"])] or [math.nan])
+
+
+def _spread(times: Sequence[float]) -> str:
+    held = sorted(t for t in times if not math.isnan(t))
+    return f"{statistics.median(held):.2f} ({held[0]:.2f} to {held[-1]:.2f})" if held else "-"
+
+
+def _sessions(turns: Sequence[Found]) -> str:
+    """That each turn opened, which should be one number."""
+    return "/".join(map(str, sorted({f["sessions"] for f in turns if "sessions" in f}))) or "-"
+
+
 def _whole(found: Found) -> Found:
-    """Without a rate where fewer workers came to work than were asked for, as with few rows."""
-    return found if found.get("processes") == found.get("workers") else found | {"rate": math.nan}
+    """Without a rate where nothing was measured, or fewer workers came to work than were asked for."""
+    whole = "rate" in found and found["processes"] == found["workers"]
+    return found if whole else found | {"rate": math.nan}
 
 
 def _number(value: float, form: str) -> str:

@@ -1,14 +1,45 @@
-"""The end of a run of the case table: handlers that no case reached fail it, also where xdist spread it out."""
+"""Random numbers that a test draws are the same in every run; and the end of a run of the case table: handlers that no
+case reached fail it, also where xdist spread it out."""
 
 from __future__ import annotations
 
+import random
 import sys
+import zlib
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 _NOTES: dict[str, tuple[set[str], set[str]]] = {}
 _PROBLEMS: list[str] = []
+
+
+def _seed(name: str) -> None:
+    """Seed torch's and Python's generators by a name, so that neither the order of tests nor xdist changes a draw."""
+    import torch
+
+    seed = zlib.crc32(name.encode())
+    torch.manual_seed(seed)
+    random.seed(seed)
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    if isinstance(collector, pytest.Module):  # it is imported next
+        _seed(collector.nodeid)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    _seed(f"{request.node.nodeid}::{fixturedef.argname}[{request.param_index}]")
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    _seed(pyfuncitem.nodeid)
 
 
 def _merge(notes: dict[str, Any]) -> None:
