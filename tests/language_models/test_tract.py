@@ -13,6 +13,7 @@ import language_models
 from language_models.exporting import reference
 from language_models.tract import Folded
 from tests.language_models import checkpoints
+from tests.language_models.architectures import ARCHITECTURES
 
 pytest.importorskip("tract")
 STEPS = 32
@@ -79,3 +80,31 @@ def test_the_loop_of_the_example(exported, form):
     done = subprocess.run(said, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
     assert [int(t) for t in done.stdout.split()] == reference(model, tokens, 24)[0].tolist()
+
+
+def moe_count(made):
+    with tarfile.open(made.path / "model.nnef.tgz") as archive:
+        return archive.extractfile("graph.nnef").read().decode().count("= tract_moe_ffn(")
+
+
+@pytest.mark.parametrize(
+    ("family", "layers", "changes"),
+    [
+        ("Mixtral", 2, {}),
+        ("GptOss", 2, {}),
+        ("DeepseekV3", 1, {}),
+        ("Jamba", 1, {}),
+        ("Mixtral", 0, {"hidden_act": "gelu"}),
+    ],
+)
+def test_experts_are_tracts_own_op_where_it_has_their_gate(tmp_path, family, layers, changes):
+    model = checkpoints.model(family, **{**ARCHITECTURES[family], **changes})
+    made = language_models.export(model, path=tmp_path / "out", target="nnef")
+    assert moe_count(made) == layers
+    tokens, mask = checkpoints.prompts(3)
+    assert torch.equal(made.load().generate(tokens, mask, STEPS), reference(model, tokens, STEPS, mask))
+
+
+def test_an_older_tract_gets_experts_in_plain_operations(tmp_path):
+    model = checkpoints.model("Mixtral", **ARCHITECTURES["Mixtral"])
+    assert not moe_count(language_models.export(model, path=tmp_path / "out", target="nnef", version="0.23.8"))

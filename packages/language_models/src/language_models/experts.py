@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -97,9 +97,10 @@ _GATES: ContextVar[dict[Any, Gate]] = ContextVar("gates of the experts of the mo
 
 
 @contextmanager
-def own_experts(model: Any) -> Iterator[None]:
-    """The model calls `language_models::experts` where it can and its logits stay what they are, while this is open."""
-    gates = {m: gate for m in model.modules() if (gate := gate_of(m)) is not None}
+def own_experts(model: Any, has_gate: Callable[[Gate], bool] = lambda gate: True) -> Iterator[None]:
+    """The model calls `language_models::experts` where the runtime's op has the gate, while this is open; not at all
+    if its logits then differ."""
+    gates = {m: gate for m in model.modules() if (gate := gate_of(m)) is not None and has_gate(gate)}
     if not gates:
         yield
         return
@@ -113,7 +114,7 @@ def own_experts(model: Any) -> Iterator[None]:
         made = _logits(model)
         if not torch.allclose(made, wanted, rtol=0, atol=1e-3 * float(wanted.abs().max())):
             warnings.warn(
-                f"{type(model).__name__} is written without {NAME}: its experts differ from the op", stacklevel=3
+                f"{type(model).__name__} is written without an op for its experts, which differ from it", stacklevel=3
             )
             model.set_experts_implementation(before)
         yield

@@ -10,12 +10,14 @@ of its own (`transform("transformers_detect_all")`).
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ir
 from ir.errors import RuntimeFailure
+from language_models import experts, tract_experts
 from language_models.checkpoint import Checkpoint
 from language_models.contract import CAUSAL_LLM
 from language_models.decoding import Generator
@@ -44,12 +46,23 @@ def write(
     Raises:
         ExportError: the model cannot be exported; see ir.errors.
     """
-    graph, manifest = traced(checkpoint, CAUSAL_LLM, last, "nnef", weights)
-    facts = _facts(manifest)
+    mixed = weights == "f32" and _has_mixtures(options.get("version"))
+    with experts.own_experts(checkpoint.model, tract_experts.has_gate) if mixed else nullcontext():
+        graph, manifest = traced(checkpoint, CAUSAL_LLM, last, "nnef", weights)
+    graph, facts = tract_experts.mixtures(graph), _facts(manifest)
+    options["handlers"] = {**tract_experts.HANDLERS, **(options.get("handlers") or {})}
     if packed is not None:
         options |= {"weights": "q4_0", "weights_filter": packed}
     ir.export(graph, target="nnef", path=folder / FILE, **{"assertions": facts, **options})
     return replace(manifest, step=FILE)
+
+
+def _has_mixtures(version: str | None) -> bool:
+    """True if the tract that is written for has an op for experts."""
+    from nnef_backend.building.operators import OPERATORS
+    from nnef_backend.target import Tract
+
+    return Tract(version).has(OPERATORS[tract_experts.NAME])
 
 
 def _facts(manifest: Manifest) -> list[str]:

@@ -142,6 +142,9 @@ _DECLARED = [
     ("given", "=", _SINGLE,  # places and weights are f32 there
      "tract_core_resize(x; scales, sizes, coord_transformer, interpolator, nearest_mode) "
      "tract_core_grid_sample(x, grid; mode, padding_mode, align_corners)"),
+    ("given", "=", "f32",
+     "tract_moe_ffn(x, wg, w1, w2; w3, wg_bias, w1_bias, w3_bias, w2_bias, k, activation, gate, act_alpha, act_limit, "
+     "expert_layout)"),
     ("given", "i64", _ANY, "tract_onnx_non_zero(x; count_symbol)"),
     ("given", "=", _ANY, "tract_core_scan(; body, scan, full, state, output, skip)"),
     ("given", "=", _ANY, "external(; shape) tract_core_external(; shape, datum_type) variable(; shape, label)"),
@@ -163,6 +166,7 @@ _SINCE: Mapping[str, tuple[int, ...]] = {
     "tract_onnx_non_zero": (0, 23, 5),
     "tract_core_gru_epilogue": (0, 23, 6),
     "tract_core_pow_const": (0, 23, 6),
+    "tract_moe_ffn": (0, 23, 9),
 }
 
 EXTENSIONS = {
@@ -170,6 +174,7 @@ EXTENSIONS = {
     "tract_sh": "tract_registry tract_core",
     "tract_extra_": "tract_registry tract_extra",
     "tract_transformers_": "tract_registry tract_transformers",
+    "tract_moe_": "tract_registry tract_transformers",
     "tract_onnx_": "tract_registry tract_onnx",
     "tract_pulse_": "tract_registry tract_pulse",
 }
