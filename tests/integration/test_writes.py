@@ -267,11 +267,13 @@ def test_sizes_below_the_traced_ones_are_run_by_torch(fn: Callable[[Tensor], Ten
         torch.testing.assert_close(program(x.clone()), fn(x.clone()), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("target", ["eager", "onnx"])
+@pytest.mark.parametrize("target", ["eager", "onnx", "nnef"])
 def test_places_that_data_decides(target: str) -> None:
     def fn(x: Tensor, i: Tensor) -> Tensor:
         y = x * 2
         y[i].mul_(3), y[:, i].add_(x[:, 0])
+        column, row = y.t()[i], y[i]
+        column[0].div_(column[-1]), row[1:].neg_(), row[::2].add_(1), y.view(-1)[i].mul_(2)
         return y
 
     program = ir.export(fn, (X, torch.tensor(1)), target=target)

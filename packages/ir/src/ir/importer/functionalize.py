@@ -18,7 +18,7 @@ from torch.fx import Node as FxNode
 
 from ir import geometry
 from ir.bounds import bounds
-from ir.dims import Dim, Expr, call, evaluate
+from ir.dims import Dim, Expr, call, evaluate, substitute, symbol
 from ir.errors import CaptureError
 from ir.graph import Value
 from ir.importer.aliases import Outcome, Seen, seen_in
@@ -42,6 +42,7 @@ class Memories:
         self.given: dict[FxNode, View] = {}  # placeholders as they are handed in
         self._names: dict[int, Name] = {}  # by the id of the fake tensor
         self._memories: dict[int, Memory] = {}
+        self._offsets: dict[str, Dim] = {}  # what torch's symbols for places in memory are
         self._turns: Counter[FxNode] = Counter()  # how many nodes an op that writes became so far
 
     def number(self, dim: Dim) -> int:
@@ -64,6 +65,8 @@ class Memories:
     def _view(self, seen: Seen, value: Value | None, parent: View | None, recipe: Recipe | None) -> View:
         memory = self._memories.setdefault(seen.memory, Memory())
         view = View(memory, seen, self.importer.symbols, value, memory.writes, parent, recipe)
+        if self._offsets:
+            view.__dict__["place"] = replace(view.place, offset=substitute(view.place.offset, self._offsets))
         if parent is None and value is not None and memory.root is None:
             memory.tops.append(view)
         return view
@@ -109,7 +112,9 @@ class Memories:
             size, stride = parent.place.shape[axis], parent.place.strides[axis]
             if bounds(index, self.importer.symbols.ranges)[0] < 0:
                 index = call("where", call("lt", index, 0), index + size, index)
-            view.__dict__["place"] = replace(view.place, offset=parent.place.offset + index * stride)
+            own, offset = view.place.offset, parent.place.offset + index * stride
+            self._offsets.update((name, offset) for name in getattr(own, "symbols", ()) if own == symbol(name))
+            view.__dict__["place"] = replace(view.place, offset=offset)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
