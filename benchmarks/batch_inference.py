@@ -260,6 +260,7 @@ def measure(title: str, kept: list[Found], options: argparse.Namespace) -> Itera
     with tempfile.TemporaryDirectory() as name:
         folder, rows = Path(name), make(options.rows)
         paths, files = export(model, rows, column, folder), write(rows, column, folder)
+        paths = {t: p for t, p in paths.items() if t in options.targets}
         work = Work(title, column, rows, files, paths, folder, options.seconds, {}, {})
         for found in measurements(work, options.engines, options.turns, lambda *key: held.get((title, *key))):
             kept.append({"model": title, "of": options.rows} | found)
@@ -273,6 +274,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=16, help="of work for each worker where a rate is measured")
     parser.add_argument("--turns", type=int, default=3, help="of one worker and two; the table has medians")
     parser.add_argument("--engines", nargs="*", default=[*batch_engines.OPEN], choices=[*batch_engines.OPEN])
+    parser.add_argument("--targets", nargs="*", default=[*SUFFIXES], choices=[*SUFFIXES])
     parser.add_argument("--models", default="", help="those whose names contain this")
     parser.add_argument("--resume", action="store_true", help="keep what calls with the same --rows measured")
     parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}, after each measurement")
