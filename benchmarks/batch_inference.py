@@ -316,14 +316,8 @@ def note(kept: Sequence[Found]) -> str:
 
 
 def _key(found: Found) -> tuple[Any, ...]:
-    return (
-        found["model"],
-        found["engine"],
-        found["target"],
-        found["workers"],
-        found.get("long", False),
-        found.get("turn", 0),
-    )
+    run = found["model"], found["engine"], found["target"], found["workers"]
+    return *run, found.get("long", False), found.get("turn", 0)
 
 
 def table(kept: Sequence[Found]) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -114,7 +114,9 @@ def own_experts(model: Any, has_gate: Callable[[Gate], bool] = lambda gate: True
         made = _logits(model)
         if not torch.allclose(made, wanted, rtol=0, atol=1e-3 * float(wanted.abs().max())):
             warnings.warn(
-                f"{type(model).__name__} is written without an op for its experts, which differ from it", stacklevel=3
+                f"{type(model).__name__} is written with experts in plain operations: the runtime's op for them gives "
+                "other logits",
+                stacklevel=3,
             )
             model.set_experts_implementation(before)
         yield
@@ -149,39 +151,60 @@ def _experts(module: Any, hidden: torch.Tensor, index: torch.Tensor, weights: to
     return made
 
 
-def mixtures(graph: Graph) -> Graph:
-    """Experts become nodes of the op's own form, their weights laid out anew when they are written."""
+Form = Callable[[GraphEditor, Mapping[str, Any]], dict[str, Any]]  # the arguments of a runtime's op, of EXPERTS' own
+
+
+def mixtures(graph: Graph, op: str, form: Form) -> Graph:
+    """Experts become nodes `op`, with the arguments that `form` makes of theirs."""
     edit = GraphEditor(graph)
     for node in graph.nodes:
-        args = node.args
-        if node.op != EXPERTS or any(args[n] not in edit.weights for n in ("gate_up", "down")):
-            continue
-        width = args["gate_up"].type.shape[2 if args["transposed"] else 1]
-        order = np.arange(width) if args["interleaved"] else np.arange(width).reshape(2, -1).T.ravel()
-        laid = {
-            "gate_up": _laid_out(edit, args["gate_up"], args["transposed"], order),
-            "down": _laid_out(edit, args["down"], args["transposed"], None),
-            "gate_up_bias": args["gate_up_bias"] and _laid_out(edit, args["gate_up_bias"], False, order),
-        }
-        kept = {n: a for n, a in args.items() if n not in ("transposed", "interleaved")}
-        edit.replace(node, replace(node, op=MIXTURE, args={**kept, **laid}))
+        if node.op == EXPERTS and all(node.args[n] in edit.weights for n in ("gate_up", "down")):
+            edit.replace(node, replace(node, op=op, args=form(edit, node.args)))
     return edit.graph()
 
 
-def _laid_out(edit: GraphEditor, value: Value, transposed: bool, order: Any) -> Value:
-    """A weight [E, rows, ...] with its last axes exchanged, or its rows in another order."""
-    if not transposed and (order is None or (order[:-1] < order[1:]).all()):
+def laid_out(
+    edit: GraphEditor, value: Value | None, transposed: bool = False, rows: Any = None, added: Sequence[int] = ()
+) -> Value | None:
+    """A weight [E, rows, ...] laid out anew when it is written.
+
+    Args:
+        transposed: its last two axes are exchanged first.
+        rows: a slice, or an order, of its rows then; None for all of them as they are.
+        added: how many zeros follow along each axis.
+    """
+    if value is None:
+        return None
+    weight, shape = edit.weights[value], [n for n in value.type.shape if isinstance(n, int)]
+    shape[1:] = reversed(shape[1:]) if transposed else shape[1:]
+    chosen = np.arange(shape[1])[slice(None) if rows is None else rows]
+    if not transposed and not any(added) and np.array_equal(chosen, np.arange(shape[1])):
         return value
-    weight, shape = edit.weights[value], value.type.shape
-    type = value.type.with_shape((shape[0], shape[2], shape[1]) if transposed else shape)
+    more = [*added, *[0] * (len(shape) - len(added))]
+    shape[1] = len(chosen)
+    type = value.type.with_shape([size + n for size, n in zip(shape, more, strict=True)])
 
     def numpy() -> np.ndarray:
         array = weight.numpy().swapaxes(1, 2) if transposed else weight.numpy()
-        return np.ascontiguousarray(array if order is None else array[:, order])
+        array = array if rows is None else array[:, rows]
+        return np.pad(array, [(0, n) for n in more]) if any(more) else np.ascontiguousarray(array)
 
     made = edit.value(f"{value.name}_laid_out", type)
-    edit.weights[made] = ComputedWeight(f"{weight.name}.laid_out", type, numpy)
+    edit.weights[made] = ComputedWeight(f"{weight.name}.{made.name}", type, numpy)
     return made
+
+
+def as_moe(edit: GraphEditor, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `mixture`: gate and up in turns along the rows."""
+    width = args["gate_up"].type.shape[2 if args["transposed"] else 1]
+    order = None if args["interleaved"] else np.arange(width).reshape(2, -1).T.ravel()
+    kept = {n: a for n, a in args.items() if n not in ("transposed", "interleaved")}
+    return {
+        **kept,
+        "gate_up": laid_out(edit, args["gate_up"], args["transposed"], order),
+        "gate_up_bias": laid_out(edit, args["gate_up_bias"], rows=order),
+        "down": laid_out(edit, args["down"], args["transposed"]),
+    }
 
 
 def mixture(

@@ -75,7 +75,7 @@ def write(
             made, needed = traced(checkpoint, GENAI, last, "onnx", weights), blocks
     graph, manifest = made
     if contrib:
-        graph = experts.mixtures(graph)
+        graph = experts.mixtures(graph, experts.MIXTURE, experts.as_moe)
         options["handlers"] = {**gqa.HANDLERS, **experts.HANDLERS, **(options.get("handlers") or {})}
     options = {**needed, **options} if opset is None else {**options, "opset": opset}
     ir.export(graph, target="onnx", path=folder / FILE, **{"external_data": True, **options})

@@ -49,7 +49,8 @@ def write(
     mixed = weights == "f32" and _has_mixtures(options.get("version"))
     with experts.own_experts(checkpoint.model, tract_experts.has_gate) if mixed else nullcontext():
         graph, manifest = traced(checkpoint, CAUSAL_LLM, last, "nnef", weights)
-    graph, facts = tract_experts.mixtures(graph), _facts(manifest)
+    graph = experts.mixtures(graph, tract_experts.MIXTURE, tract_experts.as_moe_ffn)
+    facts = _facts(manifest)
     options["handlers"] = {**tract_experts.HANDLERS, **(options.get("handlers") or {})}
     if packed is not None:
         options |= {"weights": "q4_0", "weights_filter": packed}

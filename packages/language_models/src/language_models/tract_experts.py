@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ir.graph import ComputedWeight, Graph, Value
 from ir.passes.graph_editor import GraphEditor
-from language_models.experts import EXPERTS, Gate
+from language_models.experts import Gate, laid_out
 
 NAME = "tract_moe_ffn"
 MIXTURE = "language_models::tract_mixture"  # experts whose weights lie as the op reads them
@@ -32,51 +30,20 @@ def has_gate(gate: Gate) -> bool:
     return gate.beta == 1 if math.isfinite(gate.limit) else (gate.alpha, gate.beta) == (1, 0)
 
 
-def mixtures(graph: Graph) -> Graph:
-    """Experts become nodes of the op's own form, their weights laid out anew when they are written."""
-    edit = GraphEditor(graph)
-    for node in graph.nodes:
-        args = node.args
-        if node.op != EXPERTS or any(args[n] not in edit.weights for n in ("gate_up", "down")):
-            continue
-        kept = {n: args[n] for n in ("hidden", "index", "weights", "alpha", "limit")}
-        edit.replace(node, replace(node, op=MIXTURE, args=kept | _weights(edit, args)))
-    return edit.graph()
-
-
-def _weights(edit: GraphEditor, args: Mapping[str, Any]) -> dict[str, Value | None]:
-    """What the op reads: gate and up apart, with columns for the routes; the rows of down with rows for them."""
-    half = args["down"].type.shape[1 if args["transposed"] else 2]
+def as_moe_ffn(edit: GraphEditor, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `mixture`: gate and up apart with columns for the routes, down with rows for them."""
+    swapped, more = args["transposed"], args["gate_up"].type.shape[0]
+    half = args["down"].type.shape[1 if swapped else 2]
     gate, up = (slice(0, None, 2), slice(1, None, 2)) if args["interleaved"] else (slice(half), slice(half, None))
-    more = args["gate_up"].type.shape[0]
-
-    def laid_out(name: str, rows: slice = slice(None), wider: int | None = None) -> Value | None:
-        value = args[name]
-        if value is None:
-            return None
-        weight, shape, swapped = (
-            edit.weights[value],
-            list(value.type.shape),
-            args["transposed"] and value.type.rank == 3,
-        )
-        shape[1:] = reversed(shape[1:]) if swapped else shape[1:]
-        shape[1] = len(range(shape[1])[rows])
-        added = [more if axis == wider else 0 for axis in range(len(shape))]
-
-        def numpy() -> np.ndarray:
-            array = weight.numpy().swapaxes(1, 2) if swapped else weight.numpy()
-            return np.pad(array[:, rows], [(0, n) for n in added])
-
-        type = value.type.with_shape([size + n for size, n in zip(shape, added, strict=True)])
-        made = edit.value(f"{value.name}_laid_out", type)
-        edit.weights[made] = ComputedWeight(f"{weight.name}.{made.name}", type, numpy)
-        return made
-
     return {
-        "gate": laid_out("gate_up", gate, 2), "gate_bias": laid_out("gate_up_bias", gate),
-        "up": laid_out("gate_up", up, 2), "up_bias": laid_out("gate_up_bias", up),
-        "down": laid_out("down", wider=1), "down_bias": laid_out("down_bias", wider=1),
-    }  # fmt: skip
+        **{n: args[n] for n in ("hidden", "index", "weights", "alpha", "limit")},
+        "gate": laid_out(edit, args["gate_up"], swapped, gate, (0, 0, more)),
+        "gate_bias": laid_out(edit, args["gate_up_bias"], rows=gate),
+        "up": laid_out(edit, args["gate_up"], swapped, up, (0, 0, more)),
+        "up_bias": laid_out(edit, args["gate_up_bias"], rows=up),
+        "down": laid_out(edit, args["down"], swapped, added=(0, more, 0)),
+        "down_bias": laid_out(edit, args["down_bias"], added=(0, more)),
+    }
 
 
 def mixture(
