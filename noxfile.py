@@ -1,5 +1,6 @@
 """Every check of the project: `nox` runs them all, `nox -s onnx` one, `nox -l` lists them."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import nox
 nox.options.default_venv_backend = "virtualenv"
 nox.options.sessions = ["lint", "ir", "onnx", "nnef", "eager", "language_models", "integration", "docs", "wheels"]
 nox.options.reuse_existing_virtualenvs = True
+os.environ.setdefault("PIP_NO_COMPILE", "1")  # most modules of torch and transformers are never imported
 
 PACKAGES = ("ir", "onnx_backend", "nnef_backend", "eager_backend")
 EXTRAS = ("vision_ops", "stablehlo_backend", "language_models", "batch_inference")  # installed only when wanted
@@ -23,8 +25,10 @@ def install(session: nox.Session, *packages: str, extra: tuple[str, ...] = ()) -
 
 
 def run_tests(session: nox.Session, *folders: str) -> None:
-    """pytest on two processes, from the root, so that tests/ is importable."""
-    session.run("python", "-m", "pytest", "-n", "2", "-m", "not slow", *folders, *session.posargs)
+    """pytest on two processes of one thread each, from the root, so that tests/ is importable."""
+    spread = ("-n", "2", "--dist", "loadgroup", "--durations", "20")
+    threads = {"OMP_NUM_THREADS": "1"}  # which the processes that tests start have too
+    session.run("python", "-m", "pytest", *spread, "-m", "not slow", *folders, *session.posargs, env=threads)
 
 
 def with_ray(session: nox.Session) -> tuple[str, ...]:
@@ -135,8 +139,8 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """The code of the README, the tutorials and the pages runs, and they name only what exists."""
-    install(session, *PACKAGES, extra=("pytest", "onnxscript", "ninja", "setuptools", "torchao", "transformers"))
-    session.run("python", "-m", "pytest", "tests/docs", *session.posargs)
+    install(session, *PACKAGES, extra=(*TESTS, "onnxscript", "ninja", "setuptools", "torchao", "transformers"))
+    run_tests(session, "tests/docs")
 
 
 @nox.session

@@ -7,7 +7,7 @@ import pytest
 
 import ir
 from tests.onnx.scan import findings
-from tests.zoo import NAMES, get
+from tests.zoo import ALSO, FIRST, NAMES, get
 
 
 def exported(name, folder, **options):
@@ -19,7 +19,10 @@ def exported(name, folder, **options):
     return model, graph, onnx.load(path)
 
 
-@pytest.mark.parametrize("name", NAMES)
+ALL = [pytest.param(n, marks=() if n in {*FIRST, *ALSO} else pytest.mark.slow) for n in NAMES]
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_nothing_in_the_file_does_nothing(name, tmp_path):
     _, graph, described = exported(name, tmp_path, metadata=True)
     assert findings(described) == []

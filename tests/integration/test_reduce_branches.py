@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 
@@ -41,8 +42,16 @@ def captured(model: nn.Module) -> ir.Graph:
     return ir.capture(model, (torch.rand(3, 8) + 0.1,), dynamic_shapes=({0: "batch"},))
 
 
-@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
-@pytest.mark.parametrize("model", [Branches, Loop, Scan])
+USUAL = {(Branches, "nnef"), (Loop, "onnx"), (Scan, "eager")}
+
+
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [
+        pytest.param(*way, marks=() if way in USUAL else pytest.mark.slow)
+        for way in itertools.product((Branches, Loop, Scan), ("onnx", "nnef", "eager"))
+    ],
+)
 def test_a_fault_within_is_reduced_to_the_node_alone(model, target, tmp_path):
     handlers = wrapped(target, "aten::softmax.int", lambda a: a | {"dim": 1 - a["dim"] if model is not Scan else 0})
     if model is Scan:
@@ -64,7 +73,10 @@ def unchanged(arguments):
 
 @pytest.mark.parametrize(
     ("model", "op", "change"),
-    [(Branches, "higher_order::cond", swapped), (Loop, "higher_order::while_loop", unchanged)],
+    [
+        pytest.param(Branches, "higher_order::cond", swapped, marks=pytest.mark.slow),
+        pytest.param(Loop, "higher_order::while_loop", unchanged, marks=pytest.mark.slow),
+    ],
 )
 def test_a_fault_of_the_branch_itself_is_a_script_with_it(model, op, change, tmp_path):
     graph = captured(model())
@@ -98,7 +110,7 @@ def as_it_is(arguments):
 @pytest.mark.parametrize(
     ("model", "op", "change", "targets"),
     [
-        (Scan, "higher_order::scan", carried, ("onnx", "nnef")),
+        pytest.param(Scan, "higher_order::scan", carried, ("onnx", "nnef"), marks=pytest.mark.slow),
         (Mapped, "higher_order::map_impl", as_it_is, ("nnef",)),
     ],
 )

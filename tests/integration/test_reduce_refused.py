@@ -122,10 +122,13 @@ def run(folder, *words):
     [
         ("branch", "1.branches.1", "data-dependent", ["torch.randn([1, 1])", "{'scale': 2.0}"]),
         ("fixing", "fixed", "Constraints violated", ['torch.export.Dim("rows", min=2, max=64)', "{'of': {0: rows}}"]),
-        ("function", "", "data-dependent", ["module.forward = model", "torch.randint(0, 5, [1]"]),
+        pytest.param(
+            "function", "", "data-dependent", ["module.forward = model", "torch.randint(0, 5, [1]"],
+            marks=pytest.mark.slow,
+        ),
         ("bert", "encoder.layer.1.intermediate.intermediate_act_fn", "refused.shifted", ["{0: batch, 1: length}"]),
     ],
-)
+)  # fmt: skip
 def test_the_smallest_module_that_is_refused(folder, source, module, said, lines):
     done = run(folder, "-m", "ir", "reduce", f"refused_models:{source}", "-o", "reduced.py", "--json")
     assert done.returncode == 0, done.stderr

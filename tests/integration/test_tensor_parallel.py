@@ -22,7 +22,10 @@ def run(work, size, tmp_path, name=""):
     return found
 
 
-@pytest.mark.parametrize("size", [2, 4])
+SIZES = [2, pytest.param(4, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", processes.MODELS)
 def test_a_sharded_model_is_equal_to_the_whole(tmp_path, name, size):
     found = run("sharded", size, tmp_path, name)
@@ -39,7 +42,7 @@ def test_collectives(tmp_path, size):
     assert [p.exitcode for p in found] == [0] * size
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", SIZES)
 def test_a_process_that_dies_ends_all_in_time(tmp_path, size):
     found = run("dying", size, tmp_path, "mlp")
     found[-1].join(300)
