@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import json
-import warnings
 
 import numpy as np
 import onnx
@@ -20,7 +19,6 @@ from ir.errors import CaptureError
 from language_models import group_query_attention as gqa
 from language_models.attention_body import DOMAIN, INPUTS, NAME, Form, function
 from language_models.decoding import Generator
-from language_models.experts import INTERFACE
 from language_models.exporting import reference
 from tests.language_models import checkpoints
 from tests.language_models.architectures import ARCHITECTURES
@@ -198,31 +196,6 @@ def test_a_runtime_without_the_op_runs_its_function(tmp_path, family, sizes):
         tokens, mask = checkpoints.prompts(batch)
         found = Generator(made.manifest, run).generate(tokens, mask, 8)
         assert torch.equal(found, reference(model, tokens, 8, mask))
-
-
-@pytest.mark.parametrize(
-    ("family", "layers", "attention"),
-    [("Mixtral", 2, 2), ("GptOss", 2, 2), ("DeepseekV3", 1, 0), ("Jamba", 1, 0)],
-)
-def test_experts_are_one_op_a_layer(tmp_path, family, layers, attention):
-    """Gates with and without limits and biases, weights of either order, with other attention as well."""
-    model = checkpoints.model(family, **ARCHITECTURES[family])
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".* is written without GroupQueryAttention")
-        made = language_models.export(model, path=tmp_path / "out", contrib=True)
-    count = op_types(made)[1]
-    assert (count["MoE"], count["GroupQueryAttention"]) == (layers, attention)
-    tokens, mask = checkpoints.prompts(3)
-    assert torch.equal(made.load().generate(tokens, mask, STEPS), reference(model, tokens, STEPS, mask))
-    assert model.config._experts_implementation != INTERFACE
-
-
-def test_experts_with_another_gate_stay_the_models_own(tmp_path):
-    model = checkpoints.model("Mixtral", **{**ARCHITECTURES["Mixtral"], "hidden_act": "gelu"})
-    made = language_models.export(model, path=tmp_path / "out", contrib=True)
-    assert not op_types(made)[1]["MoE"]
-    tokens, mask = checkpoints.prompts(3)
-    assert torch.equal(made.load().generate(tokens, mask, STEPS), reference(model, tokens, STEPS, mask))
 
 
 @pytest.mark.parametrize("window", [-1, 3])

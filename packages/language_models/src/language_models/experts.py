@@ -1,4 +1,4 @@
-"""A mixture of experts as one op a layer: onnxruntime's MoE, beside a function in ONNX's own ops for other runtimes.
+"""A mixture of experts as one op a layer, which runtimes have: language_models.moe (ONNX), .tract_experts (tract).
 
 transformers calls our experts (its ExpertsInterface) where their gate is one that the op has:
 
@@ -6,8 +6,7 @@ transformers calls our experts (its ExpertsInterface) where their gate is one th
     min(gate, limit) * sigmoid(alpha * min(gate, limit)) * (clamp(up, -limit, limit) + beta)
 
 Which one a module has is seen from what its gate makes of random numbers; experts with another stay the model's own.
-The op makes the softmax of its routing weights itself: it is given their logarithms, and what it makes is multiplied by
-their sum.
+Weights in few bits are codes and scales in the place of floats (language_models.weights).
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.parametrize import is_parametrized
 
 import ir
 from ir.graph import ComputedWeight, Graph, Value
@@ -29,9 +29,8 @@ from ir.passes.graph_editor import GraphEditor
 
 INTERFACE = "language_models_experts"  # what transformers knows our experts by
 EXPERTS = "language_models::experts"
-MIXTURE = "language_models::mixture"  # experts whose weights lie as the op reads them
-DOMAIN, NAME = "com.microsoft", "MoE"
-_APPLY = "_apply_gate"  # what transformers calls a module's gate
+WEIGHTS = ("gate_up_proj", "down_proj")  # what transformers calls a module's weights
+_APPLY = "_apply_gate"  # and its gate
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,10 @@ def experts(
     index: torch.Tensor,
     weights: torch.Tensor,
     gate_up: torch.Tensor,
+    gate_up_scales: torch.Tensor | None,
     gate_up_bias: torch.Tensor | None,
     down: torch.Tensor,
+    down_scales: torch.Tensor | None,
     down_bias: torch.Tensor | None,
     transposed: bool,
     interleaved: bool,
@@ -82,15 +83,30 @@ def experts(
 ) -> torch.Tensor:
     """Of tokens [N, H] the sum [N, H] over the experts `index` [N, K] of each, times `weights` [N, K].
 
-    `gate_up` [E, 2 * I, H] and `down` [E, H, I], or both with their last two axes exchanged.
+    `gate_up` [E, 2 * I, H] and `down` [E, H, I], or both with their last two axes exchanged; floats, or codes with
+    scales (see `floats`).
     """
-    first, second = (w.mT if transposed else w for w in (gate_up, down))
-    inner = torch.einsum("nh,nkih->nki", hidden, first[index])
+    first, second = (_chosen(*w, index, transposed) for w in ((gate_up, gate_up_scales), (down, down_scales)))
+    inner = torch.einsum("nh,nkih->nki", hidden, first)
     inner = inner if gate_up_bias is None else inner + gate_up_bias[index]
     inner = Gate(alpha, beta, limit, interleaved)(inner)
-    made = torch.einsum("nki,nkhi->nkh", inner, second[index])
+    made = torch.einsum("nki,nkhi->nkh", inner, second)
     made = made if down_bias is None else made + down_bias[index]
     return (made * weights[..., None]).sum(1).to(hidden.dtype)
+
+
+def _chosen(weight: torch.Tensor, scales: torch.Tensor | None, index: torch.Tensor, transposed: bool) -> torch.Tensor:
+    """The matrices of these experts, in floats."""
+    found = (weight.mT if transposed else weight)[index]
+    return found if scales is None else floats(found, scales[index])
+
+
+def floats(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """What codes [..., C] stand for, with scales [...] of their rows, or [..., G] of the G groups of a row."""
+    if scales.dim() < codes.dim():
+        return codes * scales[..., None]
+    groups: torch.Tensor = codes.unflatten(-1, (scales.shape[-1], -1))
+    return (groups * scales[..., None]).flatten(-2)
 
 
 _GATES: ContextVar[dict[Any, Gate]] = ContextVar("gates of the experts of the model that is called")
@@ -143,12 +159,19 @@ def _experts(module: Any, hidden: torch.Tensor, index: torch.Tensor, weights: to
         plain: torch.Tensor = grouped_mm_experts_forward(module, hidden, index, weights)
         return plain
     biases = (module.gate_up_proj_bias, module.down_proj_bias) if module.has_bias else (None, None)
-    first, second = (module.gate_up_proj, biases[0]), (module.down_proj, biases[1])
-    numbers = gate.alpha, gate.beta, gate.limit
+    coded = is_parametrized(module, WEIGHTS[0])
+    held = [codes_of(module, n) if coded else (getattr(module, n), None) for n in WEIGHTS]
+    transposed, numbers = module.is_transposed and not coded, (gate.alpha, gate.beta, gate.limit)
     made: torch.Tensor = experts(
-        hidden, index, weights, *first, *second, module.is_transposed, gate.interleaved, *numbers
+        hidden, index, weights, *held[0], biases[0], *held[1], biases[1], transposed, gate.interleaved, *numbers
     )
     return made
+
+
+def codes_of(module: Any, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """The codes and scales of a weight in few bits, whose rows are what the experts make."""
+    held = module.parametrizations[name]
+    return held.original0, held.original1
 
 
 Form = Callable[[GraphEditor, Mapping[str, Any]], dict[str, Any]]  # the arguments of a runtime's op, of EXPERTS' own
@@ -192,131 +215,3 @@ def laid_out(
     made = edit.value(f"{value.name}_laid_out", type)
     edit.weights[made] = ComputedWeight(f"{weight.name}.{made.name}", type, numpy)
     return made
-
-
-def as_moe(edit: GraphEditor, args: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `mixture`: gate and up in turns along the rows."""
-    width = args["gate_up"].type.shape[2 if args["transposed"] else 1]
-    order = None if args["interleaved"] else np.arange(width).reshape(2, -1).T.ravel()
-    kept = {n: a for n, a in args.items() if n not in ("transposed", "interleaved")}
-    return {
-        **kept,
-        "gate_up": laid_out(edit, args["gate_up"], args["transposed"], order),
-        "gate_up_bias": laid_out(edit, args["gate_up_bias"], rows=order),
-        "down": laid_out(edit, args["down"], args["transposed"]),
-    }
-
-
-def mixture(
-    h: Any, hidden: Any, index: Any, weights: Any, gate_up: Any, gate_up_bias: Any, down: Any, down_bias: Any,
-    alpha: float, beta: float, limit: float,
-) -> Any:  # fmt: skip
-    """One com.microsoft::MoE; experts that were not chosen have a logarithm of -infinity."""
-    smallest = float(np.finfo(np.float32).tiny)
-    chosen = h.emit("Log", h.emit("Max", weights, smallest))
-    none = h.full((hidden.type.shape[0], gate_up.type.shape[0]), -math.inf, weights.type.dtype)
-    routes = h.emit("ScatterElements", none, index, chosen, axis=1)
-    made = h.emit(
-        f"{DOMAIN}::{NAME}", hidden, routes, gate_up, gate_up_bias, down, down_bias, k=index.type.shape[1],
-        activation_type="swiglu", swiglu_fusion=1, activation_alpha=alpha, activation_beta=beta,
-        swiglu_limit=limit if math.isfinite(limit) else None, shape=hidden.type.shape, dtype=hidden.type.dtype,
-    )  # fmt: skip
-    _give_body(h, made.value.producer(), gate_up_bias is not None, math.isfinite(limit))
-    return h.emit("Mul", made, h.reduce("ReduceSum", weights, [1], keepdim=True))
-
-
-def _give_body(h: Any, node: Any, biased: bool, limited: bool) -> None:
-    """The function of this name goes into the file, for runtimes without the op."""
-    import onnx.parser
-    import onnx_ir
-
-    node.resize_inputs(6 if biased else 5)
-    if (DOMAIN, NAME) in h.functions:
-        return
-    attributes = "k, activation_type, swiglu_fusion, activation_alpha: float = 1.0, activation_beta: float = 0.0"
-    attributes += ", swiglu_limit" if limited else ""
-    given = "input, router_probs, gate_up, gate_up_bias, down" + (", down_bias" if biased else "")
-    parts = (_ROUTED, _PRODUCTS, _GATE_UP_BIAS if biased else "raised = Identity (products)", _PARTS,
-             _LIMITS if limited else _UNLIMITED, _INNER,
-             _DOWN_BIAS if biased else "each = Identity (lowered)", _SUM)  # fmt: skip
-    lines = "\n".join(parts)
-    head = f'<opset_import: ["" : {h.opset}], domain: "{DOMAIN}">\n{NAME} <{attributes}> ({given})'
-    text = f"{head} => (output) {{\n{lines}\n}}"
-    h.add_function((DOMAIN, NAME), onnx_ir.from_proto(onnx.parser.parse_function(text)))
-
-
-# weights [N, E] of the k likeliest experts of each token, zero for the others
-_ROUTED = """
-zero = Constant <value_float = 0.0> ()
-none = CastLike (zero, router_probs)
-first = Constant <value_ints = [0]> ()
-single = Constant <value_ints = [1]> ()
-last = Constant <value_ints = [-1]> ()
-number = Constant <value_int: int = @k> ()
-some = Reshape (number, single)
-shares = Softmax <axis = -1> (router_probs)
-values, indices = TopK <axis = -1> (shares, some)
-nothing = Mul (shares, none)
-routed = ScatterElements <axis = 1> (nothing, indices, values)
-"""
-
-# every expert of every token: [E, N, 2 * I]
-_PRODUCTS = """
-rows = Unsqueeze (input, first)
-up_columns = Transpose <perm = [0, 2, 1]> (gate_up)
-products = MatMul (rows, up_columns)
-"""
-
-_GATE_UP_BIAS = """
-up_bias = Unsqueeze (gate_up_bias, single)
-raised = Add (products, up_bias)
-"""
-
-_PARTS = """
-two = Constant <value_ints = [2]> ()
-end = Constant <value_ints = [9223372036854775807]> ()
-all_gates = Slice (raised, first, end, last, two)
-all_ups = Slice (raised, single, end, last, two)
-"""
-
-_UNLIMITED = """
-gates = Identity (all_gates)
-ups = Identity (all_ups)
-"""
-
-_LIMITS = """
-said_limit = Constant <value_float: float = @swiglu_limit> ()
-most = CastLike (said_limit, raised)
-least = Neg (most)
-gates = Min (all_gates, most)
-low_ups = Max (all_ups, least)
-ups = Min (low_ups, most)
-"""
-
-_INNER = """
-said_alpha = Constant <value_float: float = @activation_alpha> ()
-alpha = CastLike (said_alpha, raised)
-said_beta = Constant <value_float: float = @activation_beta> ()
-beta = CastLike (said_beta, raised)
-steeper = Mul (gates, alpha)
-open = Sigmoid (steeper)
-gated = Mul (gates, open)
-shifted = Add (ups, beta)
-inner = Mul (gated, shifted)
-down_columns = Transpose <perm = [0, 2, 1]> (down)
-lowered = MatMul (inner, down_columns)
-"""
-
-_DOWN_BIAS = """
-bias = Unsqueeze (down_bias, single)
-each = Add (lowered, bias)
-"""
-
-_SUM = """
-by_expert = Transpose <perm = [1, 0]> (routed)
-factors = Unsqueeze (by_expert, last)
-weighted = Mul (each, factors)
-output = ReduceSum <keepdims = 0> (weighted, first)
-"""
-
-HANDLERS = {MIXTURE: mixture}

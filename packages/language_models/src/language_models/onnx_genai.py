@@ -18,7 +18,7 @@ from typing import Any
 
 import ir
 from ir.errors import ExportError, RuntimeFailure
-from language_models import experts
+from language_models import experts, moe
 from language_models import group_query_attention as gqa
 from language_models.checkpoint import Checkpoint
 from language_models.contract import GENAI
@@ -32,6 +32,7 @@ from language_models.weights import Plan, quantise
 FILE = "model.onnx"
 CONFIG = "genai_config.json"
 WEIGHTS = ("f32", "f16", "bf16", "int8", "int4")
+ROUNDED = ("f32", "int8", "int4")  # the arithmetic of float32
 EXACT = {"accuracy_level": 1}  # products with int4 and int8 weights in float32
 LEVEL = "session.qdq_matmulnbits_accuracy_level"
 BLOCKS = 21  # the opset that has scales by block
@@ -52,7 +53,7 @@ def write(
     """Write the model and its configuration into a folder.
 
     With `contrib`, attention is GroupQueryAttention where it can be, and a warning says why where it cannot; experts in
-    float32 are MoE.
+    float32 are MoE, those in few bits QMoE.
 
     Raises:
         ExportError: the model cannot be exported; see ir.errors.
@@ -69,14 +70,14 @@ def write(
         what = "contrib=True" if contrib else f"weights={weights!r}"
         raise ValueError(f"{what} is written with opset {needed['opset']} or newer, not {opset}: leave opset= out")
     stack = options.get("external_data") != "reference"
-    with experts.own_experts(checkpoint.model) if contrib and stack and weights == "f32" else nullcontext():
+    with experts.own_experts(checkpoint.model) if contrib and stack and weights in ROUNDED else nullcontext():
         made = _with_grouped_attention(checkpoint, last, weights, stack) if contrib else None
         if made is None:
             made, needed = traced(checkpoint, GENAI, last, "onnx", weights), blocks
     graph, manifest = made
     if contrib:
-        graph = experts.mixtures(graph, experts.MIXTURE, experts.as_moe)
-        options["handlers"] = {**gqa.HANDLERS, **experts.HANDLERS, **(options.get("handlers") or {})}
+        graph = experts.mixtures(graph, moe.MIXTURE, moe.as_moe)
+        options["handlers"] = {**gqa.HANDLERS, **moe.HANDLERS, **(options.get("handlers") or {})}
     options = {**needed, **options} if opset is None else {**options, "opset": opset}
     ir.export(graph, target="onnx", path=folder / FILE, **{"external_data": True, **options})
     if held_by_genai(manifest):

@@ -3,6 +3,8 @@
     int4    in groups of 32 along a row: a float scale and 32 codes from -8 to 7, `scale * code`
     int8    a scale for each row, codes from -127 to 127
 
+The experts of a mixture are rounded the same way, where a plan asks for it.
+
 Rounding to the nearest looks at weights alone. With a text, GPTQ (Frantar et al. 2022, arXiv:2210.17323) rounds one
 column after the other, and puts the error of each into those that follow, as the layer's inputs on that text weigh it.
 """
@@ -18,9 +20,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import register_parametrization
 
 from ir.errors import RefusedError
 from ir.importer.torch_api import register_quantized_decomposed
+from language_models.experts import WEIGHTS, floats, gate_of
 from language_models.scratch import Scratch, by_rows
 
 GROUP = 32
@@ -38,17 +42,23 @@ class Plan:
         lm_head: the same for the layer that makes logits, "f32" to leave it; None as the others.
         exclude: patterns of names ("*.down_proj") of layers that stay as they are.
         calibration: tokens [texts, length] for GPTQ; None rounds to the nearest.
+        experts: the weights of experts too, which are rounded to the nearest.
     """
 
     weights: str
     lm_head: str | None = None
     exclude: Sequence[str] = ()
     calibration: torch.Tensor | None = None
+    experts: bool = False
+
+    def excludes(self, name: str) -> bool:
+        """True if the layer of this name keeps its float weights."""
+        return any(fnmatch.fnmatchcase(name, p) for p in self.exclude)
 
     def bits(self, name: str, layer: nn.Linear, head: Any) -> int:
         """The bits of a layer, 0 where it stays."""
         chosen = self.lm_head or self.weights if layer is head else self.weights
-        if chosen not in BITS or any(fnmatch.fnmatchcase(name, p) for p in self.exclude):
+        if chosen not in BITS or self.excludes(name):
             return 0
         return 8 if layer.in_features % GROUP else BITS[chosen]
 
@@ -93,6 +103,7 @@ def quantise(model: Any, plan: Plan) -> int:
     _check_patterns(model, plan)
     head = model.get_output_embeddings()
     chosen = {name: (layer, bits) for name, layer in linears(model) if (bits := plan.bits(name, layer, head))}
+    experts = [*mixtures(model, plan).values()] if plan.experts else []
     scratch = _room_for([layer.weight for layer, _ in chosen.values()], 1 + 4 / GROUP)
     weighing = {} if plan.calibration is None else hessians(model, {n: x for n, (x, _) in chosen.items()}, plan)
     for name, (layer, bits) in chosen.items():
@@ -102,7 +113,54 @@ def quantise(model: Any, plan: Plan) -> int:
         else:
             made = _nearest(layer.weight.detach(), bits, scratch)
         setattr(model.get_submodule(place), own, QuantisedLinear(*made, layer.bias))
-    return len(chosen)
+    _quantise_experts(experts, plan)
+    return len(chosen) + len(experts)
+
+
+def mixtures(model: Any, plan: Plan) -> dict[str, nn.Module]:
+    """The modules of experts of a kind that runtimes have, by name, less those that the plan excludes."""
+    found = {name: module for name, module in model.named_modules() if gate_of(module) is not None}
+    return {n: m for n, m in found.items() if not any(plan.excludes(f"{n}.{weight}") for weight in WEIGHTS)}
+
+
+class ExpertCodes(nn.Module):
+    """A parametrization of torch: codes and scales in the place of the weights of experts, which read as floats.
+
+    Args:
+        bits: of a code.
+        transposed: the weights are [E, columns, rows].
+    """
+
+    def __init__(self, bits: int, transposed: bool) -> None:
+        super().__init__()
+        self.bits, self.transposed = bits, transposed
+
+    def forward(self, codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+        """The floats that the codes [E, rows, columns] stand for."""
+        made = floats(codes, scales)
+        return made.mT if self.transposed else made
+
+    def right_inverse(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Codes and scales, each weight rounded to the nearest, an expert at a time."""
+        rows = weight.mT if self.transposed else weight
+        groups = [rows.shape[2] // GROUP] if self.bits == 4 else []
+        sizes = [*rows.shape[:2], *groups]
+        scratch = Scratch(2 * mmap.PAGESIZE + rows.numel() + 4 * math.prod(sizes))
+        codes, scales = scratch.empty(rows.shape, torch.int8), scratch.empty(sizes, torch.float32)
+        for expert, matrix in enumerate(rows):
+            for part in by_rows(matrix):
+                codes[expert, part], scales[expert, part] = rounded(matrix[part], self.bits)
+        return codes, scales
+
+
+def _quantise_experts(experts: Sequence[Any], plan: Plan) -> None:
+    """The bits are the same for all, as their op has one function in a file."""
+    weights = [module.get_parameter(name) for module in experts for name in WEIGHTS]
+    bits = 8 if any(n % GROUP for w in weights for n in w.shape[1:]) else BITS[plan.weights]
+    for module in experts:
+        for name in WEIGHTS:
+            module.get_parameter(name).requires_grad_(False)
+            register_parametrization(module, name, ExpertCodes(bits, module.is_transposed), unsafe=True)
 
 
 def to_blocks(model: Any, plan: Plan) -> set[str]:
@@ -134,6 +192,7 @@ def linears(model: Any) -> Iterator[tuple[str, nn.Linear]]:
 
 def _check_patterns(model: Any, plan: Plan) -> None:
     names = [name for name, _ in linears(model)]
+    names += [f"{n}.{w}" for n in mixtures(model, Plan(plan.weights)) for w in WEIGHTS] if plan.experts else []
     for pattern in plan.exclude:
         if not fnmatch.filter(names, pattern):
             known = f"one is {names[0]!r}" if names else "the model has none"

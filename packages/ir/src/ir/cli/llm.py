@@ -58,7 +58,7 @@ def llm(
         Optional[bool], typer.Option("--normalise/--no-normalise", help="embeddings of unit length")
     ] = None,
     contrib: Annotated[
-        bool, typer.Option("--contrib/--no-contrib", help="onnx: attention as onnxruntime's GroupQueryAttention")
+        bool, typer.Option("--contrib/--no-contrib", help="onnx: attention and experts as onnxruntime's own ops")
     ] = False,
     tokenizer: Annotated[
         bool, typer.Option("--tokenizer/--no-tokenizer", help="the checkpoint has to have one")
