@@ -98,7 +98,7 @@ def test_which_experts(tmp_path):
     assert (op_types(made)["QMoE"], op_types(made)["MoE"]) == (1, 1)
     with pytest.raises(RefusedError, match="is the name of no linear layer"):
         exported(model, tmp_path, weights="int4", exclude=["*.experts.up_proj"])
-    with pytest.warns(UserWarning, match=r"experts, \d+% of all, stay in float32: .*contrib=True"):
+    with pytest.warns(UserWarning, match=r"experts, \d+% of all, stay in float32; .*contrib=True"):
         language_models.export(model, path=tmp_path / "plain", weights="int4")
 
 

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 import language_models
+from language_models import tract_experts
 from language_models.exporting import reference
 from language_models.tract import Folded
+from language_models.weights import Plan, to_blocks
 from tests.language_models import checkpoints
 from tests.language_models.architectures import ARCHITECTURES
 
@@ -108,3 +110,20 @@ def test_experts_are_tracts_own_op_where_it_has_their_gate(tmp_path, family, lay
 def test_an_older_tract_gets_experts_in_plain_operations(tmp_path):
     model = checkpoints.model("Mixtral", **ARCHITECTURES["Mixtral"])
     assert not moe_count(language_models.export(model, path=tmp_path / "out", target="nnef", version="0.23.8"))
+    with pytest.warns(UserWarning, match="stay in float32; .*nnef for tract 0.23.9 or newer"):
+        language_models.export(model, path=tmp_path / "few", target="nnef", version="0.23.8", weights="int4")
+
+
+@pytest.mark.parametrize("family", ["Mixtral", "GptOss"])  # whose weights lie the other way
+def test_experts_in_blocks_of_4_bits(tmp_path, family):
+    model = checkpoints.model(family, **ARCHITECTURES[family])
+    made = language_models.export(model, path=tmp_path / "out", target="nnef", weights="int4")
+    assert moe_count(made) == 2
+    with tarfile.open(made.path / "model.nnef.tgz") as archive:
+        sizes = [m.size for m in archive.getmembers() if "experts" in m.name and "bias" not in m.name]
+    numbers = 4 * 64 * 64  # four experts of 64 by 32, with columns, or rows, for the routes: blocks of 18 bytes for 32
+    assert sizes == [128 + numbers * 18 // 32] * 6
+    names = to_blocks(model, Plan("int4", experts=True), tract_experts.has_gate)
+    assert len([n for n in names if "experts" in n]) == 4
+    tokens, mask = checkpoints.prompts(3)
+    assert torch.equal(made.load().generate(tokens, mask, STEPS), reference(model, tokens, STEPS, mask))

@@ -110,3 +110,34 @@ def test_rows_whose_axes_were_transposed(shape, axes):
         Heads().eval(), (torch.randn(shape),), target="nnef", weights="q4_0", dynamic_shapes=dynamic, verify=True
     )
     assert stored(program) == {"out.weight"}
+
+
+@ir.custom_op("tests_quantised::times")
+def times(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """A product that a handler makes of its own."""
+    return x @ weight.mT
+
+
+def test_a_custom_op_reads_what_its_handler_can_read():
+    class Product(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(32, 64))
+
+        def forward(self, x):
+            return times(x, self.weight)
+
+    def product(h, x, weight):
+        return h.emit("matmul", x, weight, transposeB=True, shape=(2, 32), dtype=x.type.dtype)
+
+    def doubled(h, x, weight):
+        return product(h, x, h.emit("add", weight, weight))
+
+    model, x = Product().eval(), torch.randn(2, 64)
+    options = {"target": "nnef", "weights": "q4_0", "weights_filter": "weight"}
+    program = ir.export(model, (x,), **options, handlers={"tests_quantised::times": product}, verify=True)
+    assert stored(program) == {"weight"}
+    with pytest.raises(ir.ExportError, match=r"add does not read weights in Q4_0; leave this one out of the filter"):
+        ir.export(model, (x,), **options, handlers={"tests_quantised::times": doubled})
+    with pytest.raises(ir.ExportError, match=r"leave .* out of the filter"):
+        ir.export(model, (x,), **options)  # of its body, which is the matmul of torch

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import importlib
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,12 +15,11 @@ import torch
 from ir.errors import MismatchError, RefusedError
 from ir.files import size_text
 from language_models.checkpoint import Checkpoint, converted, copy_tokenizer, open_checkpoint
-from language_models.experts import WEIGHTS
 from language_models.folder import Manifest, check_place, described, new_folder
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
 from language_models.parts import Parts
 from language_models.tasks import AUTO, WRITERS
-from language_models.weights import Plan, mixtures
+from language_models.weights import Plan
 
 TARGETS = {"onnx": "language_models.onnx_genai", "nnef": "language_models.tract", "eager": "language_models.eager"}
 FLOATS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -120,13 +118,10 @@ def export(
     floats = None if tokens is None else logits_of(checkpoint.model, tokens)
     if weights not in FLOATS:
         calibrated = None if calibration is None else tokens_of(calibration, source)
-        mixed = bool(options.get("contrib")) and options.get("external_data") != "reference"
-        plan = Plan(weights, lm_head, exclude, calibrated, mixed)
+        plan = Plan(weights, lm_head, exclude, calibrated, runtime.rounds_experts(options))
         model = copy.deepcopy(checkpoint.model) if isinstance(source, torch.nn.Module) else checkpoint.model
         checkpoint = replace(checkpoint, model=model)
         options |= runtime.quantised(model, plan)
-        if not mixed:
-            _warn_of_experts(model, plan)
         if streams:
             converted(checkpoint, dtype)
         options = options if writer is runtime else {**runtime.FEW_BITS, **options}
@@ -187,18 +182,6 @@ def reference(model: Any, tokens: torch.Tensor, count: int, mask: torch.Tensor |
         tokens, attention_mask=mask, max_new_tokens=count, do_sample=False, num_beams=1
     )
     return found
-
-
-def _warn_of_experts(model: Any, plan: Plan) -> None:
-    """Most of the weights of such a model would be larger than was asked for, and nobody told."""
-    kept = sum(module.get_parameter(name).numel() for module in mixtures(model, plan).values() for name in WEIGHTS)
-    if kept:
-        part = kept / sum(t.numel() for t in (*model.parameters(), *model.buffers()))
-        warnings.warn(
-            f"{type(model).__name__}: the weights of its experts, {part:.0%} of all, stay in float32: target='onnx' "
-            f"with contrib=True (--contrib) has them in {plan.weights}",
-            stacklevel=3,
-        )
 
 
 def _only_of_text(task: str, **given: Any) -> None:

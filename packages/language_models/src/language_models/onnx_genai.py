@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,11 @@ LEVEL = "session.qdq_matmulnbits_accuracy_level"
 BLOCKS = 21  # the opset that has scales by block
 FEW_BITS = {"opset": BLOCKS}  # options of ir.export for weights in few bits
 _DRAWING = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty")
+
+
+def rounds_experts(options: Mapping[str, Any]) -> bool:
+    """True if an export with these options can have experts in few bits."""
+    return bool(options.get("contrib")) and options.get("external_data") != "reference"
 
 
 def quantised(model: Any, plan: Plan) -> dict[str, Any]:

@@ -10,8 +10,10 @@ of its own (`transform("transformers_detect_all")`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from language_models.contract import CAUSAL_LLM
 from language_models.decoding import Generator
 from language_models.folder import Manifest
 from language_models.tracing import traced
-from language_models.weights import Plan, to_blocks
+from language_models.weights import GROUP, Plan, to_blocks
 
 FILE = "model.nnef.tgz"
 FOLD = "transformers_detect_all"
@@ -32,10 +34,16 @@ EXACT: dict[str, Any] = {}
 FEW_BITS: dict[str, Any] = {}
 
 
+def rounds_experts(options: Mapping[str, Any]) -> bool:
+    """True if an export with these options can have experts in few bits."""
+    return _has_mixtures(options.get("version"))
+
+
 def quantised(model: Any, plan: Plan) -> dict[str, Any]:
     """Round the model's weights to blocks of 4 bits; the options that its export then needs."""
-    names = {f"model.{name}" for name in to_blocks(model, plan)}
-    return {"packed": names.__contains__}
+    names = {f"model.{name}" for name in to_blocks(model, plan, tract_experts.has_gate)}
+    laid_out = tuple(f"{name}." for name in names)
+    return {"packed": lambda name: name in names or name.startswith(laid_out)}
 
 
 def write(
@@ -46,10 +54,11 @@ def write(
     Raises:
         ExportError: the model cannot be exported; see ir.errors.
     """
-    mixed = weights == "f32" and _has_mixtures(options.get("version"))
+    mixed = weights != "f16" and _has_mixtures(options.get("version"))
     with experts.own_experts(checkpoint.model, tract_experts.has_gate) if mixed else nullcontext():
         graph, manifest = traced(checkpoint, CAUSAL_LLM, last, "nnef", weights)
-    graph = experts.mixtures(graph, tract_experts.MIXTURE, tract_experts.as_moe_ffn)
+    form = tract_experts.as_moe_ffn if packed is None else partial(tract_experts.as_moe_ffn, block=GROUP)
+    graph = experts.mixtures(graph, tract_experts.MIXTURE, form)
     facts = _facts(manifest)
     options["handlers"] = {**tract_experts.HANDLERS, **(options.get("handlers") or {})}
     if packed is not None:

@@ -30,9 +30,13 @@ def has_gate(gate: Gate) -> bool:
     return gate.beta == 1 if math.isfinite(gate.limit) else (gate.alpha, gate.beta) == (1, 0)
 
 
-def as_moe_ffn(edit: GraphEditor, args: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `mixture`: gate and up apart with columns for the routes, down with rows for them."""
-    swapped, more = args["transposed"], args["gate_up"].type.shape[0]
+def as_moe_ffn(edit: GraphEditor, args: Mapping[str, Any], block: int = 1) -> dict[str, Any]:
+    """The arguments of `mixture`: gate and up apart with columns for the routes, down with rows for them.
+
+    Args:
+        block: the routes take a multiple of this many columns.
+    """
+    swapped, more = args["transposed"], -(-args["gate_up"].type.shape[0] // block) * block
     half = args["down"].type.shape[1 if swapped else 2]
     gate, up = (slice(0, None, 2), slice(1, None, 2)) if args["interleaved"] else (slice(half), slice(half, None))
     return {
@@ -51,12 +55,12 @@ def mixture(
     down_bias: Any, alpha: float, limit: float,
 ) -> Any:  # fmt: skip
     """One tract_moe_ffn over tokens with their routes."""
-    (_, width), experts = hidden.type.shape, gate.type.shape[0]
-    chosen = h.emit("eq", h.unsqueeze(index, [2]), h.constant(np.arange(experts)))
+    (_, width), (experts, _, columns) = hidden.type.shape, gate.type.shape
+    chosen = h.emit("eq", h.unsqueeze(index, [2]), h.constant(np.arange(columns - width)))
     each = h.emit("select", chosen, h.unsqueeze(weights, [2]), h.const(FAR, weights))
     x = h.concat([hidden, h.reduce("max", each, [1])], 1)
     limits = {"act_alpha": alpha, "act_limit": limit} if math.isfinite(limit) else {}
-    router = h.constant(np.eye(experts, width + experts, width, dtype=np.float32))
+    router = h.constant(np.eye(experts, columns, width, dtype=np.float32))
     made = h.emit(
         NAME, x, router, gate, down, w3=up, w1_bias=gate_bias, w3_bias=up_bias, w2_bias=down_bias,
         k=index.type.shape[1], activation="swiglu", gate="raw", expert_layout="linear", **limits,

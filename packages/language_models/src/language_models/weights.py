@@ -14,7 +14,8 @@ from __future__ import annotations
 import fnmatch
 import math
 import mmap
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from torch.nn.utils.parametrize import register_parametrization
 
 from ir.errors import RefusedError
 from ir.importer.torch_api import register_quantized_decomposed
-from language_models.experts import WEIGHTS, floats, gate_of
+from language_models.experts import WEIGHTS, Gate, floats, gate_of
 from language_models.scratch import Scratch, by_rows
 
 GROUP = 32
@@ -114,13 +115,36 @@ def quantise(model: Any, plan: Plan) -> int:
             made = _nearest(layer.weight.detach(), bits, scratch)
         setattr(model.get_submodule(place), own, QuantisedLinear(*made, layer.bias))
     _quantise_experts(experts, plan)
+    _tell_of_floats(model, plan, experts)
     return len(chosen) + len(experts)
 
 
-def mixtures(model: Any, plan: Plan) -> dict[str, nn.Module]:
-    """The modules of experts of a kind that runtimes have, by name, less those that the plan excludes."""
-    found = {name: module for name, module in model.named_modules() if gate_of(module) is not None}
+def mixtures(model: Any, plan: Plan, has_gate: Callable[[Gate], bool] = lambda gate: True) -> dict[str, Any]:
+    """The modules of experts whose gate a runtime has, by name, less those that the plan excludes."""
+    gates = {name: (module, gate_of(module)) for name, module in model.named_modules()}
+    found = {name: module for name, (module, gate) in gates.items() if gate is not None and has_gate(gate)}
     return {n: m for n, m in found.items() if not any(plan.excludes(f"{n}.{weight}") for weight in WEIGHTS)}
+
+
+def _in_groups(module: Any) -> bool:
+    """True if the rows of both weights are whole groups."""
+    return not any(n % GROUP for name in WEIGHTS for n in getattr(module, name).shape[1:])
+
+
+def _tell_of_floats(model: Any, plan: Plan, rounded: Collection[Any]) -> None:
+    """Experts that stay in float32 make a file larger than was asked for."""
+    kept = 0
+    for name, module in model.named_modules():
+        if module not in rounded and not any(plan.excludes(f"{name}.{weight}") for weight in WEIGHTS):
+            weights = [w for n in WEIGHTS if isinstance(w := getattr(module, n, None), torch.Tensor) and w.dim() == 3]
+            kept += sum(w.numel() for w in weights)
+    if kept:
+        part = kept / sum(t.numel() for t in (*model.parameters(), *model.buffers()))
+        warnings.warn(
+            f"{type(model).__name__}: the weights of experts, {part:.0%} of all, stay in float32; onnx with "
+            f"contrib=True (--contrib), and nnef for tract 0.23.9 or newer, have most kinds in {plan.weights}",
+            stacklevel=4,
+        )
 
 
 class ExpertCodes(nn.Module):
@@ -155,18 +179,18 @@ class ExpertCodes(nn.Module):
 
 def _quantise_experts(experts: Sequence[Any], plan: Plan) -> None:
     """The bits are the same for all, as their op has one function in a file."""
-    weights = [module.get_parameter(name) for module in experts for name in WEIGHTS]
-    bits = 8 if any(n % GROUP for w in weights for n in w.shape[1:]) else BITS[plan.weights]
+    bits = BITS[plan.weights] if all(map(_in_groups, experts)) else 8
     for module in experts:
         for name in WEIGHTS:
             module.get_parameter(name).requires_grad_(False)
             register_parametrization(module, name, ExpertCodes(bits, module.is_transposed), unsafe=True)
 
 
-def to_blocks(model: Any, plan: Plan) -> set[str]:
-    """Round weights to the blocks of Q4_0, which the file then has; the names of those weights."""
-    from nnef_backend.format.dat import dequantise_q4_0, quantise_q4_0
+def to_blocks(model: Any, plan: Plan, has_gate: Callable[[Gate], bool] = lambda gate: True) -> set[str]:
+    """Round weights to the blocks of Q4_0, which the file then has; the names of those weights.
 
+    Of experts those whose gate the runtime has, and whose sizes are multiples of a block.
+    """
     if plan.calibration is not None:
         raise RefusedError("weights of NNEF are rounded to the nearest: leave calibration= out, or export to onnx")
     _check_patterns(model, plan)
@@ -176,13 +200,35 @@ def to_blocks(model: Any, plan: Plan) -> set[str]:
     for layer in chosen.values():
         weight = layer.weight.detach()
         made = scratch.empty(weight.shape, torch.float32)
-        for rows in by_rows(weight):
-            made[rows] = torch.from_numpy(dequantise_q4_0(quantise_q4_0(weight[rows].float().numpy())))
+        _to_blocks(weight, made)
         if weight.dtype == made.dtype:
             layer.weight.data = made  # of an embedding that has the same weight, too
         else:
             layer.weight = nn.Parameter(made, requires_grad=False)
-    return {f"{name}.weight" for name in chosen}
+    found = mixtures(model, plan, has_gate) if plan.experts else {}
+    experts = {name: module for name, module in found.items() if _in_groups(module)}
+    _experts_to_blocks(experts.values())
+    _tell_of_floats(model, plan, experts.values())
+    return {f"{name}.weight" for name in chosen} | {f"{name}.{weight}" for name in experts for weight in WEIGHTS}
+
+
+def _to_blocks(weight: torch.Tensor, made: torch.Tensor) -> None:
+    """A matrix, rounded to blocks, into another."""
+    from nnef_backend.format.dat import dequantise_q4_0, quantise_q4_0
+
+    for rows in by_rows(weight):
+        made[rows] = torch.from_numpy(dequantise_q4_0(quantise_q4_0(weight[rows].float().numpy())))
+
+
+def _experts_to_blocks(experts: Iterable[Any]) -> None:
+    """Each expert's matrices along what they are multiplied by."""
+    for module in experts:
+        for name in WEIGHTS:
+            weight = module.get_parameter(name).requires_grad_(False)
+            made = _room_for([weight], 4).empty(weight.shape, torch.float32)
+            for matrix, rounded in zip(weight.detach(), made, strict=True):
+                _to_blocks(*(m.T if module.is_transposed else m for m in (matrix, rounded)))
+            weight.data = made.to(weight.dtype)
 
 
 def linears(model: Any) -> Iterator[tuple[str, nn.Linear]]:

@@ -155,14 +155,14 @@ class Scoped(Verbs):
         if not self.target.tract:  # nnef-tools infers no shapes for fragments of one's own
             return self.inline(body.graph, inputs)
         assert body.name is not None
-        fixed = tuple(x.fixed for x in inputs)  # tract expands the call, and sees then what is constant
+        known = tuple((x.fixed, x.packed) for x in inputs)  # tract expands the call, and sees then what is constant
 
         def inlined(formals: list[NnefValue]) -> Sequence[NnefValue]:
-            for formal, constant in zip(formals, fixed, strict=True):
-                formal.fixed = constant
+            for formal, (constant, packed) in zip(formals, known, strict=True):
+                formal.fixed, formal.packed = constant, packed
             return self.inline(body.graph, formals)
 
-        signature = body.graph, fixed, self.in_loop
+        signature = body.graph, known, self.in_loop
         if signature not in self._bodies:
             name = str(body.name).replace("::", "_")
             made = self.define(name, [(v.name, v.type) for v in body.graph.inputs], inlined)

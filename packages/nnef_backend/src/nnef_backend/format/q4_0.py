@@ -20,8 +20,9 @@ from nnef_backend.format.dat import Q4_0_BLOCK, BlockQuantised, dequantise_q4_0,
 Filter: TypeAlias = "str | Sequence[str] | Callable[[str], bool] | None"
 
 # Where tract reads such a weight: op -> the argument that it may be, with the operations that the handlers emit then.
+# Weights that a filter names may be read by custom ops too: there it is looked at when a handler emits an operation.
 READERS = {"aten::linear": "weight", "aten::embedding": "weight"}
-PACKED_OPS = frozenset({"matmul", "tract_core_einsum", "tract_core_gather"})
+PACKED_OPS = frozenset({"matmul", "tract_core_einsum", "tract_core_gather", "tract_moe_ffn"})
 _FLOATS = (DType.float32, DType.float16)
 
 
@@ -45,22 +46,23 @@ def packs(graph: Graph, value: Value, weight: Weight, chosen: Filter) -> bool:
     """
     if not wanted(weight.name, chosen):
         return False
-    reason = _unfit(graph, value)
+    reason = _unfit(graph, value, chosen is not None)
     if reason and chosen is not None:
         raise RefusedError(f"weights='q4_0' refuses {weight.name}: {reason}; leave it out of the filter")
     return not reason
 
 
-def _unfit(graph: Graph, value: Value) -> str:
-    if value.type.rank != 2 or value.type.dtype not in _FLOATS:
-        return f"it is {value.type}, no matrix of floats"
-    length = value.type.shape[1]
-    if not isinstance(length, int) or not length or length % Q4_0_BLOCK:
-        return f"its rows are {value.type.shape[1]} long, no multiple of {Q4_0_BLOCK}"
+def _unfit(graph: Graph, value: Value, named: bool) -> str:
     nodes = graph.uses.get(value, ())
+    custom = named and bool(nodes) and not any(node.op.startswith(("aten::", "higher_order::")) for node in nodes)
+    if value.type.rank < 2 or (value.type.rank > 2 and not custom) or value.type.dtype not in _FLOATS:
+        return f"it is {value.type}, no matrix of floats"
+    length = value.type.shape[-1]
+    if not isinstance(length, int) or not length or length % Q4_0_BLOCK:
+        return f"its rows are {length} long, no multiple of {Q4_0_BLOCK}"
     if not nodes or any(value is result for result in graph.results.values()):
         return "no operation of the model's graph itself reads it, or it is a result"
-    for node in nodes:
+    for node in () if custom else nodes:
         name = READERS.get(node.op)
         others = [v for k, a in node.args.items() if k != name for v in (a if isinstance(a, tuple) else (a,))]
         if name is None or node.args.get(name) is not value or any(v is value for v in others):
