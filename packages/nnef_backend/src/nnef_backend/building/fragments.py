@@ -31,7 +31,7 @@ class Scoped(Verbs):
         self.extensions: set[str] = set()
         self.public = doc.identifiers([*(v.name for v in graph.inputs), *graph.results])
         self.symbols = {s: doc.identifier(s, self.public.values()) for s in graph.symbols}
-        self._bodies: dict[tuple[Graph, tuple[bool, ...], bool], tuple[str, list[NnefValue]]] = {}
+        self._bodies: dict[tuple[Graph, tuple[tuple[bool, bool], ...], bool], tuple[str, list[NnefValue]]] = {}
         self._numbers = itertools.count()
         self.scopes = [Scope(names={*self.public.values(), *self.symbols.values()})]
 
