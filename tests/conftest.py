@@ -37,6 +37,7 @@ def _shared(item: pytest.Function) -> str:
     return "-".join([item.path.stem, *(f"{n}{drawn[n]}" for n in sorted(module) if n in drawn)]) if module else ""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist, which reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With `--dist loadgroup`, tests that share a module's fixture run in one process, which makes it once."""
     for item in items:

@@ -8,8 +8,9 @@ import torch
 import language_models
 from language_models.checkpoint import converted, open_checkpoint
 from language_models.scratch import Scratch, by_rows, save_tensors
-from language_models.weights import Plan, QuantisedLinear, quantise, rounded
+from language_models.weights import Plan, QuantisedLinear, quantise, rounded, to_blocks
 from tests.language_models import checkpoints
+from tests.language_models.architectures import ARCHITECTURES
 
 WIDE = {**checkpoints.LLAMA, "hidden_size": 64, "intermediate_size": 96, "head_dim": 16}
 
@@ -33,6 +34,27 @@ def test_codes_of_the_checkpoint_s_own_numbers(folder):
     assert {p.dtype for p in streamed.model.parameters()} == {torch.float32}
     wanted, found = (dict(c.model.state_dict()) for c in (whole, streamed))
     assert wanted.keys() == found.keys() and all(torch.equal(wanted[n], found[n]) for n in wanted)
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef"])
+def test_what_was_rounded_stays(tmp_path, target):
+    """Experts that are mapped, of a model that is compared: as the numbers that the file has for them."""
+    model = checkpoints.model("GptOss", **ARCHITECTURES["GptOss"]).to(torch.bfloat16)
+    model.save_pretrained(tmp_path / "in")
+    plan = Plan("int4", experts=True)
+    found = []
+    for streams in (False, True):
+        checkpoint = open_checkpoint(tmp_path / "in", torch.float32, tokenizer=False, streams=streams)
+        assert checkpoint.mapped == streams
+        to_blocks(checkpoint.model, plan) if target == "nnef" else quantise(checkpoint.model, plan)
+        converted(checkpoint, torch.float32)
+        found.append(checkpoint.model.state_dict())
+    wanted, streamed = found
+    assert wanted.keys() == streamed.keys() and all(torch.equal(wanted[n], streamed[n]) for n in wanted)
+    options = {"contrib": True} if target == "onnx" else {}
+    language_models.export(
+        tmp_path / "in", path=tmp_path / "out", target=target, weights="int4", tokenizer=False, verify=True, **options
+    )
 
 
 @pytest.mark.parametrize("bits", [4, 8])

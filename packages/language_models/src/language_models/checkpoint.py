@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from ir.errors import CaptureError, ExportError
-from ir.importer.checkpoint import load_weights, without_weights
+from ir.importer.checkpoint import convert_weights, load_weights, stored_tensors, without_weights
 from ir.stored import INDEX, checkpoint
 from language_models.tasks import auto_class, check_task, task_of
 
@@ -83,9 +83,9 @@ def open_checkpoint(
 
 
 def converted(checkpoint: Checkpoint, dtype: torch.dtype) -> None:
-    """Give the weights that were left as they are in the files their element type."""
+    """Give the weights that were left as they are in the files their element type; those made since stay."""
     if checkpoint.mapped and checkpoint.folder is not None:
-        load_weights(checkpoint.model, checkpoint.folder, dtype=dtype)
+        convert_weights(checkpoint.model, dtype, buffers=stored_tensors(checkpoint.folder))
 
 
 def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str, streams: bool) -> Any:

@@ -224,11 +224,11 @@ def _experts_to_blocks(experts: Iterable[Any]) -> None:
     """Each expert's matrices along what they are multiplied by."""
     for module in experts:
         for name in WEIGHTS:
-            weight = module.get_parameter(name).requires_grad_(False)
+            weight = module.get_parameter(name)
             made = _room_for([weight], 4).empty(weight.shape, torch.float32)
             for matrix, rounded in zip(weight.detach(), made, strict=True):
                 _to_blocks(*(m.T if module.is_transposed else m for m in (matrix, rounded)))
-            weight.data = made.to(weight.dtype)
+            setattr(module, name, nn.Parameter(made, requires_grad=False))
 
 
 def linears(model: Any) -> Iterator[tuple[str, nn.Linear]]:

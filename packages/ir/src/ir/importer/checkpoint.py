@@ -10,7 +10,7 @@ import contextlib
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -127,15 +127,27 @@ def load_weights(
     return model
 
 
+def convert_weights(model: torch.nn.Module, dtype: torch.dtype, buffers: Container[str] = ()) -> None:
+    """Give floating parameters, and buffers of these names, another element type, in a file as `load_weights` has."""
+    own: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
+    own |= {n: t for n, t in model.named_buffers(remove_duplicate=False) if n in buffers}
+    others = {n: t.detach() for n, t in own.items() if t.is_floating_point() and t.dtype != dtype}
+    made: dict[int, torch.Tensor] = {}  # one tensor again where several names have it
+    for name, tensor in _converted(others, dtype, None).items():
+        is_parameter = isinstance(own[name], torch.nn.Parameter)
+        new = torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor
+        _replace(model, name, made.setdefault(id(own[name]), new))
+
+
 def _tied(own: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """Names that the checkpoint lacks, and the name under which it holds the same parameter."""
     held = {id(t): n for n, t in own.items() if n in found}
     return {n: held[id(t)] for n, t in own.items() if n not in found and id(t) in held}
 
 
-def _replace(model: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -> None:
+def _replace(model: torch.nn.Module, name: str, tensor: torch.Tensor) -> None:
     place, _, last = name.rpartition(".")
-    setattr(model.get_submodule(place), last, parameter)
+    setattr(model.get_submodule(place), last, tensor)
 
 
 def _converted(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype | None, scratch: Any) -> dict[str, Any]:
