@@ -24,9 +24,12 @@ def install(session: nox.Session, *packages: str, extra: tuple[str, ...] = ()) -
     session.install("-c", "constraints.txt", *local, *extra)
 
 
-def run_tests(session: nox.Session, *folders: str) -> None:
-    """pytest on two processes of one thread each, from the root, so that tests/ is importable."""
-    spread = ("-n", "2", "--dist", "loadgroup", "--durations", "20")
+def run_tests(session: nox.Session, *folders: str, dist: str = "load") -> None:
+    """pytest on two processes of one thread each, from the root, so that tests/ is importable.
+
+    `dist="loadfile"` keeps a file in one process, for files whose tests share what takes long to make.
+    """
+    spread = ("-n", "2", "--dist", dist, "--durations", "20")
     threads = {"OMP_NUM_THREADS": "1"}  # which the processes that tests start have too
     session.run("python", "-m", "pytest", *spread, "-m", "not slow", *folders, *session.posargs, env=threads)
 
@@ -68,7 +71,7 @@ def eager(session: nox.Session) -> None:
 def language_models(session: nox.Session) -> None:
     """Checkpoints of small decoders to folders that generate, token for token beside transformers."""
     install(session, *PACKAGES, "language_models", extra=(*TESTS, "transformers", "onnxruntime-genai"))
-    run_tests(session, "tests/language_models")
+    run_tests(session, "tests/language_models", dist="loadfile")
 
 
 @nox.session
@@ -140,7 +143,7 @@ def lint(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """The code of the README, the tutorials and the pages runs, and they name only what exists."""
     install(session, *PACKAGES, extra=(*TESTS, "onnxscript", "ninja", "setuptools", "torchao", "transformers"))
-    run_tests(session, "tests/docs")
+    run_tests(session, "tests/docs", dist="loadfile")
 
 
 @nox.session

@@ -1,5 +1,5 @@
-"""Numbers that a test draws are the same in every run, what the tests of a module share is made once, and a run of the
-case table fails for handlers that no case reached, also where xdist spread it out."""
+"""Random numbers that a test draws are the same in every run; and the end of a run of the case table: handlers that no
+case reached fail it, also where xdist spread it out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 
 _NOTES: dict[str, tuple[set[str], set[str]]] = {}
 _PROBLEMS: list[str] = []
-_GROUP = pytest.StashKey[str]()
 
 
 def _seed(name: str) -> None:
@@ -25,27 +24,6 @@ def _seed(name: str) -> None:
     random.seed(seed)
 
 
-def _name(node: pytest.Item) -> str:
-    """A test's name without the group that xdist adds to it."""
-    return node.nodeid.removesuffix("@" + node.stash.get(_GROUP, ""))
-
-
-def _shared(item: pytest.Function) -> str:
-    """The module, and which of its fixtures' parameters, for a test that uses a fixture of its module; else empty."""
-    module = [name for name, found in item._fixtureinfo.name2fixturedefs.items() if found[-1].scope == "module"]
-    drawn = item.callspec.indices if hasattr(item, "callspec") else {}
-    return "-".join([item.path.stem, *(f"{n}{drawn[n]}" for n in sorted(module) if n in drawn)]) if module else ""
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist, which reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup`, tests that share a module's fixture run in one process, which makes it once."""
-    for item in items:
-        if isinstance(item, pytest.Function) and (group := _shared(item)):
-            item.stash[_GROUP] = group
-            item.add_marker(pytest.mark.xdist_group(group))
-
-
 def pytest_collectstart(collector: pytest.Collector) -> None:
     if isinstance(collector, pytest.Module):  # it is imported next
         _seed(collector.nodeid)
@@ -55,15 +33,13 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, Any, Any]:
-    node = request.node
-    name = _name(node) if isinstance(node, pytest.Item) else node.nodeid
-    _seed(f"{name}::{fixturedef.argname}[{request.param_index}]")
+    _seed(f"{request.node.nodeid}::{fixturedef.argname}[{request.param_index}]")
     return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
-    _seed(_name(pyfuncitem))
+    _seed(pyfuncitem.nodeid)
 
 
 def _merge(notes: dict[str, Any]) -> None:
