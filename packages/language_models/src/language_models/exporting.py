@@ -118,7 +118,8 @@ def export(
     floats = None if tokens is None else logits_of(checkpoint.model, tokens)
     if weights not in FLOATS:
         calibrated = None if calibration is None else tokens_of(calibration, source)
-        plan = Plan(weights, lm_head, exclude, calibrated, runtime.rounds_experts(options))
+        experts = writer is runtime and runtime.rounds_experts(options)
+        plan = Plan(weights, lm_head, exclude, calibrated, experts)
         model = copy.deepcopy(checkpoint.model) if isinstance(source, torch.nn.Module) else checkpoint.model
         checkpoint = replace(checkpoint, model=model)
         options |= runtime.quantised(model, plan)

@@ -42,8 +42,9 @@ def rounds_experts(options: Mapping[str, Any]) -> bool:
 def quantised(model: Any, plan: Plan) -> dict[str, Any]:
     """Round the model's weights to blocks of 4 bits; the options that its export then needs."""
     names = {f"model.{name}" for name in to_blocks(model, plan, tract_experts.has_gate)}
-    laid_out = tuple(f"{name}." for name in names)
-    return {"packed": lambda name: name in names or name.startswith(laid_out)}
+    layers = {name for name in names if name.endswith(".weight")}
+    laid_out = tuple(f"{name}." for name in names - layers)  # experts, which plain operations read in float only
+    return {"packed": lambda name: name in layers or name.startswith(laid_out)}
 
 
 def write(
