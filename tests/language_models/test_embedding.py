@@ -11,6 +11,7 @@ import ir
 import language_models
 from language_models.embedding import POOLING, pooling_of
 from tests.language_models import checkpoints
+from tests.language_models.architectures import ARCHITECTURES
 
 transformers = checkpoints.transformers
 BERT = {**checkpoints.SIZES, **checkpoints.LAYERS, "intermediate_size": 64, "max_position_embeddings": 64}
@@ -113,6 +114,19 @@ def test_few_bits(tmp_path, target, weights):
     whole = language_models.export(model, path=tmp_path / "whole", target=target, pooling="mean")
     sizes = [sum(f.stat().st_size for f in m.path.glob("model*")) for m in (made, whole)]
     assert made.manifest.weights == weights and sizes[0] < 0.6 * sizes[1]
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef"])
+def test_experts_of_an_embedding_stay_whole(tmp_path, target):
+    """Their codes have an op in a decoder's file only; linear layers beside them are rounded."""
+    model = checkpoints.model("Mixtral", **ARCHITECTURES["Mixtral"]).model
+    with pytest.warns(UserWarning, match="experts, .* stay in float32"):
+        made = language_models.export(
+            model, path=tmp_path / "out", target=target, pooling="mean", weights="int4", verify=True
+        )
+    whole = language_models.export(model, path=tmp_path / "whole", target=target, pooling="mean")
+    sizes = [sum(f.stat().st_size for f in m.path.glob("model*")) for m in (made, whole)]
+    assert made.manifest.weights == "int4" and sizes[0] < sizes[1]
 
 
 def test_what_is_refused(tmp_path):
