@@ -110,6 +110,16 @@ def renamed_in_place(x):
 
 
 @row
+def renamed_by_another_name(x):
+    y = x * 2
+    z = torch.nn.functional.dropout(y, 0.5, training=False)  # is y, though torch.export traces a tensor of its own
+    y.unsqueeze_(0)
+    whole, rows = z.int(), z.sum(1)
+    z.transpose_(0, 1), z.unsqueeze_(-1)
+    return whole.flatten(), rows, y * 1, z.amax(0), torch.cat([z, z], 1).relu()
+
+
+@row
 def element_types(x):
     y, n = x * 2, (x * 20).to(torch.int32)
     y[:, 1].gt_(0), y.add_(x.double() * 3), n.copy_(x * 3), n[0].eq_(0), y.copy_(torch.arange(6))

@@ -141,8 +141,8 @@ def _tell_of_floats(model: Any, plan: Plan, rounded: Collection[Any]) -> None:
     if kept:
         part = kept / sum(t.numel() for t in (*model.parameters(), *model.buffers()))
         warnings.warn(
-            f"{type(model).__name__}: the weights of experts, {part:.0%} of all, stay in float32; onnx with "
-            f"contrib=True (--contrib), and nnef for tract 0.23.9 or newer, have most kinds in {plan.weights}",
+            f"{type(model).__name__}: the weights of experts, {part:.0%} of all, stay in float32; decoders of onnx "
+            f"with contrib=True (--contrib), and of nnef for tract 0.23.9 or newer, have most kinds in {plan.weights}",
             stacklevel=4,
         )
 

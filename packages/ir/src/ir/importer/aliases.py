@@ -65,12 +65,14 @@ class Outcome:
         written: the tensors that it writes to, as they are behind it.
         computed: what the op's functional twin returns.
         inner: what the nodes of a wrapped sub-graph did.
+        value: what the node returns, where it is not what torch.export noted: an argument has other sizes by then.
     """
 
     result: Any = None
     written: list[Seen] = field(default_factory=list)
     computed: list[Seen] = field(default_factory=list)
     inner: Mapping[FxNode, Outcome] | None = None
+    value: Any = None
 
     @property
     def fresh(self) -> list[Seen]:
@@ -227,6 +229,10 @@ class _Observer:
         if isinstance(target, OpOverload):
             alone = not may_alias(target)
             known = noted is not None and (alone or "unbacked_bindings" in node.meta)
+            if self.moves and "unbacked_bindings" not in node.meta and _are_moved(node, env):
+                made = self._operator(node, env, outcome)
+                outcome.value = self.fresh(made)  # as it is now: later ops may change its sizes too
+                return made
             if known or not (noted is None or _holds_tensor(noted)):
                 return self.fresh(_apart(noted, [env[n] for n in node.all_input_nodes]) if alone else noted)
             return self._operator(node, env, outcome)
@@ -323,6 +329,23 @@ def _storage(tensor: Tensor) -> int | None:
         return storage_key(tensor)
     except (NotImplementedError, RuntimeError):  # sparse, or traced under vmap
         return None
+
+
+def _are_moved(node: FxNode, env: Mapping[FxNode, Any]) -> bool:
+    """True if an argument has other sizes than torch.export noted when it was made.
+
+    torch.export traces `dropout(x, training=False)` as a tensor of its own; in the program it is x, and `x.unsqueeze_(0)`
+    is seen in it.
+    """
+    pairs = ((n.meta.get("val"), env[n]) for n in node.all_input_nodes)
+    return any(
+        isinstance(noted, Tensor) and isinstance(now, Tensor) and _sizes(noted) != _sizes(now) for noted, now in pairs
+    )
+
+
+def _sizes(tensor: Tensor) -> tuple[str, ...]:
+    """In letters: symbolic sizes that are compared guard."""
+    return tuple(map(str, tensor.shape))
 
 
 def _holds_tensor(value: Any) -> bool:

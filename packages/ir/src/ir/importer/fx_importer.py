@@ -159,8 +159,13 @@ class Importer:
         made = self.memory.by_place(outcome.result) if by_place else self._node(node, schema)
         return self.memory.made(node, schema, outcome.result, made)
 
+    def _returned(self, node: FxNode) -> Any:
+        """What the node returns, as fake tensors."""
+        seen = self._seen.get(node)
+        return node.meta.get("val") if seen is None or seen.value is None else seen.value
+
     def _node(self, node: FxNode, schema: OpSchema) -> Any:
-        fake = node.meta.get("val")
+        fake = self._returned(node)
         if not holds_tensor(fake):
             return self._scalar(node, schema, fake)
         bound = schema.bind(node.args, node.kwargs)
@@ -199,7 +204,7 @@ class Importer:
     def required(self, op: str, args: dict[str, Any], node: FxNode) -> dict[str, Any]:
         """The arguments, the operand handed on by a node of its own where the sizes decide what the results are."""
         results: list[Value] = []
-        self._results(node.name, node.meta["val"], results)
+        self._results(node.name, self._returned(node), results)
         return self._handed(conditions.required(op, args, results, self.symbols.ranges), args, node)
 
     def _handed(self, handed: Node | None, args: dict[str, Any], node: FxNode) -> dict[str, Any]:
@@ -220,7 +225,7 @@ class Importer:
             args = self.required(schema.op, dict(args), node)
         self._written_again += 1
         outputs: list[Value] = []
-        self._results(f"{node.name}_again{self._written_again}", node.meta["val"], outputs)
+        self._results(f"{node.name}_again{self._written_again}", self._returned(node), outputs)
         self.append(node, schema, args, outputs)
         return outputs
 
