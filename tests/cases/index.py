@@ -278,6 +278,7 @@ CASES = family(
         f32(value=SPARSE),
     ),
     row("nonzero_static_dynamic", lambda x: torch.nonzero_static(x > 0, size=20), f32("B", "S")),
+    row("nonzero_counted_alone", lambda x: torch.isfinite(x.nonzero()), f32("B", "S")),
     row("nonzero_tuple", lambda x: x.nonzero(as_tuple=True), f32(value=SPARSE)),
     row("where_positions_1d", lambda x: torch.where(x > 0), f32("B")),
     row("where_positions", lambda x: torch.where(x > 0), f32("B", 3)),

@@ -110,7 +110,7 @@ class DataDependentSizes(Scoped):
         first = places[0]
         for symbol in sorted(missing):
             x, zero = made[first], self._zeros[symbol]
-            op = "or" if x.type.dtype is DType.bool else "add"
+            op = "ne" if x.type.dtype is DType.bool else "add"  # tract knows what `or` of true is, and counts nothing
             made[first] = self.emit(op, x, self.cast(zero, x.type.dtype))
         return made
 
