@@ -54,12 +54,13 @@ def _shaken(
 ) -> Tensor | None:
     """The result of one run; None where what was moved is refused."""
     state = {k: v.clone() for k, v in module.named_buffers()}
-    given = [a.clone() for a in args]
-    kind = Unrounded if seed % 4 == 3 else Shaken
+    runner = (Unrounded if seed % 4 == 3 else Shaken)(module, seed, pools_skip_nan)
+    given = [runner.own(a.clone()) for a in args]
     try:
         with torch.no_grad():
-            leaves = pytree.tree_leaves(kind(module, seed, pools_skip_nan).run(*given))
-            leaf: Tensor = at_place(leaves, place, module, names, given)
+            leaves = pytree.tree_leaves(runner.run(*given))
+            leaf: Tensor = runner.attributes[place] if place in runner.attributes else at_place(
+                leaves, place, module, names, given)  # fmt: skip
             return leaf.clone()
     except Exception:
         return None

@@ -50,6 +50,11 @@ class Shaken(torch.fx.Interpreter):
         self.generator = torch.Generator().manual_seed(seed)
         self.halves: set[torch.fx.Node] = set()  # computed, and rounded to a half
         self.node: torch.fx.Node | None = None
+        self.attributes: dict[Any, Any] = {}  # the module's tensors that the run has of its own
+
+    def own(self, x: Tensor) -> Tensor:
+        """An input as the run writes to it."""
+        return x
 
     def run_node(self, n: torch.fx.Node) -> Any:
         self.node = n
@@ -93,9 +98,7 @@ class Shaken(torch.fx.Interpreter):
                     if t is leaves[0] and (noise := _of_equals(target, args, t)):
                         part = torch.rand(t.shape, generator=self.generator) * 2 - 1
                         t.add_(part.clamp(min=0).to(t.dtype) * noise)
-                    if (
-                        name_of(target) == "gelu"
-                    ):  # x (1 + erf(x)) / 2: of what cancels, torch's too is rounding's alone
+                    if name_of(target) == "gelu":  # x (1 + erf(x)) / 2: of what cancels, torch's too is rounding's
                         self._move(t, args[0].abs() * torch.finfo(t.dtype).eps)
                     if name_of(target) in ("lstm", "gru"):  # onnxruntime's gates are right beside 1 alone
                         self._move(t, torch.full_like(t, torch.finfo(t.dtype).eps))
@@ -203,12 +206,8 @@ class Unrounded(Shaken):
     Or after those operations alone that have a kernel; every second seed draws which.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, seed: int, pools_skip_nan: bool = False) -> None:
-        super().__init__(module, seed, pools_skip_nan)
-        self.attributes: dict[str, Any] = {}
-
-    def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return _single(super().placeholder(target, args, kwargs))
+    def own(self, x: Tensor) -> Tensor:
+        return _single(x)
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         return self.attributes.setdefault(target, _single(super().get_attr(target, args, kwargs)))
