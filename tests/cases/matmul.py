@@ -138,6 +138,16 @@ CASES = family(
         f32(3, 4),
         f32("B", 4),
     ),
+    row(
+        "einsum_of_one_and_many",
+        lambda x, y, z: (
+            [torch.einsum(e, x, y) for e in ("bij,bij->bi", "bij,bik->bjk", "bij,bij->bj")]
+            + [torch.einsum("b...ij,...jk->b...ik", x, z), torch.einsum("bij,kj->i", x, z)]
+        ),
+        f32("B", 4, 1),
+        f32("B", 4, 5),
+        f32(1, 5),
+    ),
     row("einsum_implicit", lambda x, y: torch.einsum("ij,jk", x, y), f32("B", 3), f32(3, 4)),
     row("tensordot", lambda x, y: torch.tensordot(x, y, dims=2), f32("B", 3, 4), f32(3, 4, 5)),
     row(

@@ -35,6 +35,22 @@ CASES = family(
         lambda x: F.max_pool2d(x, 2, stride=3, padding=1, ceil_mode=True),
         f32("B", 3, 6, 9),
     ),
+    row(
+        "max2d_ceil_dynamic",
+        lambda x: [
+            F.max_pool2d(x, k, s, p, ceil_mode=True) for k, s, p in ((3, 2, 1), (3, 2, 0), (2, 2, 0), (3, 1, 1))
+        ],
+        f32("B", 3, "H", 9),
+    ),
+    row(
+        "pools_ceil_that_drop_a_window",
+        lambda x: [
+            f(x, k, s, p, ceil_mode=True)
+            for f in (F.max_pool2d, F.avg_pool2d)
+            for k, s, p in ((1, 2, 0), (2, 3, 0), (3, 3, 1), (2, 3, 1), (3, 4, 1), (2, 2, 1))
+        ],
+        f32("B", 3, "H", 9),
+    ),
     row("max2d_negative_input", lambda x: F.max_pool2d(x, 3, padding=1), f32("B", 3, 6, 6, low=-3, high=-1)),
     row(
         "zeros_before_max",

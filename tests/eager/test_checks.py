@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 import ir
 
-X = torch.ones(4)
+X, DYNAMIC = torch.ones(4), torch.export.Dim.DYNAMIC
 
 
 class Bounded(nn.Module):
@@ -89,6 +90,23 @@ def test_the_side_of_a_branch_that_was_not_captured_is_refused() -> None:
     torch.testing.assert_close(program(torch.ones(9), X), model(torch.ones(9), X))
     with pytest.raises(ir.RefusedError, match=r"the graph holds only where .*: .*test_checks.py:\d+ branched on that"):
         program(X, X)
+
+
+def test_a_window_that_torchs_own_program_keeps_or_drops() -> None:
+    """torch.export holds the number of windows of ceil_mode to what it was; a capture of ours does not."""
+    model, given, other = nn.MaxPool2d(3, 3, 1, ceil_mode=True), torch.randn(1, 1, 9, 9), torch.randn(1, 1, 8, 9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program = ir.export(model, (given,), target="eager", dynamic_shapes=({2: "h"},))
+        always = torch.export.export(nn.MaxPool2d(3, 2, 1, ceil_mode=True), (given,), dynamic_shapes=({2: DYNAMIC},))
+        assert ir.export(always, target="eager")(other).shape == (1, 1, 5, 5)
+    torch.testing.assert_close(program(other), model(other))
+    theirs = torch.export.export(model, (given,), dynamic_shapes=({2: DYNAMIC},))
+    with pytest.warns(UserWarning, match="pools with ceil_mode drop a window elsewhere"):
+        program = ir.export(theirs, target="eager")
+    torch.testing.assert_close(program(given), model(given))
+    with pytest.raises(ir.RefusedError, match="pools with ceil_mode drop a window elsewhere"):
+        program(other)
 
 
 class Branching(nn.Module):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from ir.bounds import bounds
-from ir.dims import Dim, ceildiv, floordiv
+from ir.dims import Dim, floordiv
 
 T = TypeVar("T")
 
@@ -121,16 +121,16 @@ def same_pads(kernel: Sequence[int], dilation: Sequence[int]) -> list[tuple[int,
 
 
 def window_size(size: Dim, kernel: int, stride: int, pads: tuple[int, int], dilation: int, ceil_mode: bool) -> Dim:
-    """The number of windows of a convolution or pool (torch.nn.MaxPool2d's formula).
+    """The number of windows of a convolution or pool (torch.nn.MaxPool2d's formula), symbolic sizes included.
 
-    With ceil_mode a last window must start inside the input or its left padding; a symbolic size gives the count
-    before that rule, see `ceil_overhang`.
+    With ceil_mode a last window must start inside the input or its left padding. Of `(size + a) // stride` windows
+    that reach no further than they may and `(size + b) // stride` that start there, it is the fewer: that of the
+    smaller of a and b.
     """
-    span = size + pads[0] + pads[1] - dilation * (kernel - 1) - 1
-    count = (ceildiv if ceil_mode else floordiv)(span, stride) + 1
-    if ceil_mode and isinstance(count, int) and isinstance(size, int) and (count - 1) * stride >= size + pads[0]:
-        count -= 1
-    return count
+    past = pads[1] - dilation * (kernel - 1) - 1
+    if ceil_mode:
+        return floordiv(size + pads[0] + stride - 1 + min(past + stride, 0), stride)
+    return floordiv(size + pads[0] + past, stride) + 1
 
 
 def ceil_overhang(size: int, kernel: int, stride: int, pads: tuple[int, int], dilation: int) -> int:

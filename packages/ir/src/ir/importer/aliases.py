@@ -334,8 +334,8 @@ def _storage(tensor: Tensor) -> int | None:
 def _are_moved(node: FxNode, env: Mapping[FxNode, Any]) -> bool:
     """True if an argument has other sizes than torch.export noted when it was made.
 
-    torch.export traces `dropout(x, training=False)` as a tensor of its own; in the program it is x, and `x.unsqueeze_(0)`
-    is seen in it.
+    torch.export traces `dropout(x, training=False)` as a tensor of its own; in the program it is x, and what
+    `x.unsqueeze_(0)` does is seen in it.
     """
     pairs = ((n.meta.get("val"), env[n]) for n in node.all_input_nodes)
     return any(

@@ -29,6 +29,7 @@ from ir.importer.torch_api import (
     decompositions,
     forget_kernels,
     has_kernel,
+    pool_shapes,
     pytree,
     run_kernel,
 )
@@ -43,16 +44,19 @@ def _recurrent(input: Any, state: Any, params: Any, biases: Any, layers: Any, dr
     return (output, *(torch.empty_like(s) for s in (hidden, *cell)))
 
 
+def _windows(size: Any, kernel: int, before: int, after: int, stride: int, dilation: int, ceil_mode: bool) -> Any:
+    """torch's own rule asks at which side of the padding the last window starts, and so holds for some sizes only."""
+    past = after - dilation * (kernel - 1) - 1
+    return (size + before + (stride - 1 + min(past + stride, 0) if ceil_mode else past + stride)) // stride
+
+
 def _max_pool1d(
     input: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Any:
     kernel, pad, gap = (geometry.ntuple(a, 1)[0] for a in (kernel_size, padding, dilation))
     step = geometry.ntuple(stride, 1)[0] if stride else kernel
     size = input.shape[-1]
-    span = size + 2 * pad - gap * (kernel - 1) - 1
-    count = (-(-span // step) if ceil_mode else span // step) + 1
-    if ceil_mode and (count - 1) * step >= size + pad:
-        count = count - 1
+    count = _windows(size, kernel, pad, pad, step, gap, ceil_mode)
     return input.new_empty(*input.shape[:-1], count)
 
 
@@ -205,7 +209,8 @@ def dynamic() -> Iterator[None]:
     table: Any = decompositions()  # which torch prefers to a kernel where sizes are symbols
     preferred = {op: table.pop(op) for op in rules() if op in table and _key(op) is not _COMPOSITE}
     try:
-        yield
+        with pool_shapes(_windows):
+            yield
     finally:
         table.update(preferred)
         FakeImplCtx.create_unbacked_symint = counted  # type: ignore[method-assign]

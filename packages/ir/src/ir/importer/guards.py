@@ -6,6 +6,7 @@ branches and about numbers that stand in the graph for a size; a file that runs 
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ _AROUND = str(Path(__file__).with_name("size_arguments.py"))  # a mode that call
 # where shape rules ask whether a size is 1, and count the pieces that `ir::require` holds to
 _KERNELS = ("_prims", "_refs", "_meta_registrations", "_decomp", "_subclasses", "_inductor", "fx/")
 _FIXED = "an op of torch takes a number there, and has that of the example"
+_POOLS = "pooling_output_shape_pad_lr"  # drops the last window where that starts in the padding
+_WINDOWS = "torch's pools with ceil_mode drop a window elsewhere"
 _ASKED = "torch's shape rules found that of the example, and its sizes stand in the graph as numbers"
 
 
@@ -93,7 +96,7 @@ def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False)
     env = _shape_env(program)
     for guard in env.guards if env is not None else ():
         place = _place(guard)
-        if place:
+        if place and not (place == _WINDOWS and _holds_always(guard.expr)):
             expr = env.replace(guard.expr)  # sizes that turned out equal are one symbol by now
             condition = expr.xreplace(names)
             if condition.func(*condition.args) is not sympy.true:  # sizes of one name are one size
@@ -143,9 +146,29 @@ def _place(guard: Any) -> str:
     frame: Any = getattr(guard.sloc, "framework_loc", None)
     if hasattr(frame, "filename") and not frame.filename.startswith((_TORCH, _AROUND)):
         return f"{frame.filename}:{frame.lineno}"
+    if getattr(frame, "name", None) == _POOLS:
+        return _WINDOWS
     kernel = hasattr(frame, "filename") and frame.filename.removeprefix(_TORCH).lstrip("/").startswith(_KERNELS)
     fixed = isinstance(guard.expr, sympy.Eq) and any(a.is_number for a in guard.expr.args)
     return _FIXED if fixed and not kernel else ""
+
+
+def _holds_always(condition: Any) -> bool:
+    """True if a comparison is seen to hold for all sizes: `d * (x // d)` is `x - r`, and r lies in [0, d - 1]."""
+    import sympy
+
+    left: dict[Any, Any] = {}
+
+    def exact(division: Any) -> Any:
+        of, by = division.args
+        return (of - left.setdefault(division, sympy.Symbol(f"r{len(left)}"))) / by
+
+    apart = sympy.expand((condition.lhs - condition.rhs).replace(lambda e: type(e).__name__ == "FloorDiv", exact))
+    ends = [(0, division.args[1] - 1) for division in left]
+    if not apart.free_symbols <= set(left.values()) or not all(most.is_number for _, most in ends):
+        return False
+    corners = (dict(zip(left.values(), c, strict=True)) for c in itertools.product(*ends))
+    return all(condition.func(apart.subs(c), 0) is sympy.true for c in corners)
 
 
 def _assertions(program: ExportedProgram) -> Iterator[tuple[Any, str]]:
@@ -168,7 +191,7 @@ def checks(branches: Sequence[Branch], symbols: Symbols, known: Collection[str |
         except CaptureError:  # the warning has named it
             continue
         if isinstance(condition, Expr) and condition.symbols <= set(known):
-            why = branch.place if branch.place in (_FIXED, _ASKED) else f"{branch.place} branched on that"
+            why = branch.place if branch.place in (_FIXED, _WINDOWS, _ASKED) else f"{branch.place} branched on that"
             message = f"the graph holds only where {condition}: {why}"
             nodes.append(check(condition, f"{message}; capture the model anew for other inputs"))
     return nodes

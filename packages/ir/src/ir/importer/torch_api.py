@@ -19,6 +19,7 @@ import torch.fx.experimental._config
 from torch._C import DispatchKey as DispatchKey  # names the kinds of kernel of an operator
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher  # runs composite ops on fakes
 from torch._functorch import predispatch as predispatch  # the functions that vmap and grad leave in a graph
+from torch import _meta_registrations
 from torch._guards import detect_fake_mode as detect_fake_mode  # the mode of fake tensors in arguments
 from torch._higher_order_ops.associative_scan import generic_associative_scan as generic_associative_scan  # for eager
 from torch._higher_order_ops.scan import scan_op as scan_op  # a loop that stays one node, in decompositions and bodies
@@ -292,6 +293,21 @@ def conv_backend_unnoted(unnoted: Callable[[], contextlib.AbstractContextManager
         yield
     finally:
         torch._C._select_conv_backend = select
+
+
+@contextlib.contextmanager
+def pool_shapes(rule: Callable[..., Any]) -> Iterator[None]:
+    """Inside of the block the sizes of pools are the rule's; torch's asks whether ceil_mode drops the last window.
+
+    Args:
+        rule: of torch's arguments: size, kernel, padding before and after, stride, dilation, ceil_mode.
+    """
+    before = _meta_registrations.pooling_output_shape_pad_lr
+    _meta_registrations.pooling_output_shape_pad_lr = rule
+    try:
+        yield
+    finally:
+        _meta_registrations.pooling_output_shape_pad_lr = before
 
 
 _NOISY = (  # who logs an error that torch.export then raises

@@ -108,6 +108,7 @@ def bilinear(h, input1, input2, weight, bias=None):
 def einsum(h, equation, tensors, path=None):
     terms, result = _terms(equation.replace(" ", ""), [t.type.rank for t in tensors])
     xs, terms = map(list, zip(*(_diagonals(h, x, t) for x, t in zip(tensors, terms, strict=True)), strict=True))
+    xs, terms = _without_broadcasts(h, xs, terms)
     for i, term in enumerate(terms):
         needed = {*result, *"".join(terms[:i] + terms[i + 1 :])}
         if axes := [a for a, letter in enumerate(term) if letter not in needed]:  # tract would keep them
@@ -124,6 +125,17 @@ def _diagonals(h, x, term):
         x = diagonal(h, x, 0, term.index(twice), term.rindex(twice))
         term = term.replace(twice, "", 2) + twice
     return x, term
+
+
+def _without_broadcasts(h, xs, terms):
+    """The operands without axes of size 1 that are longer in another one: tract takes the first size for all."""
+    sizes = [dict(zip(t, x.type.shape, strict=True)) for x, t in zip(xs, terms, strict=True)]
+    longer = {c for known in sizes for c, size in known.items() if size != 1}
+    gone = [
+        [a for a, c in enumerate(t) if known[c] == 1 and c in longer] for t, known in zip(terms, sizes, strict=True)
+    ]
+    xs = [h.squeeze(x, axes) if axes else x for x, axes in zip(xs, gone, strict=True)]
+    return xs, ["".join(c for a, c in enumerate(t) if a not in axes) for t, axes in zip(terms, gone, strict=True)]
 
 
 def _terms(equation, ranks):
