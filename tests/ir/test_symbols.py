@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import random
+from collections import namedtuple
 
 import pytest
 import sympy
 import torch
 from torch._dynamo.source import ConstantSource
+from torch.export import Dim
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
+import ir
 from ir import dims
 from ir.importer.symbols import Symbols
 
@@ -123,3 +126,17 @@ def test_a_name_that_another_symbol_has_is_not_given_twice():
     symbols = Symbols({s0: None, s1: None})
     symbols.suggest({"s0": "length", "s1": "length"})
     assert symbols.names == {s0: "length"}
+
+
+@pytest.mark.parametrize("size", [Dim("b", max=2), Dim("b", min=1, max=2), Dim.DYNAMIC(max=2)])
+def test_a_range_that_torch_export_takes_for_one_size(size):
+    """At 1 the program would be the one for 2, with no condition that says so."""
+    with pytest.raises(ir.CaptureError, match=r"up to 2, which torch\.export takes to be 2 always: give a max of 3"):
+        ir.capture(lambda x: x * 2 if x.size(0) == 2 else x, (torch.ones(2, 3),), dynamic_shapes=({0: size},))
+
+
+def test_shapes_of_a_named_tuple():
+    pair, rows = namedtuple("Pair", "a b"), Dim("rows")
+    args = (pair(torch.ones(2, 3), torch.ones(2, 3)),)
+    graph = ir.capture(lambda p: p.a + p.b, args, dynamic_shapes=(pair({0: rows}, {0: rows}),))
+    assert [str(v.type) for v in graph.inputs] == ["f32[rows, 3]"] * 2

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import ir
+from ir.importer.other_sizes import _stretched
 from ir.verify import held_to_float64, rows
 
 
@@ -104,3 +106,11 @@ def test_what_float64_makes_infinite_or_another_shape_is_left_alone():
     a = np.zeros(4, np.float32)
     for exact in (np.full(4, np.inf), np.zeros(5), np.zeros(4, np.float32)):
         assert held_to_float64(row, a, a, exact) is row
+
+
+def test_rows_of_other_sizes_make_no_ties():
+    """The order of equal elements is free, in a top-k of a detector for instance."""
+    scores, mask, ids = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([1.0, 0.0]), torch.tensor([3, 9])
+    assert _stretched(scores, (5,)).tolist() == [1.0, 1.5, 2.0, 3.0, 4.0]
+    assert _stretched(mask, (4,)).tolist() == [1.0, 1.0, 0.0, 0.0] and _stretched(ids, (3,)).tolist() == [3, 3, 9]
+    assert _stretched(scores[:1].half(), (2,)).tolist() == [1.0, 1.0]

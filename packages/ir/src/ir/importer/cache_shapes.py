@@ -22,15 +22,20 @@ def spread(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes:
         values = dict(zip(names, args, strict=False)) | dict(kwargs)
         return {k: _spread(values[k], s) if k in values else s for k, s in shapes.items()}
     if isinstance(shapes, (list, tuple)) and len(shapes) == len(args) + len(kwargs):
-        return type(shapes)(_spread(v, s) for v, s in zip([*args, *kwargs.values()], shapes, strict=True))
+        return _like(shapes, [_spread(v, s) for v, s in zip([*args, *kwargs.values()], shapes, strict=True)])
     return shapes
+
+
+def _like(shapes: Any, parts: list[Any]) -> Any:
+    """The parts in a list, tuple or named tuple like this one."""
+    return type(shapes)(*parts) if hasattr(shapes, "_fields") else type(shapes)(parts)
 
 
 def _spread(value: Any, shape: Any) -> Any:
     if caches.is_cache(value):
         return of_cache(value, shape)
     if isinstance(value, (list, tuple)) and isinstance(shape, (list, tuple)) and len(value) == len(shape):
-        return type(shape)(_spread(v, s) for v, s in zip(value, shape, strict=True))
+        return _like(shape, [_spread(v, s) for v, s in zip(value, shape, strict=True)])
     if isinstance(value, Mapping) and isinstance(shape, Mapping):
         if type(value) in BUILTIN_TYPES:
             return {k: _spread(value[k], s) if k in value else s for k, s in shape.items()}

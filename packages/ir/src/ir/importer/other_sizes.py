@@ -93,8 +93,9 @@ def resized(
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """The arguments at these sizes.
 
-    Axes are cut at the end, or stretched by repeating each row in its place: both keep what is sorted sorted and values
-    in their range. Where indices turn out too large for smaller sizes, the second form has them cut to fit.
+    Axes are cut at the end, or stretched: by rows between those that are there, which make no ties; of masks and what
+    is no float each row is repeated in its place. Both keep what is sorted sorted and values in their range. Where
+    indices turn out too large for smaller sizes, the second form has them cut to fit.
     """
     structure = graph.structure
     leaves, spec = pytree.tree_flatten((tuple(args), structure.ordered(kwargs)))
@@ -137,8 +138,21 @@ def _stretched(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     for axis, (old, new) in enumerate(zip(tensor.shape, shape, strict=True)):
         if new < old:
             tensor = tensor.narrow(axis, 0, new)
+        elif new > old > 1 and _is_smooth(tensor):
+            at = torch.arange(new, device=tensor.device) * ((old - 1) / (new - 1))
+            low = at.floor().long().clamp(max=old - 2)
+            part = (at - low).reshape([-1] + [1] * (tensor.dim() - axis - 1)).to(tensor.dtype)
+            one, other = (tensor.index_select(axis, i) for i in (low, low + 1))
+            tensor = one + (other - one) * part
         elif new > old:
             rows = torch.arange(new, device=tensor.device) * old // new
             whole = tensor.new_zeros([*tensor.shape[:axis], new, *tensor.shape[axis + 1 :]])
             tensor = tensor.index_select(axis, rows) if old else whole
     return tensor
+
+
+def _is_smooth(tensor: torch.Tensor) -> bool:
+    """True of floats that are no mask: numbers between two of them are as good."""
+    if not tensor.is_floating_point() or tensor.layout is not torch.strided or not tensor.numel():
+        return False
+    return bool(tensor.isfinite().all()) and not bool(((tensor == 0) | (tensor == 1)).all())

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 import torch.fx.experimental._config
+from torch import _meta_registrations
 from torch._C import DispatchKey as DispatchKey  # names the kinds of kernel of an operator
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher  # runs composite ops on fakes
 from torch._functorch import predispatch as predispatch  # the functions that vmap and grad leave in a graph
-from torch import _meta_registrations
 from torch._guards import detect_fake_mode as detect_fake_mode  # the mode of fake tensors in arguments
 from torch._higher_order_ops.associative_scan import generic_associative_scan as generic_associative_scan  # for eager
 from torch._higher_order_ops.scan import scan_op as scan_op  # a loop that stays one node, in decompositions and bodies

@@ -59,9 +59,17 @@ def _shown(signature: inspect.Signature) -> str:
 
 
 def check_shapes(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> None:
-    """Raises CaptureError for dynamic shapes of arguments that there are not, or in torch.onnx's own old form."""
+    """Raises CaptureError for dynamic shapes of arguments that there are not, or in torch.onnx's own old form, and for
+    ranges up to 2: torch.export takes a dynamic size for 2 at least, and would find that it is always 2."""
     if shapes is None:
         return
+    for size in pytree.tree_leaves(shapes):
+        most, name = getattr(size, "max", None), getattr(size, "__name__", "a size")
+        if isinstance(most, int) and most <= 2 and not hasattr(size, "root"):  # of a derived one the root decides
+            raise CaptureError(
+                f"dynamic_shapes has {name} up to {most}, which torch.export takes to be {most} always: give a max of "
+                "3 or more, or None for a size that is fixed"
+            )
     try:
         bound = inspect.signature(getattr(model, "forward", model)).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
