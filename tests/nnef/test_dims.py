@@ -250,3 +250,31 @@ def test_windows_of_a_padded_map_that_is_then_seen_by_its_own_sizes():
     for sizes in ((2, 3, 16, 24), (1, 3, 32, 16), (3, 3, 40, 48)):
         x = torch.randn(sizes)
         torch.testing.assert_close(program(x), model(x))
+
+
+class Features(torch.nn.Module):
+    """Each map beside the next one, upsampled, and all of them at the size of the first."""
+
+    def __init__(self, levels: int) -> None:
+        super().__init__()
+        self.halve = torch.nn.ModuleList(torch.nn.Conv2d(3, 3, 3, 2, 1) for _ in range(levels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, *others = self.halve
+        x = first(x)
+        maps = [x := halve(x) for halve in others]
+        for i in range(len(maps) - 2, -1, -1):
+            maps[i] = maps[i] + torch.nn.functional.interpolate(maps[i + 1], scale_factor=2)
+        up = [torch.nn.functional.interpolate(m, scale_factor=2**i) for i, m in enumerate(maps)]
+        return torch.cat(up[::-1], 1)
+
+
+@pytest.mark.parametrize("levels", [4, 5])
+def test_sizes_that_are_one_by_several_steps(levels):
+    """h//4 is 2*(h//8), and that 4*(h//16), of which no condition of torch's says that it is h//4."""
+    model = Features(levels).eval()
+    shapes = ({0: "batch", 2: "height", 3: "width"},)
+    program = ir.export(model, (torch.randn(2, 3, 64, 96),), target="nnef", dynamic_shapes=shapes)
+    for size in ((2, 3, 64, 96), (1, 3, 128, 32)):
+        x = torch.randn(size)
+        torch.testing.assert_close(program(x), model(x), rtol=1e-4, atol=1e-4)

@@ -72,7 +72,8 @@ def _rewritten(size: Dim, rules: Rules) -> Dim:
     for long, short in rules:
         share = quotient(size, long) if isinstance(size, Expr) else None
         if share is not None:
-            return share * short
+            made = share * short  # whose own form may be a shorter one yet: 4*(h//16), 2*(h//8), h//4
+            return _rewritten(made, rules) if _length(made) < _length(size) else made
     if not isinstance(size, Expr) or len(size.terms) == 1:
         return size
     return sum((_rewritten(Expr((term,)), rules) if term[0] else term[1] for term in size.terms), 0)
