@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import pytest
 import torch
 from torch import nn
@@ -169,3 +171,13 @@ def test_one_name_is_one_size(target):
     program.verify((torch.ones(5, 3), torch.ones(5, 2)))
     with pytest.raises(ir.ExportError, match="y"):
         program(torch.ones(4, 3), torch.ones(6, 2))
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_a_module_with_a_hyphen_is_verified(target, tmp_path):
+    """As the blocks of torchvision's RegNet have: "block1-0"."""
+    model = torch.nn.Sequential(OrderedDict({"block1-0": torch.nn.Linear(3, 3), "a b[0]": torch.nn.ReLU()})).eval()
+    program = torch.export.export(model, (torch.ones(2, 3),))
+    torch.export.save(program, tmp_path / "model.pt2")
+    for source in (model, program, tmp_path / "model.pt2"):
+        assert ir.export(source, (torch.ones(2, 3),), target=target, verify=True).report.ok

@@ -175,7 +175,8 @@ def _module(program: Any, guarded: bool) -> Any:
     Raises:
         CaptureError: torch makes none, since it writes the parameters' names into source.
     """
-    plain = re.compile(r"(?!self$)\w+(\.\w+)*")  # `self` would hide the module in its own source
+    # what is no identifier stands in quotes there ("block1-0"); `self` would hide the module in its own source
+    plain = re.compile(r"(?!self$)[^\"'\\\x00-\x1f\x7f-\x9f\u2028\u2029]+")
     odd = next((name for name in program.state_dict if not plain.fullmatch(name)), "")
     try:
         if not odd:
@@ -183,7 +184,9 @@ def _module(program: Any, guarded: bool) -> Any:
     except Exception as error:
         odd = f"{type(error).__name__}: {error}"
     what = f"torch makes no module of this program to compare with ({odd!r:.200})"
-    raise CaptureError(f"{what}: rename parameters whose names are no identifiers or torch's own, or do not verify it")
+    raise CaptureError(
+        f"{what}: rename parameters that have quotes in their names or one of torch's own, or do not verify it"
+    )
 
 
 def _number(value: Any) -> torch.Tensor:
