@@ -136,7 +136,8 @@ class Exported(Generic[A]):
         Raises:
             TypeError: `args` is no sequence, or `kwargs` no mapping.
             ExportError: they are nested otherwise than those that the model was captured with.
-            MismatchError: a result differs in dtype, shape or value.
+            MismatchError: a result differs in dtype, shape or value; or the model itself, where it was given and has
+                not changed since, differs from the program that torch.export made of it.
             RuntimeFailure: the artifact fails where torch does not.
         """
         others = args is None and kwargs is None

@@ -114,6 +114,9 @@ class Context(Protocol):
     ) -> list[Any]:
         """torch's own values for `graph.results`, in order, as numpy arrays."""
 
+    def of_model(self, graph: Graph, args: Any, kwargs: Any, weights: Any = None) -> list[Any] | None:
+        """What the model itself returns, as `reference` without updates; None where there is none to ask."""
+
 
 @dataclass(frozen=True)
 class Body:

@@ -22,6 +22,7 @@ from ir.importer.context import Capture
 from ir.importer.dim_names import check_names, name_symbols
 from ir.importer.functions import FunctionModule
 from ir.importer.ladder import Rung
+from ir.importer.live import live
 from ir.importer.private_writes import writes
 from ir.importer.program_graph import graph_of
 from ir.importer.pt2.program import SavedProgram, told
@@ -77,7 +78,7 @@ def capture(
             with stage("read"):
                 saved = SavedProgram(Path(model))
             return _saved(saved, args, kwargs, dynamic_shapes, input_names, output_names)
-    module = model if isinstance(model, torch.nn.Module) else None
+    held = None if isinstance(model, ExportedProgram) else live(model)
     program, rung = _program(model, args, kwargs, dynamic_shapes)
     symbols = Symbols(program.range_constraints)
     name_symbols(program, symbols, args, kwargs, dynamic_shapes)
@@ -86,7 +87,7 @@ def capture(
     if needs_retrace(program.graph_module):
         program = functionalised(program)
     names = {"input_names": input_names, "output_names": output_names}
-    return graph_of(program, symbols, model=module, rung=rung, branches=branches, asked=asked, **names)
+    return graph_of(program, symbols, live=held, rung=rung, branches=branches, asked=asked, **names)
 
 
 @held_back

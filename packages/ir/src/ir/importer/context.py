@@ -17,6 +17,7 @@ from ir.importer.bodies import Bodies
 from ir.importer.evaluate import evaluate, flops, result_shapes, result_types
 from ir.importer.float64 import InFloat64, widened
 from ir.importer.ladder import Rung
+from ir.importer.live import Live
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.schema import TORCH_DTYPES
 from ir.importer.torch_api import pytree
@@ -31,7 +32,7 @@ class Capture:
 
     program: ExportedProgram | SavedProgram
     bodies: Bodies
-    model: torch.nn.Module | None = None
+    live: Live | None = None
     rung: Rung | None = None  # None for a program that existed already
     _references: dict[bool, Any] = field(default_factory=dict, repr=False)
 
@@ -112,6 +113,25 @@ class Capture:
             with torch.no_grad():
                 for k, v in self._mutated(module, graph):
                     v.copy_(state[k])
+
+    @one_at_a_time
+    def of_model(
+        self, graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], weights: Mapping[str, Any] | None = None
+    ) -> list[Any] | None:
+        """What the model itself gives for the results that are no updates, as `reference`; None where it is not at
+        hand, has changed since it was captured, or returns another tree.
+
+        Raises:
+            Exception: the model's own, of any kind.
+        """
+        if self.live is None:
+            return None
+        start = {w.name: w.tensor for w in graph.weights.values() if w.name in graph.updates and w.tensor is not None}
+        made = self.live.results(args, kwargs, {**start, **(weights or {})})
+        kinds = graph.structure.outputs
+        if made is None or len(made) != len(kinds):
+            return None
+        return self.arrays([leaf for leaf, kind in zip(made, kinds, strict=True) if not isinstance(kind, st.Fixed)])
 
     @one_at_a_time
     def exact(

@@ -33,6 +33,8 @@ def name_symbols(
     """
     if dynamic_shapes is None:
         return
+    sizes = [d for d in pytree.tree_leaves(dynamic_shapes) if getattr(d, "min", None) == 2 and not hasattr(d, "root")]
+    symbols.from_two.update(d.__name__ for d in sizes if hasattr(d, "__name__"))
     origin = saved or program
     if not args and not kwargs:
         args, kwargs = origin.stand_ins if isinstance(origin, SavedProgram) else origin.example_inputs or ((), {})

@@ -103,7 +103,7 @@ def _settled(model: torch.nn.Module, arguments: Any, options: Any, kept: set[typ
     strict = options["strict"]
     functions = contextlib.nullcontext() if strict else autograd_functions.kept(kept)
     sizes: Any = contextlib.nullcontext() if strict else around_model()
-    with functions, sizes, unvalidated_distributions(), fake_rules.dynamic(), _unmarked(arguments), _unchanged(model):
+    with functions, sizes, unvalidated_distributions(), fake_rules.dynamic(), _unmarked(arguments), unchanged(model):
         yield
 
 
@@ -130,7 +130,7 @@ def _unmarked(arguments: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _unchanged(model: torch.nn.Module) -> Iterator[None]:
+def unchanged(model: torch.nn.Module) -> Iterator[None]:
     """What `forward` leaves at the model's modules while it is traced (fake tensors, counters) is taken away again."""
     before = _contents(model)
     try:

@@ -20,6 +20,7 @@ from ir.importer.context import Capture
 from ir.importer.dim_names import signature_names
 from ir.importer.fx_importer import Importer
 from ir.importer.ladder import Rung
+from ir.importer.live import Live
 from ir.importer.private_writes import writes
 from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.program import SavedProgram
@@ -36,7 +37,7 @@ def graph_of(
     program: ExportedProgram | SavedProgram,
     symbols: Symbols,
     *,
-    model: torch.nn.Module | None = None,
+    live: Live | None = None,
     rung: Rung | None = None,
     branches: Sequence[guards.Branch] = (),
     asked: Sequence[guards.Branch] = (),
@@ -48,7 +49,7 @@ def graph_of(
     Args:
         program: torch's, or one that was read from a .pt2 file.
         symbols: the program's, with their names and ranges.
-        model: what it was captured from, where that is at hand.
+        live: what it was captured from, where that is at hand.
         rung: how it was captured; None for a program that existed already.
         branches: the conditions on sizes that the capture decided.
         asked: what torch's kernels asked of sizes, which matters where the answer stands in the graph.
@@ -80,7 +81,7 @@ def graph_of(
         equal=work.equal_sizes(),
         random=any(bodies.draws(n) for n in work.importer.nodes),
         structure=convention,
-        context=Capture(program, bodies, model, rung),
+        context=Capture(program, bodies, live, rung),
     )
 
 

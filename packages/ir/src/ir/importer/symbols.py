@@ -21,6 +21,7 @@ class Symbols:
         self.names: dict[Any, str] = {}
         self.nodes: dict[str, Any] = {}  # name -> SymInt, what a fake tensor of this size is made from
         self._ranges = ranges or {}
+        self.from_two: set[str] = set()  # names of sizes whose range the user began at 2
         self._meant: dict[Any, dims.Expr] = {}  # what a symbol of a trace stands for
         self._cache: dict[Any, Any] = {}
         self._counts = {"s": 0, "u": 0}
@@ -92,8 +93,8 @@ class Symbols:
         result: dict[str, Range] = {}
         for s, name in self.names.items():
             low, high = self._bounds(s)
-            # a least size of 2 is what torch traces with by itself; 0 and 1 run all the same
-            if not _from_data(s) and low in (None, 2):
+            # a least size of 2 is what torch traces with by itself; where nobody asked for it, 0 and 1 run all the same
+            if not _from_data(s) and (low is None or (low == 2 and name not in self.from_two)):
                 low = 0
             result.setdefault(name, Range(low, None if high is None or high > 2**60 else high))
         return result
