@@ -382,6 +382,15 @@ def test_the_norm_of_one_number_is_its_size(order):
     same(lambda x: torch.linalg.vector_norm(x, order, dim=0), (rows(3, 6),), (one,), dynamic=({0: "B"},))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_factors_that_meet_beyond_their_type(dtype):
+    large = {torch.float16: 300.0, torch.float32: 1e30, torch.float64: 1e200}[dtype]
+    row = torch.tensor([large, 2 * large], dtype=dtype)
+    same(lambda x: [x * large * large, x * row * large, x * large * row * 2], (rows(2).to(dtype) / large,))
+    same(lambda x: [x * (1 / large), x * (1 / large) * (1 / large) * large], (rows(2).to(dtype) * large,))
+    same(lambda x: (x + 1 / large) * large, (torch.zeros(2, dtype=dtype),))
+
+
 def test_masked_scatter_expands_both():
     mask, source = torch.tensor([[True], [False], [True]]), rows(12)
     same(lambda x, m, s: x.masked_scatter(m, s), (rows(4), mask, source))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ir.dims import Dim, Expr, minimum, quotient
 from ir.geometry import broadcast
@@ -140,7 +143,11 @@ def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
     A product with ones or a choice by what is true all over is, to tract, its other operand, also where that is smaller
     than the result.
     """
-    if op not in _NEUTRAL or not h.target.tract or not h.inputs or all(x.fixed for x in operands):
+    if not h.target.tract or not h.inputs or all(x.fixed for x in operands):
+        return operands
+    if op in ("mul", "add"):
+        operands = [hide(h, x) if _is_nothing_in_f32(h, x) else x for x in operands]
+    if op not in _NEUTRAL:
         return operands
     chooses = op == "select" and operands[1].type.dtype.is_integer  # to zero all over, whose products tract takes for 0
 
@@ -148,12 +155,51 @@ def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
         others = [y for y in operands if y is not x]
         widens = any(s != 1 and all(y.type.rank <= a or y.type.shape[a] == 1 for y in others)
                      for a, s in enumerate(x.type.shape))  # fmt: skip
+        if x.fixed and op == "mul" and any(_meets_beyond(h, x, y) for y in others):
+            return True
         if not x.fixed or not (widens or (chooses and i == 0)):
             return False
         content = h.content(x)
         return content is None or (content.size > 0 and bool((content == content.flat[0]).all()))
 
     return [hide(h, x) if lost(i, x) else x for i, x in enumerate(operands)]
+
+
+_FEW = 4096  # elements of which the products are looked at
+
+
+def _meets_beyond(h: Any, factor: Any, product: Any) -> bool:
+    """True if the product has a factor already that times this one is beyond the type: tract multiplies the two first,
+    and `x * 1000 * 100` is infinite in f16 for all x."""
+    made = maker(h, product)
+    if made is None or made.op != "mul" or not factor.type.dtype.is_float or factor.type.dtype is DType.bfloat16:
+        return False
+    limits = np.finfo(factor.type.dtype.name)
+    least, most, ends = float(limits.tiny), float(limits.max), _ends(h, factor)
+    for other in (_ends(h, x) for x in leaves(made.inputs) if x.fixed):
+        if ends and other and (ends[0] * other[0] < least or ends[1] * other[1] > most):
+            return True
+    return False
+
+
+def _is_nothing_in_f32(h: Any, x: Any) -> bool:
+    """True of numbers of f64 that f32 does not tell from 0, for which tract takes them as factors and terms."""
+    if not x.fixed or x.type.dtype is not DType.float64:
+        return False
+    ends = _ends(h, x)
+    return ends is not None and ends[1] < 2.0**-149
+
+
+def _ends(h: Any, x: Any) -> tuple[float, float] | None:
+    """The least and the largest magnitude of what is not 0; None where that is not known, or too much to look at."""
+    if any(isinstance(s, Expr) for s in x.type.shape) or math.prod(x.type.shape) > _FEW:
+        return None
+    content = h.content(x)
+    if content is None:
+        return None
+    sizes = np.abs(np.asarray(content, np.float64))
+    sizes = sizes[(sizes > 0) & np.isfinite(sizes)]
+    return (float(sizes.min()), float(sizes.max())) if sizes.size else None
 
 
 def apart(h: Any, xs: Sequence[Any]) -> list[Any]:
