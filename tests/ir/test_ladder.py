@@ -149,6 +149,24 @@ def test_numbers_in_tensors_are_followed():
         torch.testing.assert_close(torch.as_tensor(value), model(other))
 
 
+def test_a_conversion_that_changes_nothing():
+    """torch.export cannot swap parameters, and a forward may ask for the type that its layer has."""
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 3)
+
+        def forward(self, x):
+            self.layer = self.layer.to(self.layer.weight.dtype)
+            return self.layer.to(x.device, torch.float32)(x)
+
+    graph = ir.capture(Model(), torch.ones(2, 3))
+    assert str(graph.context.rung) == "captured by torch.export, non-strict"
+    with pytest.raises(ir.CaptureError):
+        ir.capture(lambda x: torch.nn.Linear(3, 3).to("a device")(x), torch.ones(2, 3))
+
+
 def test_distances_of_any_number_of_points():
     graph = ir.capture(lambda x: torch.cdist(x, x), (torch.ones(5, 3),), dynamic_shapes=({0: "n"},))
     assert graph.symbols["n"].max is None

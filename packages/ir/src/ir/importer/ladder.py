@@ -17,7 +17,7 @@ import torch
 from torch.export import ExportedProgram
 
 from ir.errors import CaptureError, note
-from ir.importer import autograd_functions, caches, fake_rules, guards
+from ir.importer import autograd_functions, caches, conversions, fake_rules, guards
 from ir.importer.known_numbers import followed
 from ir.importer.private_writes import written_buffers
 from ir.importer.refusals import asks_for_data, first_line, missing_fake, told
@@ -103,7 +103,10 @@ def _settled(model: torch.nn.Module, arguments: Any, options: Any, kept: set[typ
     strict = options["strict"]
     functions = contextlib.nullcontext() if strict else autograd_functions.kept(kept)
     sizes: Any = contextlib.nullcontext() if strict else around_model()
-    with functions, sizes, unvalidated_distributions(), fake_rules.dynamic(), _unmarked(arguments), unchanged(model):
+    rules = unvalidated_distributions(), fake_rules.dynamic(), conversions.left_out()
+    with contextlib.ExitStack() as stack:
+        for context in (functions, sizes, *rules, _unmarked(arguments), unchanged(model)):
+            stack.enter_context(context)
         yield
 
 

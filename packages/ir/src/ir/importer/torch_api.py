@@ -352,6 +352,16 @@ def unvalidated_distributions() -> Iterator[None]:
         kind.set_default_validate_args(before)
 
 
+def conversion(*args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+    """`_parse_to`: what a call of `module.to` asks for, the device, dtype and memory format; None for what it does not.
+
+    Raises:
+        TypeError, RuntimeError: it is no such call.
+    """
+    device, dtype, _, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+    return device, dtype, memory_format
+
+
 def size_oblivious() -> Any:
     """A block in which torch's kernels ask for no sizes that they can do without."""
     return torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
