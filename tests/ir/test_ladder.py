@@ -236,7 +236,7 @@ def test_what_a_container_holds_twice_or_in_itself():
     model.loop = [1]
     model.loop.append(model.loop)
     model.names = {"a"}
-    with ladder._unchanged(model):
+    with ladder.unchanged(model):
         model.names.add("b")
         model.loop.pop()
     assert model.loop[1] is model.loop and model.names == {"a"}
