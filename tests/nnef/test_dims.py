@@ -278,3 +278,14 @@ def test_sizes_that_are_one_by_several_steps(levels):
     for size in ((2, 3, 64, 96), (1, 3, 128, 32)):
         x = torch.randn(size)
         torch.testing.assert_close(program(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_trace_that_fails_is_told_without_torchs_insides():
+    def mask(lengths):
+        n = lengths.max().item()
+        torch._check(n >= 1)
+        torch._check(n <= 10)
+        return torch.arange(n)[None] < lengths[:, None]
+
+    with pytest.raises(ir.RefusedError, match="does not help: torch cannot trace it for u0; sizes that are fixed may"):
+        ir.export(mask, torch.tensor([3, 5]), target="nnef")

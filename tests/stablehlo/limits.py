@@ -35,7 +35,7 @@ LIMITS: dict[str, str] = {
     "pool/avg2d_ceil": "windows that ceil_mode adds behind a dynamic size",
     "pool/adaptive_max2d_one": "indices of windows that differ in size, over several dynamic sizes",
     "shape/tensor_split_back": "it fixes the size B to 3",
-    "create/eye_dynamic": "vr must not be None",
+    "create/eye_dynamic": "torch cannot trace it for",
     **_all(
         "it writes one number for each element that a mask picks",
         "index/assign_constant_mask index/assign_own index/assign_mask_row",

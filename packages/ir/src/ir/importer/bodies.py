@@ -47,6 +47,14 @@ OWN = ("aten::", "prims::", "quantized_decomposed::")
 KERNELS: dict[str, Callable[..., Any]] = {}  # op name -> its kernel in Python, a body where it can be traced
 
 
+def _told(error: Exception, node: Node) -> str:
+    """The error of a trace as a reason: those of torch's own insides, `KeyError: u0`, say nothing to a reader."""
+    if not isinstance(error, (KeyError, IndexError, AttributeError, AssertionError)):
+        return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    symbols = {s for v in (*node.inputs, *node.outputs) for d in v.type.shape for s in getattr(d, "symbols", ())}
+    return f"torch cannot trace it for {', '.join(sorted(symbols)) or 'these arguments'}; sizes that are fixed may help"
+
+
 def given_body(op: str, overload: str) -> Callable[..., Any] | None:
     """The body that somebody gave to an overload, or to its op."""
     return next((BODIES[name] for name in names_of(op, overload) if name in BODIES), None)
@@ -101,7 +109,7 @@ class Bodies:
             try:
                 self._rules[key] = self._trace(node, fn, named=False, apart=True)
             except Exception as error:
-                self.errors[node.overload] = f"{type(error).__name__}: {error}"
+                self.errors[node.overload] = _told(error, node)
                 self._rules[key] = None
         return self._rules[key]
 
@@ -124,7 +132,7 @@ class Bodies:
         except CaptureError:
             raise
         except Exception as error:
-            self.errors[node.overload] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            self.errors[node.overload] = _told(error, node)
             if given is not None:
                 raise CaptureError(f"the body of {node.op} could not be traced: {error}\n  at {node.origin}") from error
             return None
