@@ -143,7 +143,7 @@ def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
     A product with ones or a choice by what is true all over is, to tract, its other operand, also where that is smaller
     than the result.
     """
-    if not h.target.tract or not h.inputs or all(x.fixed for x in operands):
+    if op not in _NEUTRAL | {"add"} or not h.target.tract or not h.inputs or all(x.fixed for x in operands):
         return operands
     if op in ("mul", "add"):
         operands = [hide(h, x) if _is_nothing_in_f32(h, x) else x for x in operands]
