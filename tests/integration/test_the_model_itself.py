@@ -37,6 +37,30 @@ def test_another_way_than_the_traced_one(model: Callable[[Tensor], Tensor], plac
     assert program.verify().ok
 
 
+def test_questions_about_small_sizes_are_told_where_nothing_verifies(recwarn: pytest.WarningsRecorder) -> None:
+    def model(x: Tensor) -> Tensor:
+        if not x.numel() or x.size(0) in (0, 1) or max(x.size(1), 1) == 1:
+            return x
+        return x[1:] if x.shape[0] > 2 else x  # which torch notes itself
+
+    def told(model: Any, sizes: Any, **options: Any) -> list[str]:
+        recwarn.clear()
+        ir.export(model, X, dynamic_shapes=(sizes,), target="eager", **options)
+        texts = [str(w.message) for w in recwarn.list if "to be 2 or more" in str(w.message)]
+        return [line.replace(f"({__file__}:", "(") for text in texts for line in text.splitlines()[1:-1]]
+
+    first = model.__code__.co_firstlineno + 1
+    assert told(model, {0: "b"}) == []  # the graph holds for more than 2 alone, and checks it
+    assert told(of_one, {0: "b"}) == [f"  Eq(b, 1) is False  ({of_one.__code__.co_firstlineno + 1}), but not at b = 1"]
+    assert told(of_none, {0: "b"}) == [f"  b == 0 is False  ({of_none.__code__.co_firstlineno + 1}), but not at b = 0"]
+    assert told(model, {1: "t"}) == [
+        f"  4*t is True  ({first}), but not at t = 0",
+        f"  Eq(t, 1) is False  ({first}), but not at t = 1",
+    ]
+    assert told(of_one, {0: Dim("b", min=2)}) == told(of_one, {1: "t"}) == told(lambda x: x * 2, {0: "b"}) == []
+    assert told(lambda x: x.relu() if x.size(0) == 1 else torch.clamp(x, min=0), {0: "b"}, verify=True) == []
+
+
 def test_a_range_that_leaves_them_out() -> None:
     assert ir.export(of_one, X, target="eager", dynamic_shapes=({0: Dim("b", min=2)},), verify=True).report.ok
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -112,6 +113,10 @@ def export(
         deploy: "triton" writes Triton's config.pbtxt as well; `path` is then REPOSITORY/NAME/VERSION/model.onnx.
         **options: the target's own options, such as opset=18.
 
+    Warns:
+        UserWarning: the model's code asks whether a dynamic size is 0 or 1, or branches on sizes in another way, and
+            nothing was asked to verify the answers that the graph has.
+
     Raises:
         CaptureError, UnsupportedOpsError, RefusedError, MismatchError, PluginError: see ir.errors. No file is left
             behind by any of them, and an older file at `path` stays as it was.
@@ -140,6 +145,8 @@ def export(
         graph = noted.graph = capture(
             model, args, kwargs, dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names
         )
+        if not verify and graph.context is not None and graph.context.assumed:
+            warnings.warn(graph.context.assumed, stacklevel=2)
         graph = noted.graph = with_own_state(graph)
         registry = chosen.registry.with_handlers(handlers)
         kept: tuple[str, ...] = ()

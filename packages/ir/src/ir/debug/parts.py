@@ -12,11 +12,13 @@ from ir.errors import ExportError
 from ir.graph import Graph, Node, Value, leaves, map_arg
 from ir.importer.calling_convention import TENSOR, Structure, TensorOutput
 
-_WHOLE = ("program", "model", "rung")  # what a capture says of the whole program
+_WHOLE = ("program", "live", "rung")  # what a capture says of the whole program
 
 
 class PartContext:
     """The context of a graph for a part of it: bodies and rules, nothing of the program's own inputs and results."""
+
+    assumed = ""
 
     def __init__(self, whole: Any) -> None:
         self.whole = whole
@@ -31,6 +33,9 @@ class PartContext:
         if not self.given:
             raise ExportError("this part of a graph has no example inputs yet")
         return self.given, {}
+
+    def of_model(self, *_: Any) -> None:
+        """There is no module of this part alone."""
 
     def __getattr__(self, name: str) -> Any:
         if name in _WHOLE or name.startswith("__"):

@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from ir.collector import held_back
 from ir.errors import CaptureError
 from ir.graph import Graph
-from ir.importer import cache_shapes, caches, guards, ladder, sharded, wrong_calls
+from ir.importer import cache_shapes, caches, decisions, guards, ladder, sharded, wrong_calls
 from ir.importer.context import Capture
 from ir.importer.dim_names import check_names, name_symbols
 from ir.importer.functions import FunctionModule
@@ -78,16 +78,21 @@ def capture(
             with stage("read"):
                 saved = SavedProgram(Path(model))
             return _saved(saved, args, kwargs, dynamic_shapes, input_names, output_names)
-    held = None if isinstance(model, ExportedProgram) else live(model)
     program, rung = _program(model, args, kwargs, dynamic_shapes)
+    held = None if isinstance(model, ExportedProgram) else live(model)
     symbols = Symbols(program.range_constraints)
     name_symbols(program, symbols, args, kwargs, dynamic_shapes)
     branches = guards.branches(program, symbols, asserted=rung is not None and rung.deferred)
     asked = guards.asked(program, symbols)
+    needed = [b.condition for b in (*branches, *asked)]
+    decided = rung.decided if rung is not None else ()
+    assumed = decisions.others_at_small_sizes(decided, needed, guards.shape_env_of(program), symbols)
     if needs_retrace(program.graph_module):
         program = functionalised(program)
     names = {"input_names": input_names, "output_names": output_names}
-    return graph_of(program, symbols, live=held, rung=rung, branches=branches, asked=asked, **names)
+    graph = graph_of(program, symbols, live=held, rung=rung, branches=branches, asked=asked, **names)
+    graph.context.assumed = assumed
+    return graph
 
 
 @held_back

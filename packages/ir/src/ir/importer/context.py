@@ -34,6 +34,7 @@ class Capture:
     bodies: Bodies
     live: Live | None = None
     rung: Rung | None = None  # None for a program that existed already
+    assumed: str = ""
     _references: dict[bool, Any] = field(default_factory=dict, repr=False)
 
     def body(self, node: Node) -> Body | None:

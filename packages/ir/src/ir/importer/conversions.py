@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from ir.importer.swapping import swapped
 from ir.importer.torch_api import conversion
 
 
-@contextlib.contextmanager
-def left_out() -> Iterator[None]:
-    """Inside of the block such a call returns the module."""
+def left_out() -> Any:
+    """A block in which such a call returns the module."""
     convert = torch.nn.Module.to
 
     def to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         return self if _changes_nothing(self, args, kwargs) else convert(self, *args, **kwargs)
 
-    torch.nn.Module.to = to  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        torch.nn.Module.to = convert  # type: ignore[method-assign]
+    return swapped(torch.nn.Module, "to", to)
 
 
 def _changes_nothing(module: torch.nn.Module, args: Any, kwargs: Any) -> bool:

@@ -41,7 +41,7 @@ def truncated(program: ExportedProgram) -> str:
     """
     import sympy
 
-    env = _shape_env(program)
+    env = shape_env_of(program)
     noted = [(g.expr, f", {g.sloc}") for g in env.guards] if env is not None else []
     noted += [(a.expr, "") for a in env.deferred_runtime_asserts.get(None, ())] if env is not None else []
     for condition, place in noted:
@@ -58,7 +58,7 @@ def equalities(program: ExportedProgram, symbols: Symbols) -> Iterator[tuple[Dim
     """Sizes that torch.export took to be one: what operators need of their operands, and what the code checks."""
     import sympy
 
-    env = _shape_env(program)
+    env = shape_env_of(program)
     for guard in env.guards if env is not None else ():
         condition = env.replace(guard.expr)
         if isinstance(condition, sympy.Eq) and not any(a.is_number for a in condition.args):
@@ -91,9 +91,9 @@ def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False)
     """
     import sympy
 
-    names = {s: sympy.Symbol(name, integer=True) for s, name in symbols.names.items()}
+    names = symbols.plain_names
     held: dict[str, Branch] = {}
-    env = _shape_env(program)
+    env = shape_env_of(program)
     for guard in env.guards if env is not None else ():
         place = _place(guard)
         if place and not (place == _WINDOWS and _holds_always(guard.expr)):
@@ -113,9 +113,7 @@ def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False)
 
 def warn(asked: Sequence[Branch], symbols: Symbols) -> None:
     """Say where a graph holds in which torch fixed sizes that depend on dynamic ones."""
-    import sympy
-
-    names = {s: sympy.Symbol(name, integer=True) for s, name in symbols.names.items()}
+    names = symbols.plain_names if asked else {}
     if asked:
         _warn("sizes that depend on dynamic ones are fixed", [f"{b.condition.xreplace(names)}" for b in asked])
 
@@ -129,7 +127,7 @@ def asked(program: ExportedProgram, symbols: Symbols) -> list[Branch]:
     """The sizes that torch's kernels found to be a number: each matters where that number stands in the graph."""
     import sympy
 
-    env = _shape_env(program)
+    env = shape_env_of(program)
     found = {}
     for guard in env.guards if env is not None else ():
         condition = env.replace(guard.expr)
@@ -199,11 +197,11 @@ def checks(branches: Sequence[Branch], symbols: Symbols, known: Collection[str |
 
 def is_from_file(program: Any) -> bool:
     """True if there are conditions, and no note of who asked for them."""
-    env = _shape_env(program)
+    env = shape_env_of(program)
     return (env is None or not env.guards) and bool(guards_code(program))
 
 
-def _shape_env(program: Any) -> Any:
+def shape_env_of(program: Any) -> Any:
     """What torch noted while it traced; None for a program out of a file."""
     fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
     return next((f.fake_mode.shape_env for f in fakes if isinstance(f, FakeTensor)), None)

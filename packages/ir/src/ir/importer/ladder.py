@@ -17,7 +17,7 @@ import torch
 from torch.export import ExportedProgram
 
 from ir.errors import CaptureError, note
-from ir.importer import autograd_functions, caches, conversions, fake_rules, guards
+from ir.importer import autograd_functions, caches, conversions, decisions, fake_rules, guards
 from ir.importer.known_numbers import followed
 from ir.importer.private_writes import written_buffers
 from ir.importer.refusals import asks_for_data, first_line, missing_fake, told
@@ -43,6 +43,7 @@ class Rung:
 
     name: str
     refused: tuple[str, ...] = ()  # one line for each rung that refused the model
+    decided: tuple[decisions.Decision, ...] = ()
 
     @property
     def deferred(self) -> bool:
@@ -72,8 +73,9 @@ def exported(
             continue
         follows: Any = followed(model) if name == _FOLLOWED else contextlib.nullcontext(set())
         try:
-            watched = caches.watched()
-            with _settled(model, (args, kwargs), options, kept), _obliviously(bool(refused)), watched, follows as held:
+            decided: list[decisions.Decision] = []
+            settled = _settled(model, (args, kwargs), options, kept, decided)
+            with settled, _obliviously(bool(refused)), caches.watched(), follows as held:
                 program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, **options)
         except CaptureError:  # ours: another rung would only go round what it says
             raise
@@ -87,7 +89,8 @@ def exported(
             f"the model reads {written} as a Python number and writes to it: each call has another" if written else ""
         )
         if not fixed:
-            return program, Rung(name, tuple(f"{n} refused it: {first_line(e or text)}" for n, text, e in refused))
+            before = tuple(f"{n} refused it: {first_line(e or text)}" for n, text, e in refused)
+            return program, Rung(name, before, tuple(decided))
         refused.append((name, fixed, None))
     # a question about data that the followed numbers answer is not what stands in the way: what comes after it is
     main = next((r for r in refused if r[0] == _FOLLOWED), refused[0])
@@ -99,11 +102,13 @@ def exported(
 
 
 @contextlib.contextmanager
-def _settled(model: torch.nn.Module, arguments: Any, options: Any, kept: set[type]) -> Iterator[None]:
+def _settled(
+    model: torch.nn.Module, arguments: Any, options: Any, kept: set[type], decided: list[decisions.Decision]
+) -> Iterator[None]:
     strict = options["strict"]
     functions = contextlib.nullcontext() if strict else autograd_functions.kept(kept)
     sizes: Any = contextlib.nullcontext() if strict else around_model()
-    rules = unvalidated_distributions(), fake_rules.dynamic(), conversions.left_out()
+    rules = unvalidated_distributions(), fake_rules.dynamic(), conversions.left_out(), decisions.noted(decided)
     with contextlib.ExitStack() as stack:
         for context in (functions, sizes, *rules, _unmarked(arguments), unchanged(model)):
             stack.enter_context(context)

@@ -11,7 +11,7 @@ import torch
 from ir import dims
 from ir.bounds import Range
 from ir.importer.size_rules import build, symbol_kind
-from ir.importer.torch_api import expression
+from ir.importer.torch_api import expression, hints
 
 
 class Symbols:
@@ -88,6 +88,13 @@ class Symbols:
         return self.ranges[self.names[expression(number)]]
 
     @property
+    def plain_names(self) -> dict[Any, Any]:
+        """Symbols of sympy with these names, for what is shown."""
+        import sympy
+
+        return {s: sympy.Symbol(name, integer=True) for s, name in self.names.items()}
+
+    @property
     def ranges(self) -> dict[str, Range]:
         """The range of each named symbol, as torch.export found it."""
         result: dict[str, Range] = {}
@@ -115,7 +122,7 @@ class Symbols:
         for s in value.node.expr.free_symbols:
             name = self._name(s)
             if name not in self.nodes:
-                hint = env.backed_var_to_val.get(s) if hasattr(env, "backed_var_to_val") else env.var_to_val.get(s)
+                hint = hints(env).get(s)
                 if str(s).startswith(("zuf", "zf")):
                     self.nodes[name] = env.create_symfloatnode(s, hint=hint)
                 else:

@@ -40,6 +40,8 @@ from torch.fx.traceback import preserve_node_meta as preserve_node_meta  # nodes
 from torch.utils import _python_dispatch, _pytree
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode  # sees every op that is run
 
+from ir.importer.swapping import swapped
+
 DynamicOutputShapeException = fake_tensor.DynamicOutputShapeException  # a shape that data decides
 BUILTIN_TYPES = _pytree.BUILTIN_TYPES  # whose shapes torch.export takes nested alike; of others it takes a list
 pytree = _pytree  # nested arguments as flat leaves and a spec; its public twin makes specs of another class
@@ -77,6 +79,11 @@ def dynamic_symbol(env: Any, hint: int, source: Any) -> Any:
     from torch.fx.experimental.symbolic_shapes import DimDynamic
 
     return env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
+
+
+def hints(env: Any) -> Mapping[Any, Any]:
+    """The sizes of the example behind the symbols of a `ShapeEnv`."""
+    return env.backed_var_to_val if hasattr(env, "backed_var_to_val") else env.var_to_val  # type: ignore[no-any-return]
 
 
 def statically_known_true(condition: Any) -> bool:
@@ -279,35 +286,24 @@ def tensor_of_numbers(data: Any, **options: Any) -> Any:
 sym_functions: dict[str, Any] = {name: fn for name, fn in vars(torch).items() if name.startswith(("sym_", "_sym_"))}
 
 
-@contextlib.contextmanager
-def conv_backend_unnoted(unnoted: Callable[[], contextlib.AbstractContextManager[Any]]) -> Iterator[None]:
-    """Inside of the block fake convolutions ask for their memory format (`_select_conv_backend`) in such a block."""
+def conv_backend_unnoted(unnoted: Callable[[], contextlib.AbstractContextManager[Any]]) -> Any:
+    """A block in which fake convolutions ask for their memory format (`_select_conv_backend`) in a block `unnoted`."""
     select = torch._C._select_conv_backend
 
     def quiet(*args: Any, **kwargs: Any) -> Any:
         with unnoted():
             return select(*args, **kwargs)
 
-    torch._C._select_conv_backend = quiet
-    try:
-        yield
-    finally:
-        torch._C._select_conv_backend = select
+    return swapped(torch._C, "_select_conv_backend", quiet)
 
 
-@contextlib.contextmanager
-def pool_shapes(rule: Callable[..., Any]) -> Iterator[None]:
-    """Inside of the block the sizes of pools are the rule's; torch's asks whether ceil_mode drops the last window.
+def pool_shapes(rule: Callable[..., Any]) -> Any:
+    """A block in which the sizes of pools are the rule's; torch's asks whether ceil_mode drops the last window.
 
     Args:
         rule: of torch's arguments: size, kernel, padding before and after, stride, dilation, ceil_mode.
     """
-    before = _meta_registrations.pooling_output_shape_pad_lr
-    _meta_registrations.pooling_output_shape_pad_lr = rule
-    try:
-        yield
-    finally:
-        _meta_registrations.pooling_output_shape_pad_lr = before
+    return swapped(_meta_registrations, "pooling_output_shape_pad_lr", rule)
 
 
 _NOISY = (  # who logs an error that torch.export then raises

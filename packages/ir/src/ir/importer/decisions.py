@@ -1,0 +1,127 @@
+"""Decisions of a model's code that torch.export makes for all sizes: it traces dynamic sizes as 2 or more.
+
+`if x.size(0) == 1` is False in its program, also at a size of 1, and torch notes no guard of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from ir.importer.swapping import swapped
+from ir.importer.symbols import Symbols
+from ir.importer.torch_api import expression, hints, unnoted_file
+
+_NOT_THE_MODEL = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+
+
+_TOLD = (
+    "torch.export takes dynamic sizes to be 2 or more, and what the model's code asked of them is decided in the graph"
+    "{}\nverify=True runs the model at such sizes too and says if that matters; Dim(..., min=2) leaves them out"
+)
+_SIGNS = {
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+}
+
+
+class Decision(NamedTuple):
+    """A truth value that the model's code asked of sizes."""
+
+    asked: Callable[..., Any]  # of operator
+    of: tuple[Any, ...]  # expressions of sympy
+    answer: bool
+    place: str
+
+
+@contextlib.contextmanager
+def noted(met: list[Decision]) -> Iterator[None]:
+    """Inside of the block `met` receives what code outside of torch asks of symbolic sizes."""
+    unnoted_file(__file__)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_noting(torch.SymBool, "__bool__", operator.truth, met))
+        stack.enter_context(_noting(torch.SymInt, "__bool__", operator.truth, met))
+        for asked in _SIGNS:
+            stack.enter_context(_noting(torch.SymInt, f"__{asked.__name__}__", asked, met))
+        yield
+
+
+def _noting(cls: Any, name: str, asked: Callable[..., Any], met: list[Decision]) -> Any:
+    ask = getattr(cls, name)
+
+    @functools.wraps(ask)
+    def noting(*numbers: Any) -> Any:
+        answer = ask(*numbers)
+        caller = sys._getframe(1)
+        if not caller.f_code.co_filename.startswith(_NOT_THE_MODEL) and (known := _known(answer)) is not None:
+            place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+            met.append(
+                Decision(asked, tuple(expression(n) if hasattr(n, "node") else n for n in numbers), known, place)
+            )
+        return answer
+
+    return swapped(cls, name, noting)
+
+
+def _known(answer: Any) -> bool | None:
+    """The truth value, where torch has it without asking: it takes a size to be positive."""
+    if isinstance(answer, torch.SymBool):
+        return {"True": True, "False": False}.get(str(expression(answer)))
+    return answer if isinstance(answer, bool) else None
+
+
+def others_at_small_sizes(met: Iterable[Decision], needed: Sequence[Any], env: Any, symbols: Symbols) -> str:
+    """Which decisions are others at a size of 0 or 1, where nothing else says that the graph does not hold there.
+
+    Empty if there are none.
+
+    Args:
+        needed: conditions on sizes that the graph is known to need.
+        env: torch's `ShapeEnv`, which knows sizes that turned out equal.
+    """
+    lines: dict[str, dict[str, None]] = {}
+    for decision in met:
+        of = [env.replace(a) if hasattr(a, "free_symbols") else a for a in decision.of]
+        for at in _other_sizes(set().union(*(getattr(a, "free_symbols", ()) for a in of)), env, symbols):
+            excluded = any(_value(operator.truth, (c,), at) is False for c in needed)
+            if not excluded and _value(decision.asked, of, at) is (not decision.answer):
+                asked = f"{_shown(decision.asked, of, symbols)} is {decision.answer}  ({decision.place})"
+                sizes = lines.setdefault(asked, {})
+                sizes.update((f"{symbols.names[s]} = {n}", None) for s, n in at.items() if n < 2)
+    listed = "".join(f"\n  {asked}, but not at {' or '.join(sizes)}" for asked, sizes in lines.items())
+    return listed and _TOLD.format(listed)
+
+
+def _other_sizes(asked: Iterable[Any], env: Any, symbols: Symbols) -> Iterator[dict[Any, int]]:
+    """The sizes of the example, with one of those asked for at 0 or 1 in place of it."""
+    ranges = symbols.ranges
+    example = {s: int(n) for s, n in hints(env).items()}
+    for s in sorted(asked, key=str):
+        known = ranges.get(symbols.names.get(s, ""))
+        for size in (0, 1):
+            if known is not None and s in example and example[s] > 1 and (known.min or 0) <= size:
+                yield {**example, s: size}
+
+
+def _value(asked: Callable[..., Any], of: Sequence[Any], sizes: dict[Any, int]) -> bool | None:
+    """The answer at these sizes; None if it depends on more."""
+    values = [a.subs(sizes) if hasattr(a, "subs") else a for a in of]
+    if any(getattr(v, "free_symbols", ()) for v in values):
+        return None
+    return bool(asked(*values))
+
+
+def _shown(asked: Callable[..., Any], of: Sequence[Any], symbols: Symbols) -> str:
+    texts = [str(a.xreplace(symbols.plain_names) if hasattr(a, "xreplace") else a) for a in of]
+    return f" {_SIGNS[asked]} ".join(texts) if len(texts) > 1 else texts[0]
