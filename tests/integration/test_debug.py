@@ -235,7 +235,7 @@ def run(path) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, cwd=path.parent)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ["onnx", *(pytest.param(t, marks=pytest.mark.slow) for t in TARGETS[1:])])
 def test_a_fault_is_reduced_to_a_script_without_ir(target, tmp_path):
     handlers = wrapped(target, "aten::softmax.int", lambda a: a | {"dim": 0})
     found = ir.debug.reduce(captured(), target=target, handlers=handlers, path=tmp_path / "reduced.py")

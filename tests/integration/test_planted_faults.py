@@ -8,8 +8,8 @@ from tests.planted_faults import FAULTS, Planted, rank, reduced
 
 SLICE = (
     ("vit_b_16", "onnx", "another epsilon", "aten::layer_norm", "layer_norm_2"),
-    ("vit_b_16", "nnef", "the tanh form of gelu", "aten::gelu", "gelu_1"),
-    ("vit_b_16", "eager", "a weight in half precision", "aten::linear", "linear_4"),
+    pytest.param("vit_b_16", "nnef", "the tanh form of gelu", "aten::gelu", "gelu_1", marks=pytest.mark.slow),
+    pytest.param("vit_b_16", "eager", "a weight in half precision", "aten::linear", "linear_4", marks=pytest.mark.slow),
 )
 
 

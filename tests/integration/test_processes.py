@@ -148,9 +148,18 @@ def in_another_process(pipe, program, x):
     pipe.send(program.report.ok)
 
 
-@pytest.mark.parametrize("on_disk", [False, True])
+WAYS = [(how, on_disk) for how in ("fork", "spawn") for on_disk in (False, True)]
+
+
 @pytest.mark.parametrize("target", FILES)
-@pytest.mark.parametrize("how", sorted({"fork", "spawn"} & {*multiprocessing.get_all_start_methods()}))
+@pytest.mark.parametrize(
+    ("how", "on_disk"),
+    [
+        pytest.param(*way, marks=pytest.mark.slow if way == ("spawn", True) else ())
+        for way in WAYS
+        if way[0] in multiprocessing.get_all_start_methods()
+    ],
+)
 def test_a_live_program_in_another_process(target, on_disk, how, tmp_path):
     """One that has run in this: the other process has the object, not its threads, its pipes and its memory."""
     program = exported(target, tmp_path / FILES[target] if on_disk else None)

@@ -42,7 +42,7 @@ def captured(model: nn.Module) -> ir.Graph:
     return ir.capture(model, (torch.rand(3, 8) + 0.1,), dynamic_shapes=({0: "batch"},))
 
 
-USUAL = {(Branches, "nnef"), (Loop, "onnx"), (Scan, "eager")}
+USUAL = {(Branches, "nnef"), (Loop, "onnx")}
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,10 @@ def run(folder, *words):
             "function", "", "data-dependent", ["module.forward = model", "torch.randint(0, 5, [1]"],
             marks=pytest.mark.slow,
         ),
-        ("bert", "encoder.layer.1.intermediate.intermediate_act_fn", "refused.shifted", ["{0: batch, 1: length}"]),
+        pytest.param(
+            "bert", "encoder.layer.1.intermediate.intermediate_act_fn", "refused.shifted", ["{0: batch, 1: length}"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )  # fmt: skip
 def test_the_smallest_module_that_is_refused(folder, source, module, said, lines):
@@ -155,6 +158,7 @@ def test_a_module_is_saved_where_nothing_says_how_to_make_it(folder, monkeypatch
     assert again.returncode == 1 and "refused.shifted" in again.stderr
 
 
+@pytest.mark.slow
 def test_an_export_that_ends_the_process(folder):
     done = run(folder, "-m", "ir", "reduce", "refused_models:ending", "-o", "reduced.py", "--json")
     assert done.returncode == 0, done.stderr

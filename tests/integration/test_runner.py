@@ -132,8 +132,10 @@ def test_constants_and_results_without_rows(tmp_path):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("ship", [False, True])
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    ("method", "ship"),
+    [("fork", False), ("fork", True), ("spawn", False), pytest.param("spawn", True, marks=pytest.mark.slow)],
+)
 def test_workers(files, target, ship, method):
     runner = runner_of(files[target, "dynamic"], target, workers=cpus.available(), batch_size=5, ship=ship)
     check(runner({"x": X, "y": Y}))  # the parent has a session of its own, which a forked process must not touch

@@ -26,7 +26,7 @@ SIZES = [2, pytest.param(4, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", processes.MODELS)
+@pytest.mark.parametrize("name", ["mlp", pytest.param("llama", marks=pytest.mark.slow)])
 def test_a_sharded_model_is_equal_to_the_whole(tmp_path, name, size):
     found = run("sharded", size, tmp_path, name)
     for p in found:
@@ -34,7 +34,7 @@ def test_a_sharded_model_is_equal_to_the_whole(tmp_path, name, size):
     assert [p.exitcode for p in found] == [0] * size
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", SIZES)
 def test_collectives(tmp_path, size):
     found = run("collectives", size, tmp_path)
     for p in found:
