@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from .base import boolean, c64, f16, f32, family, i64, inf, mod, nan, row, u8
 
@@ -173,6 +174,11 @@ CASES = family(
         "chunk_cat",
         lambda x, y: (torch._chunk_cat([x, y], 0, 2), torch._chunk_cat([x, y], -1, 4)),
         *(f32("B", 3), f32("B", 5)),
+    ),
+    row(
+        "pad_sequence",
+        lambda x, y: (pad_sequence([x, y], batch_first=True), pad_sequence([y, x], False, -1.5, "left")),
+        *(f32("S", 3), f32("N", 3)),
     ),
     row("tensor_split", lambda x: x.tensor_split(4, dim=1), f32("B", 6)),
     row("tensor_split_flat", lambda x: x.tensor_split(2)[1].mT.ravel(), f32("B", 6)),

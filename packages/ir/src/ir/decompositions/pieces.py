@@ -84,3 +84,15 @@ def _roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tens
         places = torch.arange(self.shape[dim]) - shift
         self = self.index_select(dim, torch.remainder(places, torch.sym_max(self.shape[dim], 1)))
     return self
+
+
+@decomposition("pad_sequence")
+def _pad_sequence(
+    sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+) -> Tensor:
+    longest = functools.reduce(torch.sym_max, (s.shape[0] for s in sequences))
+    rows = []
+    for s in sequences:
+        rest = s.new_full([longest - s.shape[0], *s.shape[1:]], padding_value)
+        rows.append(torch.cat([s, rest] if padding_side == "right" else [rest, s]))
+    return torch.stack(rows, 0 if batch_first else 1)
