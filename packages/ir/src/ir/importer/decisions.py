@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,9 +20,7 @@ from ir.importer.swapping import swapped
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import expression, hints, unnoted_file
 
-_NOT_THE_MODEL = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
-
-
+_NOT_THE_MODEL = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
 _TOLD = (
     "torch.export takes dynamic sizes to be 2 or more, and what the model's code asked of them is decided in the graph"
     "{}\nverify=True runs the model at such sizes too and says if that matters; Dim(..., min=2) leaves them out"
@@ -91,27 +90,27 @@ def others_at_small_sizes(met: Iterable[Decision], needed: Sequence[Any], env: A
         env: torch's `ShapeEnv`, which knows sizes that turned out equal.
     """
     lines: dict[str, dict[str, None]] = {}
-    for decision in met:
+    for decision in dict.fromkeys(met):
         of = [env.replace(a) if hasattr(a, "free_symbols") else a for a in decision.of]
-        for at in _other_sizes(set().union(*(getattr(a, "free_symbols", ()) for a in of)), env, symbols):
+        symbols_of = set().union(*(getattr(a, "free_symbols", ()) for a in of))
+        for size, at in _other_sizes(symbols_of, env, symbols):
             excluded = any(_value(operator.truth, (c,), at) is False for c in needed)
             if not excluded and _value(decision.asked, of, at) is (not decision.answer):
                 asked = f"{_shown(decision.asked, of, symbols)} is {decision.answer}  ({decision.place})"
-                sizes = lines.setdefault(asked, {})
-                sizes.update((f"{symbols.names[s]} = {n}", None) for s, n in at.items() if n < 2)
+                lines.setdefault(asked, {})[size] = None
     listed = "".join(f"\n  {asked}, but not at {' or '.join(sizes)}" for asked, sizes in lines.items())
     return listed and _TOLD.format(listed)
 
 
-def _other_sizes(asked: Iterable[Any], env: Any, symbols: Symbols) -> Iterator[dict[Any, int]]:
-    """The sizes of the example, with one of those asked for at 0 or 1 in place of it."""
+def _other_sizes(asked: Iterable[Any], env: Any, symbols: Symbols) -> Iterator[tuple[str, dict[Any, int]]]:
+    """The sizes of the example, with one of those asked for at 0 or 1 in place of it, and which."""
     ranges = symbols.ranges
     example = {s: int(n) for s, n in hints(env).items()}
     for s in sorted(asked, key=str):
         known = ranges.get(symbols.names.get(s, ""))
         for size in (0, 1):
             if known is not None and s in example and example[s] > 1 and (known.min or 0) <= size:
-                yield {**example, s: size}
+                yield f"{symbols.names[s]} = {size}", {**example, s: size}
 
 
 def _value(asked: Callable[..., Any], of: Sequence[Any], sizes: dict[Any, int]) -> bool | None:
