@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import operator
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,9 +62,10 @@ def _noting(cls: Any, name: str, asked: Callable[..., Any], met: list[Decision])
     @functools.wraps(ask)
     def noting(*numbers: Any) -> Any:
         answer = ask(*numbers)
-        caller = sys._getframe(1)
-        if not caller.f_code.co_filename.startswith(_NOT_THE_MODEL) and (known := _known(answer)) is not None:
-            place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        caller: Any = getattr(inspect.currentframe(), "f_back", None)
+        file = caller.f_code.co_filename if caller is not None else ""
+        if file and not file.startswith(_NOT_THE_MODEL) and (known := _known(answer)) is not None:
+            place = f"{file}:{caller.f_lineno}"
             met.append(
                 Decision(asked, tuple(expression(n) if hasattr(n, "node") else n for n in numbers), known, place)
             )
