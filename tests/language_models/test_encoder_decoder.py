@@ -66,7 +66,7 @@ def test_the_tokens(exported):
     assert "generate(text.input_ids" in out.usage and (out.path / "tokenizer.json").exists()
 
 
-@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize("target", ["onnx", "nnef", pytest.param("eager", marks=pytest.mark.slow)])
 def test_sound(tmp_path, target):
     model = made("Whisper", WHISPER, begin_suppress_tokens=[5, 6], suppress_tokens=[7])
     example = torch.randn(2, 8, 60, generator=torch.Generator().manual_seed(2))
@@ -107,6 +107,7 @@ def test_names_and_what_is_written_once(exported):
         ["input_ids", "encoder_attention_mask", *past], ["logits", *present[:4]])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_settings_that_change_the_tokens(tmp_path):
     """Those of the checkpoint: forced first and last tokens, no pair of tokens twice, a penalty."""
     said = {"forced_bos_token_id": 9, "forced_eos_token_id": 2, "no_repeat_ngram_size": 2, "repetition_penalty": 1.5}
@@ -120,6 +121,7 @@ def test_settings_that_change_the_tokens(tmp_path):
     assert not torch.equal(found[:, :10], reference(model, tokens, STEPS, mask)[:, :10])
 
 
+@pytest.mark.slow
 def test_few_bits(tmp_path):
     model = made("T5", T5)
     out = language_models.export(model, path=tmp_path / "out", weights="int4")

@@ -86,6 +86,7 @@ def test_experts_in_few_bits_are_one_op_a_layer(tmp_path, family, layers, weight
     assert torch.equal(found, reference(model, tokens[:1], 8, mask[:1]))
 
 
+@pytest.mark.slow
 def test_which_experts(tmp_path):
     sizes = ARCHITECTURES["Mixtral"]
     odd = checkpoints.model("Mixtral", **{**sizes, "intermediate_size": 72})  # no multiple of 32: 8 bits for all

@@ -17,6 +17,7 @@ from tests.language_models.test_encoder_decoder import made as encoder_decoder
 PAGE = Path(__file__).parents[2] / "docs" / "language-models.md"
 
 
+@pytest.mark.slow
 def test_the_page_runs(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime_genai")
     checkpoints.checkpoint(tmp_path / "CHECKPOINT", "Llama", **checkpoints.LLAMA)

@@ -36,7 +36,7 @@ def test_codes_of_the_checkpoint_s_own_numbers(folder):
     assert wanted.keys() == found.keys() and all(torch.equal(wanted[n], found[n]) for n in wanted)
 
 
-@pytest.mark.parametrize("target", ["onnx", "nnef"])
+@pytest.mark.parametrize("target", [pytest.param("onnx", marks=pytest.mark.slow), "nnef"])
 def test_what_was_rounded_stays(tmp_path, target):
     """Experts that are mapped, of a model that is compared: as the numbers that the file has for them."""
     model = checkpoints.model("GptOss", **ARCHITECTURES["GptOss"]).to(torch.bfloat16)

@@ -107,6 +107,7 @@ def test_experts_are_tracts_own_op_where_it_has_their_gate(tmp_path, family, lay
     assert torch.equal(made.load().generate(tokens, mask, STEPS), reference(model, tokens, STEPS, mask))
 
 
+@pytest.mark.slow
 def test_an_older_tract_gets_experts_in_plain_operations(tmp_path):
     model = checkpoints.model("Mixtral", **ARCHITECTURES["Mixtral"])
     assert not moe_count(language_models.export(model, path=tmp_path / "out", target="nnef", version="0.23.8"))

@@ -48,7 +48,10 @@ def scaled(model):
     return model.eval()
 
 
-@pytest.mark.parametrize("make, target", [(llava, "onnx"), (llava, "nnef"), (llava, "eager"), (smolvlm, "onnx")])
+REST = [pytest.param(*row, marks=pytest.mark.slow) for row in ((llava, "eager"), (smolvlm, "onnx"))]
+
+
+@pytest.mark.parametrize("make, target", [(llava, "onnx"), (llava, "nnef"), *REST])
 def test_the_tokens(tmp_path, make, target):
     """Two texts of different lengths, padded on the left, with an image each; then a text without one."""
     model = make()
@@ -71,6 +74,7 @@ def test_the_tokens(tmp_path, make, target):
         program.generate(text, pixel_values=images)
 
 
+@pytest.mark.slow
 def test_what_does_more_with_images_is_refused(tmp_path):
     with pytest.raises(ir.MismatchError, match="Gemma3ForConditionalGeneration does more with images"):
         language_models.export(gemma3(), path=tmp_path / "out")

@@ -24,7 +24,9 @@ def texts(count=4, length=40):
     return torch.randint(4, checkpoints.VOCABULARY, (count, length), generator=torch.Generator().manual_seed(3))
 
 
-@pytest.mark.parametrize("target, weights", [("onnx", "int4"), ("onnx", "int8"), ("nnef", "int4")])
+@pytest.mark.parametrize(
+    "target, weights", [("onnx", "int4"), pytest.param("onnx", "int8", marks=pytest.mark.slow), ("nnef", "int4")]
+)
 def test_the_tokens_of_the_rounded_model(tmp_path, target, weights):
     """`verify` compares with torch on the numbers that the codes stand for; the caller's model stays as it is."""
     model = wide()
@@ -107,6 +109,7 @@ def test_calibration_loses_less(bits):
     assert errors[1] < 0.6 * errors[0]
 
 
+@pytest.mark.slow
 def test_the_loss_is_told(tmp_path):
     model, text = wide(), texts(1)
     found = {}
@@ -122,7 +125,7 @@ def test_the_loss_is_told(tmp_path):
     assert len(list(linears(model))) == 15
 
 
-@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize("target", ["onnx", "nnef", pytest.param("eager", marks=pytest.mark.slow)])
 def test_the_loss_of_each_target(tmp_path, target):
     """Of float weights there is none; the text is read token by token in the target's own runtime."""
     found = language_models.export(wide(), path=tmp_path / "out", target=target, text=texts(1)).loss

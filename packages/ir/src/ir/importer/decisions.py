@@ -115,11 +115,12 @@ def _other_sizes(asked: Iterable[Any], env: Any, symbols: Symbols) -> Iterator[t
 
 
 def _value(asked: Callable[..., Any], of: Sequence[Any], sizes: dict[Any, int]) -> bool | None:
-    """The answer at these sizes; None if it depends on more."""
-    values = [a.subs(sizes) if hasattr(a, "subs") else a for a in of]
-    if any(getattr(v, "free_symbols", ()) for v in values):
+    """The answer at these sizes; None if it depends on more, or there is none."""
+    try:
+        values = [a.subs(sizes) if hasattr(a, "subs") else a for a in of]
+    except ZeroDivisionError:
         return None
-    return bool(asked(*values))
+    return None if any(getattr(v, "free_symbols", ()) for v in values) else bool(asked(*values))
 
 
 def _shown(asked: Callable[..., Any], of: Sequence[Any], symbols: Symbols) -> str:
