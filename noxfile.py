@@ -70,7 +70,7 @@ def eager(session: nox.Session) -> None:
 
 @nox.session
 def language_models(session: nox.Session) -> None:
-    """Checkpoints of small decoders to folders that generate, beside transformers; -- -m "slow or not slow": all families."""
+    """Checkpoints to folders that generate, beside transformers; -- -m "slow or not slow" is every family."""
     install(session, *PACKAGES, "language_models", extra=(*TESTS, "transformers", "onnxruntime-genai"))
     run_tests(session, "tests/language_models", dist="loadfile")
 

@@ -105,4 +105,9 @@ def check(name: str, target: str, dtype: torch.dtype) -> None:
 
 
 everywhere = pytest.mark.parametrize("name", FUNCTIONS)
-precisions = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+
+
+def precisions(first: torch.dtype) -> pytest.MarkDecorator:
+    """Both; CI runs the first alone, another on each target, for the mathematics is written once."""
+    other = {torch.float64: torch.float32, torch.float32: torch.float64}[first]
+    return pytest.mark.parametrize("dtype", [first, pytest.param(other, marks=pytest.mark.slow)], ids=str)

@@ -12,7 +12,7 @@ INF, NAN = float("inf"), float("nan")
 
 
 @everywhere
-@precisions
+@precisions(torch.float32)
 def test_against_torch(name: str, dtype: torch.dtype) -> None:
     check(name, "nnef", dtype)
 

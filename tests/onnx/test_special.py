@@ -8,6 +8,6 @@ from tests.special import check, everywhere, precisions
 
 
 @everywhere
-@precisions
+@precisions(torch.float64)
 def test_against_torch(name: str, dtype: torch.dtype) -> None:
     check(name, "onnx", dtype)
