@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ir.words import counted
 
@@ -129,3 +133,14 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
+
+
+_OURS = (f"{Path(__file__).parent}{os.sep}", contextlib.__file__)
+
+
+def warn(message: str) -> None:
+    """Warn of what the code outside of ir can mend, with its line."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)

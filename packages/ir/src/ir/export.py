@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from ir import deploying
 from ir import plugins as _plugins
 from ir.debug.certificate import certificate_path
 from ir.debug.ranges import check_narrowing, narrowed
+from ir.errors import warn
 from ir.exported import Exported
 from ir.files import staged, writable
 from ir.importer.capture import arguments, capture
@@ -146,7 +146,7 @@ def export(
             model, args, kwargs, dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names
         )
         if not verify and graph.context is not None and graph.context.assumed:
-            warnings.warn(graph.context.assumed, stacklevel=2)
+            warn(graph.context.assumed)
         graph = noted.graph = with_own_state(graph)
         registry = chosen.registry.with_handlers(handlers)
         kept: tuple[str, ...] = ()

@@ -8,14 +8,13 @@ import importlib
 import inspect
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from ir import foreign
-from ir.errors import PluginError, UnknownName
+from ir.errors import PluginError, UnknownName, warn
 from ir.registry import loading, registries
 from ir.target import Target
 from ir.words import meant
@@ -128,10 +127,7 @@ def warn_of_misspelt() -> None:
             continue
         if near := difflib.get_close_matches(other.target, {*KNOWN, *installed}, 1):
             what = ", ".join(other.ops()[:3])
-            warnings.warn(
-                f"no target is called {other.target!r}, which {what} has a handler for; did you mean {near[0]!r}?",
-                stacklevel=3,
-            )
+            warn(f"no target is called {other.target!r}, which {what} has a handler for; did you mean {near[0]!r}?")
 
 
 def found(explicit: Sequence[str] = (), discover: bool = False) -> list[Plugin]:
@@ -186,9 +182,9 @@ def load(explicit: Sequence[str] = (), *, discover: bool = False, strict: bool =
                 raise UnknownName(f"{message}; plugins are modules, by the names that import takes") from error
             if strict:
                 raise PluginError(message) from error
-            warnings.warn(message, stacklevel=3)
+            warn(message)
     for message in _out_of_turn([p.module for p in loaded]):
-        warnings.warn(message, stacklevel=3)
+        warn(message)
     return loaded
 
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from ir.errors import CaptureError
+from ir.errors import CaptureError, warn
 from ir.importer.torch_api import pytree
 
 _PACKAGE = "transformers"
@@ -117,7 +116,7 @@ def watched() -> Iterator[None]:
         _WATCHING.remove(watch)
     for name in watch.lost():
         what = f"the model changes the {name} that it is given and does not return it: its new contents are no output"
-        warnings.warn(f"{what}; return it from forward", stacklevel=7)
+        warn(f"{what}; return it from forward")
 
 
 # -- an object as leaves and a context ---------------------------------------------------------------------------------

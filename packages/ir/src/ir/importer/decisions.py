@@ -124,5 +124,5 @@ def _value(asked: Callable[..., Any], of: Sequence[Any], sizes: dict[Any, int]) 
 
 
 def _shown(asked: Callable[..., Any], of: Sequence[Any], symbols: Symbols) -> str:
-    texts = [str(a.xreplace(symbols.plain_names) if hasattr(a, "xreplace") else a) for a in of]
+    texts = [symbols.text(a) if hasattr(a, "free_symbols") else str(a) for a in of]
     return f" {_SIGNS[asked]} ".join(texts) if len(texts) > 1 else texts[0]

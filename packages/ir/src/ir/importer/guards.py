@@ -7,7 +7,6 @@ branches and about numbers that stand in the graph for a size; a file that runs 
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from ir import errors
 from ir.dims import Dim, Expr
 from ir.errors import CaptureError
 from ir.graph import Node
@@ -100,12 +100,12 @@ def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False)
             expr = env.replace(guard.expr)  # sizes that turned out equal are one symbol by now
             condition = expr.xreplace(names)
             if condition.func(*condition.args) is not sympy.true:  # sizes of one name are one size
-                held[f"{condition}  ({place})"] = Branch(expr, place)
+                held[f"{symbols.text(expr)}  ({place})"] = Branch(expr, place)
     found = list(held.values())
     for asserted_here, where in _assertions(program) if asserted else ():
         condition = asserted_here.xreplace(names)
         if condition is not sympy.true:
-            held.setdefault(f"{condition}  ({where})", Branch(asserted_here, where))
+            held.setdefault(f"{symbols.text(asserted_here)}  ({where})", Branch(asserted_here, where))
     if held:
         _warn("the model branches on dynamic sizes", held)
     return found
@@ -113,14 +113,13 @@ def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False)
 
 def warn(asked: Sequence[Branch], symbols: Symbols) -> None:
     """Say where a graph holds in which torch fixed sizes that depend on dynamic ones."""
-    names = symbols.plain_names if asked else {}
     if asked:
-        _warn("sizes that depend on dynamic ones are fixed", [f"{b.condition.xreplace(names)}" for b in asked])
+        _warn("sizes that depend on dynamic ones are fixed", [symbols.text(b.condition) for b in asked])
 
 
 def _warn(what: str, conditions: Iterable[str]) -> None:
     lines = "".join(f"\n  {c}" for c in conditions)
-    warnings.warn(f"{what}; the graph is right only where{lines}", stacklevel=5)
+    errors.warn(f"{what}; the graph is right only where{lines}")
 
 
 def asked(program: ExportedProgram, symbols: Symbols) -> list[Branch]:

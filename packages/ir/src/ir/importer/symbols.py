@@ -10,6 +10,7 @@ import torch
 
 from ir import dims
 from ir.bounds import Range
+from ir.errors import CaptureError
 from ir.importer.size_rules import build, symbol_kind
 from ir.importer.torch_api import expression, hints
 
@@ -89,10 +90,17 @@ class Symbols:
 
     @property
     def plain_names(self) -> dict[Any, Any]:
-        """Symbols of sympy with these names, for what is shown."""
+        """Symbols of sympy with these names, of which nothing is known but that they are integers."""
         import sympy
 
         return {s: sympy.Symbol(name, integer=True) for s, name in self.names.items()}
+
+    def text(self, e: Any) -> str:
+        """An expression or condition of sympy as the IR writes it."""
+        try:
+            return str(self.expression(e))
+        except CaptureError:  # a function that the IR lacks
+            return str(e.xreplace(self.plain_names))
 
     @property
     def ranges(self) -> dict[str, Range]:
