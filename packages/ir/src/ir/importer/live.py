@@ -43,7 +43,8 @@ class Live:
         own = dict(self.model.named_buffers())
         if not self.is_as_it_was or _share_memory(own.values()):
             return None
-        known = own.keys() | dict(self.model.named_parameters()).keys()
+        known = {n for n, _ in self.model.named_parameters(remove_duplicate=False)}  # a tied weight has several names
+        known |= {n for n, _ in self.model.named_buffers(remove_duplicate=False)}
         given = {k: v.detach().clone() for k, v in own.items()}
         given |= {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in state.items() if k in known}
         args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs)))
