@@ -74,16 +74,8 @@ def find_target(target: str | Target, options: dict[str, Any]) -> Target:
         return target
     if isinstance(target, type) and issubclass(target, Target):
         raise TypeError(f"target={target.__name__} is a class: give one of it, {target.__name__}(...), or its name")
-    found: list[EntryPoint] = [e for e in entry_points(group=TARGETS) if e.name == target]
-    if not found:
-        raise _not_found(target)
-    try:
-        kind = found[0].load()
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        why = f"{type(error).__name__}: {error}".rstrip(": ")
-        raise PluginError(f"target {target!r} ({found[0].value}) could not be imported: {why}") from error
+    kind = _FOUND.get(target) if isinstance(target, str) else None
+    kind = kind or _found(target)
     known = [p.name for p in inspect.signature(kind).parameters.values() if p.kind is not p.VAR_KEYWORD]
     for option in options if len(known) == len(inspect.signature(kind).parameters) else ():
         if option not in known:
@@ -91,6 +83,23 @@ def find_target(target: str | Target, options: dict[str, Any]) -> Target:
     made = kind(**options)
     assert isinstance(made, Target)
     return made
+
+
+_FOUND: dict[str, Any] = {}  # the classes of targets by name: to look through all that is installed takes 10 ms
+
+
+def _found(target: Any) -> Any:
+    found: list[EntryPoint] = [e for e in entry_points(group=TARGETS) if e.name == target]
+    if not found:
+        raise _not_found(target)
+    try:
+        kind = _FOUND[target] = found[0].load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        why = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise PluginError(f"target {target!r} ({found[0].value}) could not be imported: {why}") from error
+    return kind
 
 
 def _not_found(target: Any) -> PluginError:
