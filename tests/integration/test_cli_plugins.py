@@ -39,9 +39,9 @@ def run(folder, *words):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["debug"], "1 differs by itself"),
+        pytest.param(["debug"], "1 differs by itself", marks=pytest.mark.slow),
         (["export"], "%relu = aten::relu"),
-        (["reduce"], "1 node is left: aten::relu"),
+        pytest.param(["reduce"], "1 node is left: aten::relu", marks=pytest.mark.slow),
     ],
 )
 def test_a_plugin_lies_in_the_current_folder(words, said, folder):

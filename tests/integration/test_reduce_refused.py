@@ -121,7 +121,10 @@ def run(folder, *words):
     "source, module, said, lines",
     [
         ("branch", "1.branches.1", "data-dependent", ["torch.randn([1, 1])", "{'scale': 2.0}"]),
-        ("fixing", "fixed", "Constraints violated", ['torch.export.Dim("rows", min=2, max=64)', "{'of': {0: rows}}"]),
+        pytest.param(
+            "fixing", "fixed", "Constraints violated", ['torch.export.Dim("rows", min=2, max=64)', "{'of': {0: rows}}"],
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "function", "", "data-dependent", ["module.forward = model", "torch.randint(0, 5, [1]"],
             marks=pytest.mark.slow,
@@ -147,6 +150,7 @@ def test_the_smallest_module_that_is_refused(folder, source, module, said, lines
     assert expected[:40] in " ".join(again.stderr.split()), again.stderr
 
 
+@pytest.mark.slow
 def test_a_module_is_saved_where_nothing_says_how_to_make_it(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     import refused_models

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -131,10 +132,12 @@ def test_constants_and_results_without_rows(tmp_path):
     np.testing.assert_array_equal(runner({"x": X[:, :2]})["rows"], X[:, :2] * np.float32(3))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+WAYS = itertools.product(TARGETS, ("fork", "spawn"), (False, True))
+
+
 @pytest.mark.parametrize(
-    ("method", "ship"),
-    [("fork", False), ("fork", True), ("spawn", False), pytest.param("spawn", True, marks=pytest.mark.slow)],
+    ("target", "method", "ship"),
+    [pytest.param(*w, marks=() if w[1] == "fork" or w == ("onnx", "spawn", False) else pytest.mark.slow) for w in WAYS],
 )
 def test_workers(files, target, ship, method):
     runner = runner_of(files[target, "dynamic"], target, workers=cpus.available(), batch_size=5, ship=ship)
