@@ -76,7 +76,9 @@ class ComputedWeight:
 class Context(Protocol):
     """What the importer keeps of a capture for later: bodies, the reference and the example inputs."""
 
-    assumed: str  # what the graph takes for granted without checking it: a sentence to warn with, or nothing
+    @property
+    def assumed(self) -> str:
+        """What the graph takes for granted without checking it: a sentence to warn with, or nothing."""
 
     def body(self, node: Node) -> Body | None:
         """The graph that computes this node, or None."""

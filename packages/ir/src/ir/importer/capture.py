@@ -7,6 +7,7 @@ import copyreg
 import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,15 +85,14 @@ def capture(
     name_symbols(program, symbols, args, kwargs, dynamic_shapes)
     branches = guards.branches(program, symbols, asserted=rung is not None and rung.deferred)
     asked = guards.asked(program, symbols)
-    needed = [b.condition for b in (*branches, *asked)]
-    decided = rung.decided if rung is not None else ()
-    assumed = decisions.others_at_small_sizes(decided, needed, guards.shape_env_of(program), symbols)
+    if rung is not None:
+        needed = [b.condition for b in (*branches, *asked)]
+        assumed = decisions.others_at_small_sizes(rung.decided, needed, guards.shape_env_of(program), symbols)
+        rung = replace(rung, decided=(), assumed=assumed)
     if needs_retrace(program.graph_module):
         program = functionalised(program)
     names = {"input_names": input_names, "output_names": output_names}
-    graph = graph_of(program, symbols, live=held, rung=rung, branches=branches, asked=asked, **names)
-    graph.context.assumed = assumed
-    return graph
+    return graph_of(program, symbols, live=held, rung=rung, branches=branches, asked=asked, **names)
 
 
 @held_back

@@ -34,8 +34,12 @@ class Capture:
     bodies: Bodies
     live: Live | None = None
     rung: Rung | None = None  # None for a program that existed already
-    assumed: str = ""
     _references: dict[bool, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def assumed(self) -> str:
+        """What the graph takes for granted without checking it: a sentence to warn with, or nothing."""
+        return self.rung.assumed if self.rung is not None else ""
 
     def body(self, node: Node) -> Body | None:
         return self.bodies.body(node)

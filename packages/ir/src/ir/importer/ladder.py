@@ -43,7 +43,8 @@ class Rung:
 
     name: str
     refused: tuple[str, ...] = ()  # one line for each rung that refused the model
-    decided: tuple[decisions.Decision, ...] = ()
+    decided: tuple[decisions.Decision, ...] = ()  # what the model's code asked of sizes
+    assumed: str = ""  # which of these answers are others at sizes of 0 and 1
 
     @property
     def deferred(self) -> bool:
