@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +60,12 @@ def test_questions_about_small_sizes_are_told_where_nothing_verifies(recwarn: py
     ]
     assert told(of_one, {0: Dim("b", min=2)}) == told(of_one, {1: "t"}) == told(lambda x: x * 2, {0: "b"}) == []
     assert told(lambda x: x.relu() if x.size(0) == 1 else torch.clamp(x, min=0), {0: "b"}, verify=True) == []
+
+
+def test_they_are_told_of_a_graph_that_was_pickled() -> None:
+    graph = pickle.loads(pickle.dumps(ir.capture(of_one, X, dynamic_shapes=({0: "b"},))))
+    with pytest.warns(UserWarning, match=r"b == 1 is False  \(.*\), but not at b = 1"):
+        ir.export(graph, target="eager")
 
 
 def test_a_range_that_leaves_them_out() -> None:
