@@ -200,11 +200,12 @@ def slow(session: nox.Session) -> None:
     """The tests that take minutes, which the sessions of the packages leave out: whole models, every opset, opcheck."""
     install(session, *PACKAGES, extra=(*TESTS, *MODELS, "expecttest", "hypothesis", "ninja", "onnxscript", "torchao"))
     others = (
+        *(f"--ignore=tests/{backend}/test_cases.py" for backend in ("onnx", "nnef", "eager")),
         "--ignore=tests/vision",
         "--ignore=tests/stablehlo",
         "--ignore=tests/language_models",
         "--ignore=tests/batch_inference",
-    )  # which have sessions of their own
+    )  # which other sessions run whole
     session.run("python", "-m", "pytest", "-m", "slow", "tests", *others, *session.posargs)
 
 

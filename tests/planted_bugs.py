@@ -38,7 +38,7 @@ class Bug:
 
 
 REWRITES = "tests/ir/test_passes.py tests/ir/test_passes_rewrites.py"
-ONNX, NNEF = "tests/onnx/test_cases.py -k ", "tests/nnef/test_cases.py -k "
+TABLE = "tests/integration/test_cases.py -k "
 INPLACE = "eager_backend/passes/inplace.py"
 PT2, READER, WRITES = "ir/importer/pt2/", "tests/ir/test_pt2_reader.py", "tests/ir/test_writes.py"
 UNSHARED, OWN_STATE = "ir/importer/private_writes.py", "ir/passes/own_state.py"
@@ -128,13 +128,13 @@ BUGS = (
     Bug("onnx_backend/building/emission.py", "float(np.float32(value)) != value", "value != value",
         "tests/onnx/test_double.py"),
     Bug("onnx_backend/building/emission.py", "through.get(v, m.type.dtype)", "cast_back.get(v, m.type.dtype)",
-        ONNX + "f16"),
+        TABLE + "'onnx and f16'"),
     Bug("onnx_backend/building/sizes.py", 'return self._floordiv(*args)', 'return self.emit("Div", *args)',
-        ONNX + "zeros_rounded"),
+        TABLE + "'onnx and zeros_rounded'"),
     Bug("nnef_backend/building/exact.py", "return h.cast(made, dtype)", 'return h.emit("tract_core_cast", x, to=dtype)',
-        NNEF + "floats_to_u8"),
+        TABLE + "'nnef and floats_to_u8'"),
     Bug("nnef_backend/building/verbs.py", 'self.emit("lt", r, 0), self.emit("lt", b, 0)',
-        'self.emit("lt", r, 0), self.emit("lt", a, 0)', NNEF + "'floor or remainder'"),
+        'self.emit("lt", r, 0), self.emit("lt", a, 0)', TABLE + "'nnef and (floor or remainder)'"),
     Bug("nnef_backend/building/steps.py", "exact = float(np.float32(number)) == number", "exact = True",
         "tests/nnef/test_numbers.py"),
     Bug(HELPER, "not in (DType.int32, DType.int64):\n            x =", "not in (dtype,):\n            x =",
@@ -143,7 +143,7 @@ BUGS = (
     Bug(HELPER, "not in self.scope.made or is_source or", "not in self.scope.made or",
         "tests/nnef/test_io.py tests/nnef/test_numbers.py"),
     Bug(EMISSION, "fixed=all(v.fixed", "fixed=any(v.fixed", "tests/nnef/test_numbers.py"),
-    Bug(HELPER, "if 0 in value.type.shape and", "if False and", "tests/nnef/test_cases.py -k of_nothing"),
+    Bug(HELPER, "if 0 in value.type.shape and", "if False and", TABLE + "'nnef and of_nothing'"),
     Bug(EMISSION, "made[0].may_be(made[1])", "made[0] is None", "tests/nnef/test_numbers.py -k squares"),
     Bug("nnef_backend/format/archive.py", "padding = -size % TAR_BLOCK", "padding = size % TAR_BLOCK",
         "tests/nnef/test_io.py"),

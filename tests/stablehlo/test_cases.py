@@ -1,24 +1,17 @@
-"""The op case table on IREE: a slice of it here, the rest with the slow ones."""
+"""The op case table on IREE, a slice of it; the rest is slow."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.cases import ALL
+from tests.cases.slice import PARAMS
 from tests.harness import check_case
 from tests.stablehlo.limits import LIMITS
 
-SLICE = ALL[::24]
 
-
-@pytest.mark.parametrize("case", SLICE, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", PARAMS)
 def test_case(case):
-    check_case(case, "stablehlo", LIMITS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", [c for c in ALL if c not in SLICE], ids=lambda c: c.name)
-def test_every_other_case(case):
     check_case(case, "stablehlo", LIMITS)
 
 
