@@ -1,7 +1,8 @@
 // The function that the article on symbolic functions wraps.
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/csrc/utils/pybind.h>
 
-torch::Tensor my_add(torch::Tensor a, torch::Tensor b)
+at::Tensor my_add(at::Tensor a, at::Tensor b)
 {
     return 2 * a + b;
 }

@@ -1,5 +1,6 @@
 // Kernels that read their arguments' memory, which fake tensors do not have: one for pybind, the rest for TORCH_LIBRARY.
-#include <torch/extension.h>
+#include <ATen/ATen.h>
+#include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
 static at::Tensor axpy(const at::Tensor &a, const at::Tensor &b, double scale)
