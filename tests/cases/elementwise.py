@@ -73,6 +73,12 @@ class Counter(nn.Module):
         return x - self.mean + self.calls
 
 
+def equal_slices(x):
+    """Slices of what is the same everywhere, joined with the whole, in a product that tract splits."""
+    joined = torch.cat([x, x.roll(1, 1)], 1)
+    return torch.einsum("bi,bi->b", joined, joined)
+
+
 def equal_behind_neutral(x: Tensor, y: Tensor) -> Tensor:
     """`there` and `back` are equal once what does nothing is removed; what is first here is read last then."""
     there, back = y.double(), x.double()
@@ -468,6 +474,8 @@ CASES = family(
     row("equal_behind_zeros", lambda x: equal_behind_neutral(x, x + torch.zeros_like(x)), i8()),
     row("equal_behind_true", lambda x: equal_behind_neutral(x, torch.multiply(x, True)), i8()),
     row("equal_behind_an_axis", lambda x: (-1 // x.unsqueeze(0), x.unsqueeze(0) % x), f64(value=2.0)),
+    row("equal_behind_slices", lambda x: equal_slices(torch.zeros_like(x) + x.sum()), f32(1, 2)),
+    row("equal_slices_of_a_constant", lambda x: equal_slices(torch.zeros(1, 2) - x.sum()), f32(1, 2)),
     row("empty_where", lambda c, x: torch.where(c, x, 1.0), boolean(0, 1), f32(1, 3)),
     row("scalar_activations", lambda x: (F.gelu(x), x.clamp(0, 1), x.sigmoid(), x > 0, x.round()), f32()),
     row("scalar_where", lambda c, x: torch.where(c, x, 2.0), boolean(), f32("B", 3)),

@@ -6,6 +6,8 @@ import json
 import pickle
 import subprocess
 import sys
+import tempfile
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ SIZES = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "bos_token
 HEADS = {"intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
 T5 = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
 PAST = {0: "batch", 2: "past"}
+ONE = {"input_ids": {0: "batch"}, "past_key_values": PAST}
 
 
 def made(family: str, kind: str = "ForCausalLM", **sizes: Any) -> Any:
@@ -40,10 +43,11 @@ def tokens(*shape: int) -> torch.Tensor:
     return torch.randint(3, 60, shape, generator=torch.Generator().manual_seed(0))
 
 
-def read_again(model: Any, folder: Any) -> Any:
+def read_again(model: Any) -> Any:
     """The model as its users have it: from a folder, with the configuration as it is."""
-    model.save_pretrained(folder)
-    return type(model).from_pretrained(folder).eval()
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return type(model).from_pretrained(folder).eval()
 
 
 def same_tokens(model: Any, program: Any, cache: Any, key: str = "past_key_values", **others: Any) -> None:
@@ -62,29 +66,32 @@ def same_tokens(model: Any, program: Any, cache: Any, key: str = "past_key_value
         assert type(found) is type(wanted)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_decoder_repeats_its_tokens(target, tmp_path):
-    model = read_again(llama(), tmp_path)
+@lru_cache(maxsize=1)
+def decoder() -> tuple[Any, Any, ir.Graph]:
+    """The model, a cache and the graph, kept for the next target."""
+    model = read_again(llama())
     cache = model(tokens(2, 5)).past_key_values
-    program = ir.export(
-        model,
-        kwargs={"input_ids": tokens(2, 1), "past_key_values": cache},
-        dynamic_shapes={"input_ids": {0: "batch"}, "past_key_values": PAST},
-        target=target,
-    )
+    given = {"input_ids": tokens(2, 1), "past_key_values": cache}
+    return model, cache, ir.capture(model, kwargs=given, dynamic_shapes=ONE)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_decoder_repeats_its_tokens(target):
+    model, cache, graph = decoder()
+    program = ir.export(graph, target=target)
     program.verify()
     assert [v.name for v in program.graph.inputs][1:3] == ["past_key_values.0.key", "past_key_values.0.value"]
     assert program.graph.output_names[:3] == ("logits", "present.0.key", "present.0.value")
     same_tokens(model, program, cache)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_an_encoder_decoder_repeats_its_tokens(target, tmp_path):
-    model = read_again(made("T5", "ForConditionalGeneration", **T5, decoder_start_token_id=0), tmp_path)
+@lru_cache(maxsize=1)
+def encoder_decoder() -> tuple[Any, Any, Any, ir.Graph]:
+    model = read_again(made("T5", "ForConditionalGeneration", **T5, decoder_start_token_id=0))
     states = model.encoder(tokens(2, 7))
     cache = model(encoder_outputs=states, decoder_input_ids=tokens(2, 2)).past_key_values
     source = {0: "batch", 2: "source"}
-    program = ir.export(
+    graph = ir.capture(
         model,
         kwargs={"encoder_outputs": states, "decoder_input_ids": tokens(2, 1), "past_key_values": cache},
         dynamic_shapes={
@@ -92,49 +99,69 @@ def test_an_encoder_decoder_repeats_its_tokens(target, tmp_path):
             "decoder_input_ids": {0: "batch"},
             "past_key_values": {"decoder": PAST, "encoder": source},
         },
-        target=target,
     )
+    return model, states, cache, graph
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_encoder_decoder_repeats_its_tokens(target):
+    model, states, cache, graph = encoder_decoder()
+    program = ir.export(graph, target=target)
     assert "past_key_values.1.encoder.value" in [v.name for v in program.graph.inputs]
     assert "present.1.decoder.key" in program.graph.output_names
     same_tokens(model, program, cache, encoder_outputs=states)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_state_space_model_repeats_its_tokens(target, tmp_path):
-    model = read_again(made("Mamba", **SIZES, state_size=4, pad_token_id=0), tmp_path)
+@lru_cache(maxsize=1)
+def state_space() -> tuple[Any, Any, ir.Graph]:
+    model = read_again(made("Mamba", **SIZES, state_size=4, pad_token_id=0))
     cache = model(tokens(2, 5)).cache_params
-    program = ir.export(
+    shapes = {"input_ids": {0: "batch"}, "cache_params": {0: "batch"}}
+    return (
         model,
-        kwargs={"input_ids": tokens(2, 1), "cache_params": cache},
-        dynamic_shapes={"input_ids": {0: "batch"}, "cache_params": {0: "batch"}},
-        target=target,
+        cache,
+        ir.capture(model, kwargs={"input_ids": tokens(2, 1), "cache_params": cache}, dynamic_shapes=shapes),
     )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_state_space_model_repeats_its_tokens(target):
+    model, cache, graph = state_space()
+    program = ir.export(graph, target=target)
     assert "present.1.recurrent_states" in program.graph.output_names
     assert "cache_params.1.conv_states" in program.graph.updates  # written in place, and so a result
     same_tokens(model, program, cache, "cache_params")
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_the_tokens_that_a_sliding_window_has_seen_are_counted(target):
+@lru_cache(maxsize=1)
+def windowed() -> tuple[Any, Any, ir.Graph]:
     model = made("Mistral", **SIZES, **HEADS, sliding_window=30)
     cache = model(tokens(2, 5)).past_key_values
+    given = {"input_ids": tokens(2, 1), "past_key_values": cache}
     with pytest.warns(UserWarning, match="past < 30"):
-        program = ir.export(
-            model,
-            kwargs={"input_ids": tokens(2, 1), "past_key_values": cache},
-            dynamic_shapes={"input_ids": {0: "batch"}, "past_key_values": PAST},
-            target=target,
-        )
+        return model, cache, ir.capture(model, kwargs=given, dynamic_shapes=ONE)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_tokens_that_a_sliding_window_has_seen_are_counted(target):
+    model, cache, graph = windowed()
+    program = ir.export(graph, target=target)
     same_tokens(model, program, cache)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_static_cache_is_written_in_place(target):
+@lru_cache(maxsize=1)
+def static() -> tuple[Any, Any, ir.Graph]:
     model = llama()
     cache = transformers.StaticCache(config=model.config, max_cache_len=32)
     with torch.no_grad():
         model(tokens(2, 5), past_key_values=cache)
-    program = ir.export(model, kwargs={"input_ids": tokens(2, 1), "past_key_values": cache}, target=target)
+    return model, cache, ir.capture(model, kwargs={"input_ids": tokens(2, 1), "past_key_values": cache})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_static_cache_is_written_in_place(target):
+    model, cache, graph = static()
+    program = ir.export(graph, target=target)
     assert "past_key_values.1.cumulative_length" in program.graph.updates
     same_tokens(model, program, cache)
 

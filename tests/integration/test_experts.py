@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -50,19 +51,27 @@ def made(family: str) -> Any:
     return getattr(transformers, f"{family}ForCausalLM")(config).eval()
 
 
-def check_prompt(family: str, target: str) -> None:
+@lru_cache(maxsize=1)
+def prompt(family: str) -> ir.Graph:
     shapes = {0: "batch"} if family == "Jamba" else TWO  # its recurrence is a Python loop over the tokens
-    program = ir.export(
-        made(family), kwargs={"input_ids": PROMPT}, dynamic_shapes={"input_ids": shapes}, target=target, verify=True
-    )
+    return ir.capture(made(family), kwargs={"input_ids": PROMPT}, dynamic_shapes={"input_ids": shapes})
+
+
+@lru_cache(maxsize=1)
+def step(family: str) -> ir.Graph:
+    model = made(family)
+    given = {"input_ids": PROMPT[:, :1], "past_key_values": model(PROMPT).past_key_values}
+    shapes = {"input_ids": {0: "batch"}, "past_key_values": {0: "batch", 2: "past"}}
+    return ir.capture(model, kwargs=given, dynamic_shapes=shapes)
+
+
+def check_prompt(family: str, target: str) -> None:
+    program = ir.export(prompt(family), target=target, verify=True)
     assert any("grouped_mm" in n.op for n in program.graph.nodes)
 
 
 def check_step(family: str, target: str) -> None:
-    model = made(family)
-    given = {"input_ids": PROMPT[:, :1], "past_key_values": model(PROMPT).past_key_values}
-    shapes = {"input_ids": {0: "batch"}, "past_key_values": {0: "batch", 2: "past"}}
-    ir.export(model, kwargs=given, dynamic_shapes=shapes, target=target, verify=True)
+    ir.export(step(family), target=target, verify=True)
 
 
 @pytest.mark.parametrize("target", TARGETS)

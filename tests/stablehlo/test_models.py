@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.zoo import ALSO, FIRST
+from tests.zoo import ALSO, FIRST, get
 from tests.zoo.measure import TARGETS, check
 
 FAST = ("resnet18", "lstm", "t5_encoder")
@@ -12,7 +12,7 @@ FAST = ("resnet18", "lstm", "t5_encoder")
 
 def checked(name, folder, monkeypatch):
     monkeypatch.setitem(TARGETS, "stablehlo", ".vmfb")
-    check(name, "stablehlo", folder)
+    check("stablehlo", folder, get, name, True)
 
 
 @pytest.mark.parametrize("name", FAST)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import json
 import resource
 import sys
@@ -54,23 +55,21 @@ def run(model: Model, module: nn.Module, graph: ir.Graph, target: str, folder: P
         return {"failure": _line(error)}
 
 
-def check(name: str, target: str, folder: Path, *, small: bool = True) -> None:
-    """One model on one target, for tests.
+@functools.lru_cache(maxsize=1)
+def captured(make: Callable[..., Model], *args: Any) -> tuple[Model, ir.Graph]:
+    """A model and its checked graph; kept for the next target that asks for the same."""
+    model = make(*args)
+    inputs, kwargs = model.inputs(model.sizes)
+    return model, ir.check(ir.capture(model.build(), inputs, kwargs, dynamic_shapes=model.dynamic_shapes))
+
+
+def check(target: str, folder: Path, make: Callable[..., Model], *args: Any) -> None:
+    """The model that `make(*args)` gives, of either zoo, on one target, for tests.
 
     Raises:
         ir.ExportError: the export is refused or a number differs.
     """
-    check_model(get(name, small=small), target, folder)
-
-
-def check_model(model: Model, target: str, folder: Path) -> None:
-    """A model of either zoo on one target.
-
-    Raises:
-        ir.ExportError: the export is refused or a number differs.
-    """
-    args, kwargs = model.inputs(model.sizes)
-    graph = ir.check(ir.capture(model.build(), args, kwargs, dynamic_shapes=model.dynamic_shapes))
+    model, graph = captured(make, *args)
     program = ir.export(graph, target=target, path=folder / f"{model.name}{TARGETS[target]}", verify=True)
     for sizes in model.other_sizes:
         program.verify(*model.inputs(sizes))

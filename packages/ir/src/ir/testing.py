@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Union
 
 import torch
@@ -19,6 +19,7 @@ import torch
 from ir import plugins
 from ir.errors import CaptureError, ExportError, MismatchError
 from ir.export import export
+from ir.graph import Graph
 from ir.importer.bodies import KERNELS, given_body
 from ir.importer.capture import arguments, capture
 from ir.importer.context import Capture
@@ -144,12 +145,14 @@ def check_op(
             overload = getattr(fn, "default", fn)
             checks += [_check(f"opcheck {t}", label, partial(_opcheck, overload, sample, t)) for t in OPCHECK]
     groups = [g for g in _groups(named) if len(g) > 1]
+    alone = [cache(partial(_static, fn, sample)) for sample in given]  # captured once for all targets
+    together = [cache(partial(_dynamic, fn, group)) for group in groups]
     for target in targets:
         title = target if isinstance(target, str) else target.name
-        for label, sample in named:
-            checks.append(_check(title, label, partial(_static, fn, sample, target, rtol, atol)))
-        for group in groups:
-            checks += _dynamic(fn, group, target, f"{title}, dynamic", rtol, atol)
+        for (label, _), graph in zip(named, alone, strict=True):
+            checks.append(_check(title, label, partial(_on_target, graph, target, rtol, atol)))
+        for group, graph in zip(groups, together, strict=True):
+            checks += _on_every_sample(graph, group, target, f"{title}, dynamic", rtol, atol)
     report = OpReport(name, tuple(checks))
     return report.check() if raise_exception else report
 
@@ -268,18 +271,36 @@ def _tensors(sample: Sample) -> tuple[torch.Tensor, ...]:
     return tuple(a for a in pytree.tree_leaves(sample.copy()) if isinstance(a, torch.Tensor))
 
 
-def _static(
-    fn: Callable[..., Any], sample: Sample, target: str | Target, rtol: float | None, atol: float | None
-) -> float:
-    program = export(_Call(fn, sample), _tensors(sample), target=target)
+def _static(fn: Callable[..., Any], sample: Sample) -> Graph:
+    return capture(_Call(fn, sample), _tensors(sample))
+
+
+def _on_target(graph: Callable[[], Graph], target: str | Target, rtol: float | None, atol: float | None) -> float:
+    program = export(graph(), target=target)
     try:
         return program.verify(rtol=rtol, atol=atol).error
     finally:
         _close(program)
 
 
-def _dynamic(
-    fn: Callable[..., Any],
+def _largest(inputs: Sequence[tuple[torch.Tensor, ...]]) -> int:
+    """torch.export takes a size of 0 or 1 for a constant: trace where the sizes are largest."""
+    return max(range(len(inputs)), key=lambda i: sum(t.numel() for t in inputs[i]))
+
+
+def _dynamic(fn: Callable[..., Any], group: Sequence[tuple[str, Sample]]) -> Graph:
+    """One graph with dynamic sizes for every sample of the group."""
+    inputs = [_tensors(s) for _, s in group]
+    first = _largest(inputs)
+    call = _Call(fn, group[first][1])
+    try:
+        return capture(call, inputs[first], dynamic_shapes=(_dimensions(inputs, first, shared=True),))
+    except CaptureError:  # sizes that agree by chance, or depend on each other
+        return capture(call, inputs[first], dynamic_shapes=(_dimensions(inputs, first, shared=False),))
+
+
+def _on_every_sample(
+    graph: Callable[[], Graph],
     group: Sequence[tuple[str, Sample]],
     target: str | Target,
     title: str,
@@ -288,17 +309,10 @@ def _dynamic(
 ) -> Iterator[Check]:
     """One program with dynamic sizes, run on every sample of the group."""
     inputs = [_tensors(s) for _, s in group]
-    # torch.export takes a size of 0 or 1 for a constant: trace where the sizes are largest
-    first = max(range(len(group)), key=lambda i: sum(t.numel() for t in inputs[i]))
-    call = _Call(fn, group[first][1])
     try:
-        try:
-            graph = capture(call, inputs[first], dynamic_shapes=(_dimensions(inputs, first, shared=True),))
-        except CaptureError:  # sizes that agree by chance, or depend on each other
-            graph = capture(call, inputs[first], dynamic_shapes=(_dimensions(inputs, first, shared=False),))
-        program = export(graph, target=target)
+        program = export(graph(), target=target)
     except Exception as error:
-        yield Check(title, group[first][0], f"{type(error).__name__}: {error}")
+        yield Check(title, group[_largest(inputs)][0], f"{type(error).__name__}: {error}")
         return
     for (label, _), tensors in zip(group, inputs, strict=True):
         yield _check(title, label, partial(_verify, program, tensors, rtol, atol))

@@ -16,6 +16,7 @@ from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
 from nnef_backend.building.emission import Emitter
 from nnef_backend.building.fragments import called
+from nnef_backend.building.hiding import uniform
 from nnef_backend.building.operators import STORED
 from nnef_backend.building.reshaping import settled
 from nnef_backend.building.sizes import computed, is_textual, product_text, size_text
@@ -69,7 +70,7 @@ class NnefHelper(Emitter):
                 self.refuse(f"tract has no {type.dtype} tensors")
             text = number_text(array, type.dtype, self.target.tract) if array.ndim == 0 else None
             made = NnefValue(doc.Expr(text), type, fixed=True) if text else self.variable(name or "const", type, array)
-            made.array = array
+            made.array, made.alike = array, uniform(array)
             self.constants[key] = made
         return self.constants[key]
 
@@ -81,8 +82,12 @@ class NnefHelper(Emitter):
         if value.type.dtype is DType.bool and not self.target.tract:
             raise RefusedError(f"target {self.target.name!r} refuses {weight.name}: {_NO_BITS}")
         if not self.target.packs(self.graph, value, weight):
-            small = weight.tensor is None and math.prod(s for s in value.type.shape if isinstance(s, int)) <= _SMALL
-            return self.shared(weight, value.type) if small else self.variable(weight.name, value.type, weight.numpy)
+            small = math.prod(s for s in value.type.shape if isinstance(s, int)) <= _SMALL
+            if small and weight.tensor is None:
+                return self.shared(weight, value.type)
+            made = self.variable(weight.name, value.type, weight.numpy)
+            made.alike = uniform(weight.numpy()) if small else made.alike
+            return made
         made = self.variable(weight.name, value.type, packed_source(weight))
         made.packed = True
         return made
@@ -93,6 +98,7 @@ class NnefHelper(Emitter):
         key = ("weight", array.dtype.name, array.shape, array.tobytes())
         if key not in self.constants:
             self.constants[key] = self.variable(weight.name, type, lambda: array)
+            self.constants[key].alike = uniform(array)
         return self.constants[key]
 
     def content(self, x: NnefValue) -> np.ndarray | None:

@@ -13,7 +13,7 @@ from ir.types import DType, TensorType
 from nnef_backend.building import batches, library
 from nnef_backend.building.data_dependent_sizes import DataDependentSizes
 from nnef_backend.building.exact import instead
-from nnef_backend.building.hiding import as_said, bare, number, opaque, repeated, sized, solid, stretched
+from nnef_backend.building.hiding import alike, as_said, bare, number, opaque, repeated, sized, solid, stretched
 from nnef_backend.building.operators import (
     CONTRACTIONS,
     OPERATORS,
@@ -177,8 +177,13 @@ class Emitter(DataDependentSizes):
             return made
         made.batches = batches.of(op, values, shape, attributes)
         if len(values) == 1 and op in SEEN_THROUGH:
-            made.repeated = repeated(op, values[0], shape, attributes)
-            made.source = values[0] if op in REARRANGEMENTS else None
+            x = values[0]
+            made.repeated, made.alike = (
+                repeated(op, x.type.shape, known, shape, attributes) for known in (x.repeated, x.alike)
+            )
+            made.source = x if op in REARRANGEMENTS else None
+        elif values and OPERATORS[op].broadcasts:
+            made.alike = alike(values, shape)
         return made
 
     @property

@@ -35,28 +35,50 @@ def _never(h: Any) -> Any:
 # -- products of what is repeated: tract takes the repetition out, and loses its size or its terms ---------------------
 
 
-def repeated(op: str, x: NnefValue, shape: Sequence[Any], attributes: Mapping[str, Any]) -> frozenset[int]:
-    """The axes of a result along which, to tract, one element is repeated: it sees through these operations."""
-    old, axes = x.type.shape, attributes.get("axes", ())
+def repeated(
+    op: str, old: Sequence[Any], known: frozenset[int], shape: Sequence[Any], attributes: Mapping[str, Any]
+) -> frozenset[int]:
+    """The axes of a result along which, to tract, one element is repeated: it sees through these operations.
+
+    `old` is the operand's shape, and `known` are such axes of it.
+    """
+    axes = attributes.get("axes", ())
     if op in ("tract_core_broadcast", "tile"):
         new = len(shape) - len(old)
-        kept = {a for a in range(new, len(shape)) if old[a - new] == shape[a] and a - new not in x.repeated}
+        kept = {a for a in range(new, len(shape)) if old[a - new] == shape[a] and a - new not in known}
         return frozenset(range(len(shape))) - kept - {a for a, s in enumerate(shape) if s == 1}
-    if not x.repeated:
+    if not known:
         return frozenset()
     if op == "transpose":
-        return frozenset(i for i, a in enumerate(axes) if a in x.repeated)
+        return frozenset(i for i, a in enumerate(axes) if a in known)
     if op == "squeeze":
-        return frozenset(i for i, a in enumerate(a for a in range(len(old)) if a not in axes) if a in x.repeated)
+        return frozenset(i for i, a in enumerate(a for a in range(len(old)) if a not in axes) if a in known)
     if op == "unsqueeze":
-        return frozenset(a for i, a in enumerate(a for a in range(len(shape)) if a not in axes) if i in x.repeated)
+        return frozenset(a for i, a in enumerate(a for a in range(len(shape)) if a not in axes) if i in known)
     if op != "reshape":
-        return x.repeated
+        return known
     first, count = attributes.get("axis_start", 0), attributes.get("axis_count", len(old))
     grown, middle = len(shape) - len(old), range(first, first + count)
-    apart = {a if a < first else a + grown for a in x.repeated if a not in middle}
-    whole = all(a in x.repeated or old[a] == 1 for a in middle)
+    apart = {a if a < first else a + grown for a in known if a not in middle}
+    whole = all(a in known or old[a] == 1 for a in middle)
     return frozenset(apart | set(range(first, first + count + grown) if whole else ()))
+
+
+def uniform(array: np.ndarray) -> frozenset[int]:
+    """All axes of a constant whose elements are equal, none of another."""
+    same = array.size > 0 and bool((array == array.flat[0]).all())
+    return frozenset(range(array.ndim)) if same else frozenset()
+
+
+def alike(xs: Sequence[NnefValue], shape: Sequence[Any]) -> frozenset[int]:
+    """The axes of a result of operands that broadcast along which all its elements are equal."""
+    if any(x.type.shape is None for x in xs):
+        return frozenset()
+    return frozenset(
+        axis
+        for axis, size in enumerate(shape)
+        if size != 1 and all(axis >= x.type.rank or x.type.shape[axis] == 1 or axis in x.alike for x in xs)
+    )
 
 
 def solid(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
@@ -211,12 +233,21 @@ def apart(h: Any, xs: Sequence[Any]) -> list[Any]:
     made = []
     for x in xs:
         if h.target.tract and h.inputs and not x.fixed:
-            origin = id(x.origin)
+            origin = id(_uncut(h, x.origin).origin)
             for _ in range(seen[origin]):  # each time once more: hidden alike they are alike again
                 x = hide(h, x)
             seen[origin] += 1
         made.append(x)
     return made
+
+
+def _uncut(h: Any, x: NnefValue) -> NnefValue:
+    """What a slice is cut from, where any other slice of that would be equal."""
+    step = maker(h, x) if x.type.rank else None
+    if step is None or step.op != "slice" or not step.inputs[0].alike.issuperset(step.attributes["axes"]):
+        return x
+    whole: NnefValue = step.inputs[0]
+    return whole
 
 
 # -- what is made of constants and sizes alone -------------------------------------------------------------------------

@@ -24,7 +24,7 @@ class NnefValue:
     The name of a number is the number itself (`0.5`, `tract_core_cast(3, to='i64')`), a `document.Expr`.
     """
 
-    __slots__ = ("after", "array", "batches", "fixed", "name", "packed", "repeated", "source", "type")
+    __slots__ = ("after", "alike", "array", "batches", "fixed", "name", "packed", "repeated", "source", "type")
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class NnefValue:
         self.packed = packed  # stored in blocks of 4 bits, which few operations read
         self.after = after  # counts that are known when it is
         self.repeated = frozenset[int]()  # axes along which one element is repeated, to tract
+        self.alike = frozenset[int]()  # those, and the same behind operations on elements
         self.batches = frozenset[int]()  # axes over which a product of matrices goes that it is computed of
         self.source: NnefValue | None = None  # what it is another arrangement of
 
