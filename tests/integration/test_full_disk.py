@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 
-import pytest
 import torch
 from torch import nn
 
@@ -16,22 +16,24 @@ from tests.integration.test_paths import PLACES, tree
 X = (torch.randn(1, 64),)
 
 SCRIPT = """
-import resource, signal, sys, torch, ir
+import json, resource, signal, sys, torch, ir
 from torch import nn
 from tests.integration.test_full_disk import X, model
-target, path, external = sys.argv[1], sys.argv[2], sys.argv[3] == "True"
 graph = ir.capture(model(1), X)
-program = ir.export(graph, target=target, **({"external_data": True} if external else {}))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-for limit in (0, 600, 10_000):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-    try:
-        program.save(path)
-    except ir.OutputError as error:
-        assert isinstance(error, OSError) and "\\n" not in str(error), error
-        print(error)
-    sys.stdout.flush()
+for target, path, options in json.loads(sys.argv[1]):
+    program = ir.export(graph, target=target, **options)
+    for limit in (0, 600, 10_000, resource.RLIM_INFINITY):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        if limit < 0:
+            break
+        try:
+            program.save(path)
+        except ir.OutputError as error:
+            assert isinstance(error, OSError) and "\\n" not in str(error), error
+            print(path, error)
 """
+WAYS = [*((target, name, {}) for target, name in PLACES), ("onnx", "external.onnx", {"external_data": True})]
 
 
 def model(seed):
@@ -39,14 +41,20 @@ def model(seed):
     return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
 
 
-@pytest.mark.parametrize(("target", "name"), [*PLACES, ("external", "m.onnx")])
-def test_a_full_disk_is_one_error(target, name, tmp_path):
-    external = target == "external"
-    target = "onnx" if external else target
-    program = ir.export(model(0), X, target=target, path=tmp_path / name)
+def test_a_full_disk_is_one_error(tmp_path):
+    """Each way of writing at three limits of the size of files, all in one other process."""
+    written = []
+    for number, (target, name, options) in enumerate(WAYS):
+        path = tmp_path / str(number) / name
+        path.parent.mkdir()
+        written.append((path, options, ir.export(model(0), X, target=target, path=path)))
     before = tree(tmp_path)
-    command = [sys.executable, "-c", SCRIPT, target, str(tmp_path / name), str(external)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0 and done.stdout.count(f"{name} is not written: ") == 3, done.stderr[-2000:]
-    assert tree(tmp_path) == before and len(os.listdir(tmp_path)) == 1
-    program.verify()
+    ways = [(program.target.name, str(path), options) for path, options, program in written]
+    command = [sys.executable, "-c", SCRIPT, json.dumps(ways)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert tree(tmp_path) == before
+    for path, _, program in written:
+        assert sum(line.startswith(f"{path} {path} is not written: ") for line in done.stdout.splitlines()) == 3
+        assert len(os.listdir(path.parent)) == 1
+        program.verify()
