@@ -17,6 +17,7 @@ from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, leaves, map_arg
 from ir.importer.fx_importer import Importer
 from ir.importer.private_writes import writes
+from ir.importer.refusals import question_about_data
 from ir.importer.schema import TORCH_DTYPES, op_schema, overload_of
 from ir.importer.size_arguments import Sizes
 from ir.importer.symbols import Symbols
@@ -49,6 +50,8 @@ KERNELS: dict[str, Callable[..., Any]] = {}  # op name -> its kernel in Python, 
 
 def _told(error: Exception, node: Node) -> str:
     """The error of a trace as a reason: those of torch's own insides, `KeyError: u0`, say nothing to a reader."""
+    if question := question_about_data(str(error)):
+        return question[0]
     if not isinstance(error, (KeyError, IndexError, AttributeError, AssertionError)):
         return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     symbols = {s for v in (*node.inputs, *node.outputs) for d in v.type.shape for s in getattr(d, "symbols", ())}

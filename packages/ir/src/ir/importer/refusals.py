@@ -84,17 +84,24 @@ def _fake_of(op: Any) -> str:
     )
 
 
+def question_about_data(text: str) -> tuple[str, str] | None:
+    """What torch says of a number that it read out of a tensor, in a sentence, and what to write instead."""
+    if found := _BRANCH.search(text):
+        return f"it asks whether {_relation(found[1])}, which depends on the data", _INSTEAD_OF_BRANCH
+    if found := _NUMBER.search(text):
+        kind = {"integer": "a Python integer", "float": "a Python float"}.get(found[1], "a Python number")
+        return f"it takes {kind} out of a tensor ({found[2]}), which depends on the data", _INSTEAD_OF_NUMBER
+    return None
+
+
 def told(error: Exception) -> str:
     """The refusal in a sentence, with the model's line and what to write instead."""
     text, lines_of_sizes = str(error), []
     if op := missing_fake(error):
         said = f"{schema_of(op).name} has no fake, so torch does not know the shapes of its results"
         way = _fake_of(op)
-    elif found := _BRANCH.search(text):
-        said, way = f"it asks whether {_relation(found[1])}, which depends on the data", _INSTEAD_OF_BRANCH
-    elif found := _NUMBER.search(text):
-        kind = {"integer": "a Python integer", "float": "a Python float"}.get(found[1], "a Python number")
-        said, way = f"it takes {kind} out of a tensor ({found[2]}), which depends on the data", _INSTEAD_OF_NUMBER
+    elif question := question_about_data(text):
+        said, way = question
     elif fixed := _fixed(text):
         said, way = (
             f"its code fixes sizes that dynamic_shapes calls dynamic ({', '.join(fixed)})",
