@@ -43,7 +43,10 @@ BART = {**HALVES, "max_position_embeddings": 64}
 SIZES = {"T5": T5, "Bart": BART}
 
 
-@pytest.fixture(scope="module", params=["T5-onnx", "T5-nnef", "T5-eager", "Bart-onnx"])
+OTHERS = [pytest.param(way, marks=pytest.mark.slow) for way in ("T5-onnx", "T5-nnef", "Bart-onnx")]  # as test_sound
+
+
+@pytest.fixture(scope="module", params=["T5-eager", *OTHERS])
 def exported(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     name, target = request.param.split("-")

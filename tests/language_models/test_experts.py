@@ -51,6 +51,7 @@ def test_experts_are_one_op_a_layer(tmp_path, family, layers, attention):
     assert model.config._experts_implementation != INTERFACE
 
 
+@pytest.mark.slow
 def test_experts_with_another_gate_stay_the_models_own(tmp_path):
     model = checkpoints.model("Mixtral", **{**ARCHITECTURES["Mixtral"], "hidden_act": "gelu"})
     made = exported(model, tmp_path)

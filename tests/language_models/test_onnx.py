@@ -121,6 +121,7 @@ def test_logits_of_all_positions(tmp_path, side):
     torch.testing.assert_close(torch.from_numpy(logits)[mask > 0], wanted[mask > 0], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_keys_that_are_wider_than_values(tmp_path):
     """onnxruntime-genai makes both caches of one width: such a folder is not said to be one of its own."""
     model = checkpoints.model("DeepseekV3", **ARCHITECTURES["DeepseekV3"])

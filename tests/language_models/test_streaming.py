@@ -15,7 +15,7 @@ from tests.language_models.architectures import ARCHITECTURES
 WIDE = {**checkpoints.LLAMA, "hidden_size": 64, "intermediate_size": 96, "head_dim": 16}
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["own", "tied"])
+@pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["own", "tied"])
 def folder(request, tmp_path_factory):
     place = tmp_path_factory.mktemp("bf16")
     model = checkpoints.model("Llama", **WIDE, tie_word_embeddings=request.param).to(torch.bfloat16)

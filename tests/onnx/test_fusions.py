@@ -12,9 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import ir
-from onnx_backend.building.kernels import HIGHEST
 from tests.integration.test_fuse_rotary import captured as rotary
-from tests.zoo import get
 
 
 class Written(nn.Module):
@@ -93,20 +91,6 @@ def test_norms_of_an_empty_batch(model, opset):
         lambda x: (x.sum(-1), x.amax(2, keepdim=True)), (x.new_ones(3, 5, 8),), dynamic_shapes=({0: "n"},)
     )
     assert [tuple(r.shape) for r in means(x)] == [(0, 5), (0, 5, 1)]
-
-
-@pytest.mark.parametrize("opset", [20, 23, HIGHEST])
-def test_rotary_embedding(opset, tmp_path):
-    model = get("llama", small=True)
-    args, kwargs = model.inputs(model.sizes)
-    program = ir.export(
-        model.build(), args, kwargs, target="onnx", path=tmp_path / "m.onnx", opset=opset,
-        dynamic_shapes=model.dynamic_shapes,
-    )  # fmt: skip
-    ops = collections.Counter(n.op_type for n in onnx.load(program.path).graph.node)
-    assert ops["RotaryEmbedding"] == (4 if opset >= 23 else 0) and ops["Neg"] == (0 if opset >= 23 else 4)
-    for sizes in (model.sizes, *model.other_sizes):
-        program.verify(*model.inputs(sizes))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
