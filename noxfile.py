@@ -145,7 +145,7 @@ def lint(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """The code of the README, the tutorials and the pages runs, and they name only what exists."""
     install(session, *PACKAGES, extra=(*TESTS, "onnxscript", "ninja", "setuptools", "torchao", "transformers"))
-    run_tests(session, "tests/docs", dist="loadfile")
+    run_tests(session, "tests/docs")
 
 
 @nox.session

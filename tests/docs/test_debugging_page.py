@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "debugging.md"
 FAILS = (
     "ir export my_model:model --plugin",
@@ -22,6 +24,7 @@ def plain(line: str) -> str:
     return " ".join(re.sub(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?", "N", line).split())
 
 
+@pytest.mark.slow  # twelve commands, several of which start processes of their own
 def test_the_page_runs(tmp_path):
     blocks = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(), re.DOTALL)
     environment = os.environ | {"IR_CACHE": str(tmp_path / "cache"), "COLUMNS": "400"}

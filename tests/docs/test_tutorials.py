@@ -27,7 +27,9 @@ def steps(text: str) -> list[tuple[str, str]]:
     return [(k, b) for k, b in re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL) if k in ("python", "cpp", "bash")]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, id=p.stem, marks=pytest.mark.slow if "cpp" in p.stem else ()) for p in PAGES]
+)  # C++ takes a minute to compile; tests/integration/test_extensions.py does it too
 def test_a_page_is_followed(page, tmp_path):
     for name in NEEDS.get(page.name, ()):
         pytest.importorskip(name)
