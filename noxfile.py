@@ -199,7 +199,8 @@ def vision(session: nox.Session) -> None:
 @nox.session
 def slow(session: nox.Session) -> None:
     """The tests that take minutes, which the sessions of the packages leave out: whole models, every opset, opcheck."""
-    install(session, *PACKAGES, extra=(*TESTS, *MODELS, "expecttest", "hypothesis", "ninja", "onnxscript", "torchao"))
+    more = ("expecttest", "hypothesis", "ninja", "setuptools", "onnxscript", "torchao")
+    install(session, *PACKAGES, extra=(*TESTS, *MODELS, *more))
     others = (
         *(f"--ignore=tests/{backend}/test_cases.py" for backend in ("onnx", "nnef", "eager")),
         "--ignore=tests/vision",

@@ -117,6 +117,7 @@ class Stuck(nn.Module):
         return torch.relu(x)
 
 
+@pytest.mark.slow
 def test_a_model_that_torch_export_does_not_finish(tmp_path):
     block = nn.Sequential(nn.Linear(4, 4), Stuck())
     start = time.monotonic()
