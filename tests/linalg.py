@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -181,7 +180,6 @@ BATCHES = [
     "svd_wide",
     "lstsq",
 ]
-everything = pytest.mark.parametrize("name", CASES)
 
 
 def check(name: str, target: str, dtype: torch.dtype = torch.float64, digits: float = 1e-9) -> None:

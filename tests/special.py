@@ -104,9 +104,6 @@ def check(name: str, target: str, dtype: torch.dtype) -> None:
         torch.testing.assert_close(actual, torch.where(close, actual, wide), equal_nan=True, rtol=2e-5, atol=2e-6)
 
 
-everywhere = pytest.mark.parametrize("name", FUNCTIONS)
-
-
 def precisions(first: torch.dtype) -> pytest.MarkDecorator:
     """Both; CI runs the first alone, another on each target, for the mathematics is written once."""
     other = {torch.float64: torch.float32, torch.float32: torch.float64}[first]

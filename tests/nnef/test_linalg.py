@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from tests.linalg import BATCHES, COMPLEX, SINGLE, check, check_batch, check_complex, everything
+from tests.halves import half
+from tests.linalg import BATCHES, CASES, COMPLEX, SINGLE, check, check_batch, check_complex
 
 
-@everything
+@half(CASES, "nnef")
 def test_against_torch(name: str) -> None:
     check(name, "nnef")
 
 
-@pytest.mark.parametrize("name", SINGLE)
+@half(SINGLE, "nnef")
 def test_float32(name: str) -> None:
     check(name, "nnef", torch.float32, 2e-4)
 
 
-@pytest.mark.parametrize("name", COMPLEX)
+@half(COMPLEX, "nnef")
 def test_complex_matrices(name: str) -> None:
     check_complex(name, "nnef")
 
 
-@pytest.mark.parametrize("name", BATCHES)
+@half(BATCHES, "nnef")
 def test_a_batch_of_any_size(name: str) -> None:
     check_batch(name, "nnef")

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 import ir
-from tests.special import check, everywhere, precisions
+from tests.halves import half
+from tests.special import FUNCTIONS, check, precisions
 
 INF, NAN = float("inf"), float("nan")
 
 
-@everywhere
+@half(FUNCTIONS, "nnef")
 @precisions(torch.float32)
 def test_against_torch(name: str, dtype: torch.dtype) -> None:
     check(name, "nnef", dtype)

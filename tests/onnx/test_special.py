@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from tests.special import check, everywhere, precisions
+from tests.halves import half
+from tests.special import FUNCTIONS, check, precisions
 
 
-@everywhere
+@half(FUNCTIONS, "onnx")
 @precisions(torch.float64)
 def test_against_torch(name: str, dtype: torch.dtype) -> None:
     check(name, "onnx", dtype)
