@@ -71,14 +71,14 @@ def test_a_broken_contract_is_found() -> None:
     assert broken(ir.capture(lambda x: x * 1j, (torch.ones(2),)), ("real", "flat")) == ["real"]
 
 
-@pytest.mark.parametrize("case", ALL[::12], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", ALL[::24], ids=lambda case: case.name)
 def test_cases(case: Any) -> None:
     for name in TARGETS:
         check(captured(case), name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [c for i, c in enumerate(ALL) if i % 12], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [c for i, c in enumerate(ALL) if i % 24], ids=lambda case: case.name)
 def test_all_other_cases(case: Any) -> None:
     test_cases(case)
 

@@ -31,6 +31,7 @@ def test_the_tokens(exported, batch):
         assert torch.equal(program.generate(tokens, mask, STEPS), reference(model, tokens, STEPS, mask))
 
 
+@pytest.mark.slow
 def test_the_weights_are_stored_once(tmp_path):
     model = checkpoints.model("Llama", **{**checkpoints.LLAMA, "vocab_size": 20_000})
     made = language_models.export(model, path=tmp_path / "out", target="eager")

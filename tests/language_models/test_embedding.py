@@ -116,7 +116,8 @@ def test_few_bits(tmp_path, target, weights):
     assert made.manifest.weights == weights and sizes[0] < 0.6 * sizes[1]
 
 
-@pytest.mark.parametrize("target", [pytest.param("onnx", marks=pytest.mark.slow), "nnef"])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["onnx", "nnef"])
 def test_experts_of_an_embedding_stay_whole(tmp_path, target):
     """Their codes have an op in a decoder's file only; linear layers beside them are rounded."""
     model = checkpoints.model("Mixtral", **ARCHITECTURES["Mixtral"]).model

@@ -269,7 +269,7 @@ def test_heads_stay_where_they_are(tmp_path, family):
 
 
 @pytest.mark.parametrize("family", ["Mistral", "GptOss", "GPT2LMHeadModel", "Gemma2"])
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_grouped_attention_with_windows_sinks_and_soft_caps(tmp_path, family, batch):
     model = checkpoints.model(family, **ARCHITECTURES[family])
     made = language_models.export(model, path=tmp_path / "out", contrib=True)
