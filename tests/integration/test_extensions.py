@@ -27,7 +27,9 @@ def compiled(name, source, folder):
     base = folder.getbasetemp()
     build = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     build.mkdir(exist_ok=True)
-    return load(name, [str(SOURCES / source)], extra_cflags=["-O0"], build_directory=str(build))
+    return load(
+        name, [str(SOURCES / source)], extra_cflags=["-O0", "-DAT_PER_OPERATOR_HEADERS"], build_directory=str(build)
+    )
 
 
 @pytest.fixture(scope="module")

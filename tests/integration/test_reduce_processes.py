@@ -91,6 +91,7 @@ def test_a_document_on_which_tract_aborts(tmp_path):
     assert done.returncode == -6 and "divide by zero" in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_a_wrong_number_where_processes_are_started_anew(monkeypatch):
     monkeypatch.setattr(child, "FORKS", False)
     graph = ir.capture(*model())

@@ -42,6 +42,7 @@ def test_collectives(tmp_path, size):
     assert [p.exitcode for p in found] == [0] * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_a_process_that_dies_ends_all_in_time(tmp_path, size):
     found = run("dying", size, tmp_path, "mlp")

@@ -1,5 +1,5 @@
 // The function that the article on symbolic functions wraps.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
 #include <torch/csrc/utils/pybind.h>
 
 at::Tensor my_add(at::Tensor a, at::Tensor b)

@@ -1,5 +1,8 @@
 // Kernels that read their arguments' memory, which fake tensors do not have: one for pybind, the rest for TORCH_LIBRARY.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
