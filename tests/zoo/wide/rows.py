@@ -28,6 +28,7 @@ SIZES: Mapping[str, tuple[int, int, int]] = {
     "images": (2, 1, 3),
     # of some blocks, patches or windows: torch.export takes what has one of them for a model of one
     "passage": (260, 300, 150),
+    "clips": (2, 4, 3),
     "tall": (128, 192, 256),
     "broad": (192, 128, 256),
 }
