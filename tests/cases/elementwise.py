@@ -73,6 +73,9 @@ class Counter(nn.Module):
         return x - self.mean + self.calls
 
 
+THREE = [(slice(None), slice(1, 3)), (slice(None), slice(2, 4)), (slice(None), slice(0, 2))]
+
+
 def equal_slices(x):
     """Slices of what is the same everywhere, joined with the whole, in a product that tract splits."""
     joined = torch.cat([x, x.roll(1, 1)], 1)
@@ -475,6 +478,7 @@ CASES = family(
     row("equal_behind_true", lambda x: equal_behind_neutral(x, torch.multiply(x, True)), i8()),
     row("equal_behind_an_axis", lambda x: (-1 // x.unsqueeze(0), x.unsqueeze(0) % x), f64(value=2.0)),
     row("equal_behind_slices", lambda x: equal_slices(torch.zeros_like(x) + x.sum()), f32(1, 2)),
+    row("equal_slices_thrice", lambda x: torch.cat([(torch.ones(2, 4) * x[0, 0])[i] for i in THREE], 1), f32(2, 4)),
     row("equal_slices_of_a_constant", lambda x: equal_slices(torch.zeros(1, 2) - x.sum()), f32(1, 2)),
     row("empty_where", lambda c, x: torch.where(c, x, 1.0), boolean(0, 1), f32(1, 3)),
     row("scalar_activations", lambda x: (F.gelu(x), x.clamp(0, 1), x.sigmoid(), x > 0, x.round()), f32()),

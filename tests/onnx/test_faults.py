@@ -17,7 +17,7 @@ import ir
 X = torch.randn(1, 64)
 OPTIONS = [{"external_data": False}, {"external_data": True}, {"functions": True}]
 ids = ["embedded", "external", "functions"]
-SOME = [pytest.param(o, marks=() if o.get("external_data") else pytest.mark.slow) for o in OPTIONS]
+KILLED = [pytest.param(o, marks=() if o.get("external_data") else pytest.mark.slow) for o in OPTIONS]
 
 
 def model(seed):
@@ -73,7 +73,7 @@ def test_a_full_disk(tmp_path, options):
     assert files(tmp_path) == before and len(os.listdir(tmp_path)) == len(before)
 
 
-@pytest.mark.parametrize("options", SOME, ids=ids)
+@pytest.mark.parametrize("options", KILLED, ids=ids)
 def test_killed_in_the_middle(tmp_path, options):
     program = ir.export(model(0), (X,), target="onnx", path=tmp_path / "m.onnx", **options)
     before = files(tmp_path)

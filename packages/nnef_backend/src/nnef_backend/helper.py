@@ -233,6 +233,6 @@ class NnefHelper(Emitter):
 
 
 _GENERIC = {"bool": "logical", "int": "integer", "uint": "integer", "float": "scalar"}
-_SMALL = 1 << 10  # elements of a computed weight of which equals are merged
+_SMALL = 1 << 10  # elements of a weight whose numbers are looked at: computed ones that are equal are merged
 _NO_BITS = "a constant of truth values, which the standard packs in bits and we do not"
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{,200}")

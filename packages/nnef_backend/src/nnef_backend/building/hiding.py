@@ -65,9 +65,9 @@ def repeated(
 
 
 def uniform(array: np.ndarray) -> frozenset[int]:
-    """All axes of a constant whose elements are equal, none of another."""
-    same = array.size > 0 and bool((array == array.flat[0]).all())
-    return frozenset(range(array.ndim)) if same else frozenset()
+    """The axes of a constant along which all its elements are equal."""
+    axes = range(array.ndim) if array.size else ()
+    return frozenset(a for a in axes if (array == array.take([0], a)).all())
 
 
 def alike(xs: Sequence[NnefValue], shape: Sequence[Any]) -> frozenset[int]:
@@ -230,10 +230,12 @@ def apart(h: Any, xs: Sequence[Any]) -> list[Any]:
     tract moves slices up to the parts, and fails where two come out alike ("eval() called on a Dummy op").
     """
     seen: Counter[int] = Counter()
+    cut: dict[Any, NnefValue] = {}
     made = []
     for x in xs:
         if h.target.tract and h.inputs and not x.fixed:
-            origin = id(_uncut(h, x.origin).origin)
+            x = cut.setdefault((id(_uncut(h, x)), x.type.shape), x)  # of equal slices the first
+            origin = id(x.origin)
             for _ in range(seen[origin]):  # each time once more: hidden alike they are alike again
                 x = hide(h, x)
             seen[origin] += 1

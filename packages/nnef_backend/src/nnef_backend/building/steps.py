@@ -42,7 +42,7 @@ class NnefValue:
         self.packed = packed  # stored in blocks of 4 bits, which few operations read
         self.after = after  # counts that are known when it is
         self.repeated = frozenset[int]()  # axes along which one element is repeated, to tract
-        self.alike = frozenset[int]()  # those, and the same behind operations on elements
+        self.alike = frozenset[int]()  # axes along which all elements are equal
         self.batches = frozenset[int]()  # axes over which a product of matrices goes that it is computed of
         self.source: NnefValue | None = None  # what it is another arrangement of
 
