@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,15 +18,7 @@ from ir.importer import conditions
 from ir.importer.aliases import Outcome, Uses, copies_by_size, memories_in, observe, written_in
 from ir.importer.conditions import SCATTERS, SQUEEZES, are_open
 from ir.importer.functionalize import Memories
-from ir.importer.fx_ops import (
-    CAPTURED,
-    HIGHER_ORDER,
-    VANISH,
-    WRAPPERS,
-    handed_out,
-    is_writer,
-    updates_statistics,
-)
+from ir.importer.fx_ops import CAPTURED, HIGHER_ORDER, VANISH, WRAPPERS, handed_out, is_writer, updates_statistics
 from ir.importer.origins import origin_of
 from ir.importer.private_writes import writes
 from ir.importer.scalar_inputs import reading, scalar
@@ -38,6 +30,7 @@ from ir.importer.torch_api import HigherOrderOperator, OpOverload
 from ir.importer.training import training_norm
 from ir.importer.weights import TorchWeight
 from ir.ops import CHECKS, COPIES, DROPOUTS, TRAINING_FLAG, holds_the_same, may_be_view
+from ir.passes.graph_editor import without_unread
 from ir.types import DType, TensorType
 
 
@@ -49,6 +42,7 @@ class Importer:
         self.owner = owner
         self.env: dict[FxNode, Any] = {}
         self.nodes: list[Node] = []
+        self._emitted: set[Node] = set()  # those that torch's graph does not have
         self.weights: dict[Value, Weight] = {}
         self.memory: Memories | None = None  # only graphs that write need one
         self._seen: Mapping[FxNode, Outcome] = {}
@@ -215,16 +209,15 @@ class Importer:
 
     def append(self, node: FxNode, schema: OpSchema, args: Mapping[str, Any], outputs: Sequence[Value]) -> None:
         """Add the node of an operator."""
-        returns = schema.returns if not schema.fresh else "tuple"
-        origin = origin_of(node, schema.overload)
+        returns, origin = "tuple" if schema.fresh else schema.returns, origin_of(node, schema.overload)
         self.nodes.append(Node(schema.op, args, tuple(outputs), origin, returns, schema.defaults))
 
     def again(self, node: FxNode, schema: OpSchema, args: Mapping[str, Any]) -> list[Value]:
         """A view taken anew from its written base."""
         if schema.op != op_schema(node.target).op and are_open(schema.op, args):  # of `squeeze_`
             args = self.required(schema.op, dict(args), node)
-        self._written_again += 1
         outputs: list[Value] = []
+        self._written_again += 1
         self._results(f"{node.name}_again{self._written_again}", self._returned(node), outputs)
         self.append(node, schema, args, outputs)
         return outputs
@@ -243,7 +236,7 @@ class Importer:
         """The value in another element type."""
         self._written_again += 1
         result = Value(f"{value.name}_cast{self._written_again}", value.type.with_dtype(dtype))
-        self.nodes.append(Node("ir::cast", {"self": value, "dtype": dtype}, (result,)))
+        self._add(Node("ir::cast", {"self": value, "dtype": dtype}, (result,)))
         return result
 
     def emit(self, overload: Any, type: TensorType, name: str, given: Mapping[str, Any]) -> Value:
@@ -253,10 +246,18 @@ class Importer:
         self._written_again += 1
         value = Value(f"{name}{self._written_again}", type)
         if schema.op in SCATTERS and (condition := conditions.required(schema.op, args, (value,), self.symbols.ranges)):
-            self.nodes.append(condition)
+            self._add(condition)
             args = {**args, "self": condition.outputs[0]}
-        self.nodes.append(Node(schema.op, args, (value,), Origin(schema.overload), schema.returns, schema.defaults))
+        self._add(Node(schema.op, args, (value,), Origin(schema.overload), schema.returns, schema.defaults))
         return value
+
+    def _add(self, *nodes: Node) -> None:
+        self.nodes += nodes
+        self._emitted.update(nodes)
+
+    def drop_unread(self, results: Iterable[Value]) -> None:
+        """Take away emitted nodes that nothing reads: torch does not put a view that is written back into its base."""
+        self.nodes[:] = without_unread(self.nodes, results, self._emitted)
 
     def _results(self, name: str, fake: Any, outputs: list[Value]) -> Any:
         """Values for an op's results, nested as torch nests them, appended to `outputs` flat."""
@@ -368,6 +369,7 @@ class Importer:
         outputs = inner.tensors(results if isinstance(results, tuple) else (results,), f"{name}_out")
         if inner.memory is not None and any(inner.memory.updates()):
             raise CaptureError(f"the sub-graph {name} writes to a tensor from outside of it; return the new value")
+        inner.drop_unread(outputs)
         names = tuple(f"out_{i}" for i in range(len(outputs)))
         return Graph(tuple(inputs), tuple(inner.nodes), outputs, names, inner.weights, name=name)
 
