@@ -17,10 +17,20 @@ from nnef_backend.building.steps import NnefValue, Step, leaves, map_values
 
 
 def hide(h: Any, x: Any) -> Any:
-    """`x`, less a zero that tract finds out when it runs."""
+    """`x`, less a zero that tract finds out when it runs.
+
+    Constants that tract computes may come out equal, and of products of what is equal it makes squares, merges them and
+    fails ("eval() called on a Dummy op"): each has a zero of its own.
+    """
     if x.type.dtype is DType.bool:
         return h.emit("tract_core_xor", x, _never(h))
-    return h.emit("sub", x, h.cast(_never(h), x.type.dtype))
+    zero = h.cast(_never(h), x.type.dtype)
+    if x.fixed:
+        known = h.scope.zeros.setdefault(x.type.dtype, {})
+        if x.name not in known:
+            known[x.name] = h.emit("add", next(reversed(known.values())), zero) if known else zero
+        zero = known[x.name]
+    return h.emit("sub", x, zero)
 
 
 def _never(h: Any) -> Any:

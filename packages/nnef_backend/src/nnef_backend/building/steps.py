@@ -113,6 +113,7 @@ class Scope:
     makers: dict[int, Step] = field(default_factory=dict)  # by id of a result
     known: dict[Any, list[NnefValue]] = field(default_factory=dict)
     loop: bool = False  # in the body of a loop
+    zeros: dict[DType, dict[Any, NnefValue]] = field(default_factory=dict)  # by name: what constants are hidden by
 
     def add(self, step: Step) -> None:
         """Put an operation at the end."""
