@@ -109,6 +109,7 @@ CASES = family(
     row("polygamma", lambda x: torch.polygamma(1, x), f32("B", 3, positive=True)),
     row("logit", lambda x: torch.logit(x), f32("B", 3, low=0.1, high=0.9)),
     row("logit_crossed", lambda x: torch.logit(x, eps=0.6), f32("B", 3, low=-1, high=2)),
+    row("logit_eps_f16", lambda x: torch.logit(x, eps=1e-6), f16("B", 6, low=-1, high=2)),
     row("logit_eps", lambda x: torch.logit(x, eps=0.2), f32("B", 3, low=0, high=1)),
     row("round_half_to_even", lambda x: torch.round(x), f32(value=HALVES)),
     row("round_decimals", lambda x: torch.round(x, decimals=2), f32("B", 3)),

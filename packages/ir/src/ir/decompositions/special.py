@@ -1,4 +1,4 @@
-"""The error function's family and its inverses."""
+"""The error function's family and its inverses, and logit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ir.decompositions.registry import decomposition
-from ir.decompositions.series import horner, in_double
+from ir.decompositions.series import horner, in_double, result_type
 
 # (1 + 2 x) exp(x^2) erfc(x) for x >= 0 in powers of (x - 4) / (x + 4): Chebyshev interpolation with 60 digits.
 _TAIL = (
@@ -49,6 +49,23 @@ def _scaled_tail(x: Tensor) -> Tensor:
     """exp(x^2) erfc(x) for x >= 0."""
     y = torch.clamp(x, max=1e300)
     return horner((y - 4) / (y + 4), _TAIL) / (1 + 2 * x)
+
+
+def _stored(number: float, dtype: torch.dtype) -> float:
+    """The number as a tensor of this type holds it, up to a subnormal's last bits."""
+    digits = 1 - math.frexp(torch.finfo(dtype).eps)[1] + 1
+    fraction, exponent = math.frexp(number)
+    return math.ldexp(round(math.ldexp(fraction, digits)), exponent - digits)
+
+
+@decomposition("logit", "special_logit")
+def _logit(x: Tensor, eps: float | None = None) -> Tensor:
+    """The limits are rounded to the element type and the lower one is asked for first: above eps = 0.5 they cross."""
+    x = x.to(result_type(x))
+    if eps is not None and eps >= 0:
+        low, high = _stored(eps, x.dtype), _stored(1 - _stored(eps, x.dtype), x.dtype)
+        x = torch.where(x < low, low, torch.where(x > high, high, x))
+    return torch.log(x / (1 - x))
 
 
 @decomposition("special_erfcx")

@@ -174,15 +174,6 @@ def glu(h, self, dim=-1):
     return h.emit("Mul", value, exponential(h, gate))
 
 
-@op("aten::logit", "aten::special_logit")
-def logit(h, self, eps=None):
-    """torch asks for the lower limit first, where Clip lets the upper one win: they cross above eps=0.5."""
-    x = self if eps is None else h.emit("Clip", self, eps, 1 - eps)
-    if eps is not None and eps > 0.5:
-        x = h.emit("Where", h.emit("Less", self, h.const(eps, self)), h.const(eps, self), x)
-    return h.emit("Log", h.emit("Div", x, h.emit("Sub", h.const(1, x), x)))
-
-
 @op("aten::sinc", "aten::special_sinc")
 def sinc(h, self):
     """Of halves in float32, as torch computes: pi itself, rounded to 8 bits, is no zero of the sine."""
