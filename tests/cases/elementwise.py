@@ -107,6 +107,12 @@ CASES = family(
     row("expm1_log1p_small", lambda x: (torch.expm1(x), torch.log1p(x)), f32(value=[1e-7, -1e-7, 1e-4])),
     row("entr", lambda x: torch.special.entr(x), f32(value=[-1.0, 0.0, 0.5, 2.0])),
     row("polygamma", lambda x: torch.polygamma(1, x), f32("B", 3, positive=True)),
+    row(
+        "limits_far",
+        lambda x, y: (x.clamp(0, 4), x.clamp_min(-3), torch.maximum(x, y), torch.minimum(x, y), x.sign(), F.relu6(x)),
+        i64("B", 24, low=-(2**32), high=2**32),
+        i64(24, low=-9, high=2**32),
+    ),
     row("logit", lambda x: torch.logit(x), f32("B", 3, low=0.1, high=0.9)),
     row("logit_crossed", lambda x: torch.logit(x, eps=0.6), f32("B", 3, low=-1, high=2)),
     row("logit_eps_f16", lambda x: torch.logit(x, eps=1e-6), f16("B", 6, low=-1, high=2)),

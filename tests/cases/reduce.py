@@ -87,6 +87,11 @@ CASES = family(
         lambda x: (x.sum(1), x.sum(0, keepdim=True), x.sum(), x.trace(), (x * 2**40).sum(-1, keepdim=True) % 1000),
         i64("B", "S", low=2**53, high=2**53 + 99),
     ),
+    row(
+        "extremes_far",
+        lambda x: (x.amax(1), x.amin((0, 1), keepdim=True), x.max(), x.min(0), x.aminmax(dim=-1)),
+        i64("B", 24, low=-(2**32), high=2**32),
+    ),
     # truth and counting
     row("any", lambda x: x.any(), boolean("B", 3)),
     row("any_dim", lambda x: x.any(1), boolean("B", 3)),

@@ -15,6 +15,7 @@ from ir.dims import Dim, Expr
 from ir.graph import Graph, Node
 from ir.helper import OpHelper
 from ir.types import DType, TensorType
+from onnx_backend.building import wide_integers
 from onnx_backend.building.devices import ORIGIN
 from onnx_backend.building.double import FORMS, apart
 from onnx_backend.building.dtypes import TO_ONNX
@@ -148,6 +149,8 @@ class Emitter(OpHelper[OnnxValue]):
             if name in FORMS:
                 return FORMS[name](self, *values, **given)
             values = apart(self, name, values)
+        if schema is not None and name in wide_integers.FORMS and self.is_wide(name, values[0]):
+            return wide_integers.FORMS[name](self, *values)
         if domain:
             self.use_domain(domain)
         count = outputs or (max(1, schema.min_outputs) if schema else 1)
@@ -186,6 +189,14 @@ class Emitter(OpHelper[OnnxValue]):
         """True of float64 whose digits are to be kept."""
         first = values[0].type.dtype if values and values[0] is not None else None
         return first is DType.float64 and not self.target.allow_narrowing
+
+    def is_wide(self, op: str, x: OnnxValue | None) -> bool:
+        """True if onnxruntime computes this op on int64, with numbers that may be beyond int32."""
+        schema = op_schema(op, self.opset)
+        if schema is None or x is None or x.type.dtype not in (DType.int64, DType.uint32):
+            return False
+        first = schema.input(0)
+        return first is not None and work_type(op, self.opset, first.variable, x.type.dtype) is DType.int64
 
     def _note(self, op: str, made: list[OnnxValue]) -> None:
         """Types in the file where metadata is asked for; where a size can be read later that takes work to compute."""

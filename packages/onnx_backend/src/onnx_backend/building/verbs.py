@@ -18,6 +18,7 @@ from onnx_backend.building.kernels import work_type
 from onnx_backend.building.schema import op_schema
 from onnx_backend.building.sizes import Sizes
 from onnx_backend.building.values import OnnxValue
+from onnx_backend.building.wide_integers import extreme
 
 
 class Verbs(Sizes):
@@ -186,6 +187,8 @@ class Verbs(Sizes):
         assert schema is not None
         if op == "ReduceMean" and any(x.type.shape[a] == 0 for a in axes):
             return self.full(shape, math.nan, x.type.dtype)  # onnxruntime gives 0
+        if op in ("ReduceMax", "ReduceMin") and axes and self.is_wide(op, x):
+            return extreme(self, op, x, axes, shape)
         if len(axes) == x.type.rank:  # the default, at every opset
             return self.emit(op, x, keepdims=keepdim, shape=shape)
         if not axes:
