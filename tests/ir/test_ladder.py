@@ -12,7 +12,7 @@ from torch.export import Dim
 import ir
 from ir.importer import ladder
 
-PLAIN, FOLLOWED, DEFERRED, STRICT = ladder.RUNGS
+PLAIN, FOLLOWED, DEFERRED, AS_RUN, STRICT = ladder.RUNGS
 
 
 def rung(model, *args, shapes=None):
@@ -35,6 +35,21 @@ def test_the_first_rung_that_takes_the_model():
     found = rung(cut, torch.ones(4, 6), torch.tensor(3), shapes=({0: "n"}, {}))
     assert found.name == STRICT and len(found.refused) == 3 and "specialized integer" in str(found)
     assert rung(lambda x: torch.ones(int(x.shape[0] * 0.5)), torch.ones(8), shapes=({0: "n"},)).name == STRICT
+
+
+@pytest.mark.parametrize("asked", ("is_exporting", "is_compiling"))
+def test_a_path_for_export_alone_that_fails_gives_way_to_the_one_that_is_run(asked):
+    def masked(x):
+        return x + (torch.ones(7) if getattr(torch.compiler, asked)() else 1)
+
+    x = torch.arange(4.0)
+    program = ir.export(masked, (x,), target="eager")
+    found = program.graph.context.rung
+    assert found.name == AS_RUN and "7" in found.refused[0]
+    assert torch.equal(program(x), x + 1)
+    kept = ir.export(lambda x: x + (2 if getattr(torch.compiler, asked)() else 1), (x,), target="eager")
+    assert torch.equal(kept(x), x + 2)  # of two that work torch.export's own
+    assert not torch.compiler.is_exporting() and torch.compiler.is_exporting.__module__ == "torch.compiler"
 
 
 def test_a_program_that_exists_has_none():

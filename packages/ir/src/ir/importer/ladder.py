@@ -1,15 +1,16 @@
-"""A live model through torch.export, in up to three ways: the first that takes the model is the capture.
+"""A live model through torch.export, in several ways: the first that takes the model is the capture.
 
 As torch.onnx does it: non-strict runs the model's own Python; with deferred run-time assertions a condition on sizes
 that torch would fix a dimension for is asserted by the program instead; strict reads the byte code, where `int()` of
-a number out of a tensor stays a symbol. Only a model that a rung refuses pays for the next one.
+a number out of a tensor stays a symbol. A model that takes a path of its own while it is exported is tried on the one
+that it takes when it runs. Only a model that a rung refuses pays for the next one.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch.export import ExportedProgram
 from ir.errors import CaptureError, note
 from ir.importer import autograd_functions, caches, conversions, decisions, fake_rules, guards
 from ir.importer.known_numbers import followed
+from ir.importer.own_path import as_run
 from ir.importer.private_writes import written_buffers
 from ir.importer.refusals import asks_for_data, first_line, missing_fake, told
 from ir.importer.size_arguments import around_model
@@ -26,10 +28,12 @@ from ir.importer.torch_api import pytree, quiet_export, size_oblivious, unvalida
 
 _DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
 _FOLLOWED = "non-strict with the numbers in tensors followed"
+_AS_RUN = "non-strict on the path that the model takes when it is not exported"
 RUNGS: dict[str, dict[str, Any]] = {
     "non-strict": {"strict": False},
     _FOLLOWED: {"strict": False},
     "non-strict with deferred run-time assertions": {"strict": False, _DEFERRED: True},
+    _AS_RUN: {"strict": False},
     "strict with deferred run-time assertions": {"strict": True, _DEFERRED: True},
 }
 
@@ -73,33 +77,44 @@ def exported(
         if name == _FOLLOWED and not asks_for_data(refused[-1][2]):
             continue
         follows: Any = followed(model) if name == _FOLLOWED else contextlib.nullcontext(set())
+        path: Any = as_run() if name == _AS_RUN else contextlib.nullcontext({model})
+        decided: list[decisions.Decision] = []
+        asking = {model}
         try:
-            decided: list[decisions.Decision] = []
             settled = _settled(model, (args, kwargs), options, kept, decided)
-            with settled, _obliviously(bool(refused)), caches.watched(), follows as held:
+            with settled, _obliviously(bool(refused)), caches.watched(), follows as held, path as asking:
                 program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, **options)
         except CaptureError:  # ours: another rung would only go round what it says
             raise
         except Exception as error:
+            if not asking:  # the path was the same
+                continue
             refused.append((name, told(error), error))
             if missing_fake(error):  # which every rung needs
                 break
             continue
-        written = ", ".join(sorted(held & written_buffers(program)))
-        fixed = guards.truncated(program) or (
-            f"the model reads {written} as a Python number and writes to it: each call has another" if written else ""
-        )
-        if not fixed:
+        if not (fixed := guards.truncated(program) or _state_read(program, held)):
             before = tuple(f"{n} refused it: {first_line(e or text)}" for n, text, e in refused)
             return program, Rung(name, before, tuple(decided))
         refused.append((name, fixed, None))
+    raise _failure(refused)
+
+
+def _state_read(program: ExportedProgram, held: set[str]) -> str:
+    written = ", ".join(sorted(held & written_buffers(program)))
+    return f"the model reads {written} as a Python number and writes to it: each call has another" if written else ""
+
+
+def _failure(refused: Sequence[tuple[str, str, Exception | None]]) -> CaptureError:
+    """The reason that matters; a traceback shows those of the other rungs as notes."""
     # a question about data that the followed numbers answer is not what stands in the way: what comes after it is
     main = next((r for r in refused if r[0] == _FOLLOWED), refused[0])
     failed = CaptureError(main[1])
     for n, text, e in refused:
         if n != main[0]:
-            note(failed, f"{n}: {first_line(e or text)}")  # a traceback shows it; the sentence above is the reason
-    raise failed from main[2]
+            note(failed, f"{n}: {first_line(e or text)}")
+    failed.__cause__ = main[2]
+    return failed
 
 
 @contextlib.contextmanager
