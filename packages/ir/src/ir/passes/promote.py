@@ -31,7 +31,6 @@ TO_RESULT: Mapping[str, tuple[str, ...]] = {
         ("floor_divide", "divide", "multiply", "subtract", "arctan2", "where", "float_power"),
         _BOTH,
     ),
-    "ldexp": _SELF,  # the exponent stays an integer
     "huber_loss": ("self", "target"),
     "cat": ("tensors",),
     "stack": ("tensors",),
@@ -103,6 +102,8 @@ def _rule(node: Node) -> tuple[tuple[str, ...], DType | None]:
         return (), None
     name = node.op.removeprefix("aten::")
     name = name if name in TO_RESULT else name.removeprefix("special_")  # most of torch.special is there twice
+    if name == "ldexp" and node.args["self"].type.dtype.is_float:  # the exponent stays an integer; of integers a power
+        return _SELF, node.outputs[0].type.dtype
     if name in TO_RESULT:
         return TO_RESULT[name], node.outputs[0].type.dtype
     if name in TOGETHER:
