@@ -50,7 +50,7 @@ def test_a_full_disk_is_one_error(tmp_path):
         written.append((path, options, ir.export(model(0), X, target=target, path=path)))
     before = tree(tmp_path)
     ways = [(program.target.name, str(path), options) for path, options, program in written]
-    command = [sys.executable, "-c", SCRIPT, json.dumps(ways)]
+    command = [sys.executable, "-B", "-c", SCRIPT, json.dumps(ways)]  # or half of a .pyc is left in the environment
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert tree(tmp_path) == before
