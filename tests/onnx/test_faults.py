@@ -38,7 +38,8 @@ graph = ir.capture(model(1), (X,))
 {code}
 ir.export(graph, target="onnx", path={str(folder / "m.onnx")!r}, **{options!r})
 """
-    return subprocess.Popen([sys.executable, "-B", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-B", "-c", script]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 FULL = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))"
