@@ -45,7 +45,7 @@ def extreme(h: Any, op: str, x: OnnxValue, axes: Sequence[int], shape: Sequence[
         kept = tuple(1 if i == axis else s for i, s in enumerate(x.type.shape))
         at = h.emit(op.replace("Reduce", "Arg"), x, axis=axis, keepdims=True, shape=kept)
         x = h.emit("GatherElements", x, at, axis=axis)
-    return x if x.type.shape == tuple(shape) else h.reshape(x, shape)  # type: ignore[no-any-return]
+    return x if x.type.shape == tuple(shape) else h.reshape(x, shape)
 
 
 FORMS: Mapping[str, Callable[..., OnnxValue]] = {"Max": _LARGER, "Min": _SMALLER, "Clip": _clip, "Sign": _sign}
