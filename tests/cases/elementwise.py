@@ -107,6 +107,7 @@ CASES = family(
     row("expm1_log1p_small", lambda x: (torch.expm1(x), torch.log1p(x)), f32(value=[1e-7, -1e-7, 1e-4])),
     row("entr", lambda x: torch.special.entr(x), f32(value=[-1.0, 0.0, 0.5, 2.0])),
     row("polygamma", lambda x: torch.polygamma(1, x), f32("B", 3, positive=True)),
+    row("ldexp_of_integers", lambda x, y: torch.ldexp(x, y), i32(3, low=0, high=3), u8(value=[0, 8, 255])),
     row(
         "limits_far",
         lambda x, y: (x.clamp(0, 4), x.clamp_min(-3), torch.maximum(x, y), torch.minimum(x, y), x.sign(), F.relu6(x)),
@@ -487,6 +488,14 @@ CASES = family(
     row("equal_behind_slices", lambda x: equal_slices(torch.zeros_like(x) + x.sum()), f32(1, 2)),
     row("equal_slices_thrice", lambda x: torch.cat([(torch.ones(2, 4) * x[0, 0])[i] for i in THREE], 1), f32(2, 4)),
     row("equal_slices_of_a_constant", lambda x: equal_slices(torch.zeros(1, 2) - x.sum()), f32(1, 2)),
+    row(
+        "equal_behind_constants",
+        lambda x, y: (torch.special.shifted_chebyshev_polynomial_w(y, torch.tensor(0)), torch.gcd(y, y).fmod(2.0))[
+            ::-1
+        ],
+        f32(),
+        i8(low=1, high=5),
+    ),
     row("empty_where", lambda c, x: torch.where(c, x, 1.0), boolean(0, 1), f32(1, 3)),
     row("scalar_activations", lambda x: (F.gelu(x), x.clamp(0, 1), x.sigmoid(), x > 0, x.round()), f32()),
     row("scalar_where", lambda c, x: torch.where(c, x, 2.0), boolean(), f32("B", 3)),

@@ -67,6 +67,16 @@ def test_a_write_through_one_row_of_an_expanded_tensor():
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
+def test_what_nothing_reads_again_is_not_put_back():
+    def write(x, read):
+        y = x * 2
+        y[0].add_(1)
+        return y if read else x + 1
+
+    graphs = [ir.capture(lambda x, read=read: write(x, read), (torch.ones(3, 2),)) for read in (True, False)]
+    assert [sum(n.op == "aten::select_scatter" for n in g.nodes) for g in graphs] == [1, 0]
+
+
 def test_a_size_without_room_for_what_is_written_is_refused():
     def fn(x):
         y = x.clone()
