@@ -295,7 +295,10 @@ def logcumsumexp(h, self, dim):
         sum_ = h.emit("add", top, h.emit("log", h.emit("add", h.emit("exp", h.emit("neg", apart)), 1.0)))
         return [h.emit("select", h.emit("eq", h.emit("abs", top), math.inf), top, sum_)]
 
-    return self if self.type.rank == 0 else _running(h, self, dim, [h.const(-math.inf, self)], step)[0]
+    if self.type.rank == 0:
+        return self
+    x = h.cast(self, DType.float64)  # as torch counts running totals
+    return h.cast(_running(h, x, dim, [h.const(-math.inf, x)], step)[0], self.type.dtype)
 
 
 @op("aten::cummax")

@@ -33,7 +33,7 @@ def scaled_once(h: Any, x: Any) -> Any:
     if turned is not None and x.before is not None:
         inside = scaled_once(h, x.before)
         return x if inside is x.before else h.transpose(inside, turned.attributes["perm"].as_ints())
-    if x.type.dtype.bits < 32 or x.type.shape is None or x.type.rank < 2:
+    if not x.type.dtype.is_float or x.type.dtype.bits < 32 or x.type.shape is None or x.type.rank < 2:
         return x
     value, factor, count = x.value, 1.0, 0
     while (inner := _factor(value)) is not None:

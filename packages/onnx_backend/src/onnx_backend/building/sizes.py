@@ -70,9 +70,13 @@ class Sizes(Emitter):
             return self.size(dims[0])
         return self._cached(tuple(dims), lambda: self._concat_sizes(list(dims)))
 
+    def length(self, dim: Dim) -> Dim:
+        """The size of a tensor: of `x[1:]` of nothing, `n - 1` in the trace, 0."""
+        return d.maximum(dim, 0) if isinstance(dim, Expr) and self.may_be_negative(dim) else dim
+
     def lengths(self, dims: Sequence[Dim]) -> OnnxValue:
-        """The sizes of a tensor: of `x[1:]` of nothing, `n - 1` in the trace, 0."""
-        return self.sizes([d.maximum(x, 0) if isinstance(x, Expr) and self.may_be_negative(x) else x for x in dims])
+        """The sizes of a tensor as one of int64."""
+        return self.sizes(list(map(self.length, dims)))
 
     def scalar(self, value: Any, dtype: DType) -> OnnxValue:
         """A 0-d tensor that holds a number or a size expression."""

@@ -102,9 +102,7 @@ class Verbs(Sizes):
         shape = tuple(shape)
         if x.type.shape == shape:
             return x
-        if (
-            0 in shape
-        ):  # onnxruntime takes an Expand of a computed tensor to a constant size of 0 for one that does nothing
+        if 0 in shape:  # onnxruntime takes an Expand of a computed tensor to a constant 0 for one that does nothing
             return self.full(shape, 0, x.type.dtype)
         own = (None,) * (len(shape) - x.type.rank) + x.type.shape
         dims = [1 if s == t else t for s, t in zip(own, shape, strict=True)]  # what has its size needs none
@@ -129,13 +127,13 @@ class Verbs(Sizes):
         if not self.may_be_empty(size):
             return x
         full = d.maximum(size, 1)
-        ends = [full - size if i == axis else 0 for i in range(x.type.rank)]
+        ends = [full - self.length(size) if i == axis else 0 for i in range(x.type.rank)]
         shape = [*x.type.shape[:axis], full, *x.type.shape[axis + 1 :]]
         return self.emit("Pad", x, [*[0] * x.type.rank, *ends], self.const(value, x) if value else None, shape=shape)
 
     def cut(self, x: OnnxValue, axis: int, size: Dim) -> OnnxValue:
         """The first `size` elements along an axis."""
-        return x if x.type.shape[axis] == size else self.slice(x, axis, 0, size, size=size)
+        return x if x.type.shape[axis] == size else self.slice(x, axis, 0, self.length(size), size=size)
 
     def concat(self, xs: Sequence[OnnxValue], axis: int) -> OnnxValue:
         """Values joined along an axis."""

@@ -358,7 +358,7 @@ def logcumsumexp(h, self, dim):
         endless = h.emit("And", h.emit("Equal", total, x), h.emit("IsInf", x))  # inf - inf is nan
         return h.emit("Where", endless, x, both)
 
-    return running(h, self, dim, -math.inf, step)
+    return h.cast(running(h, doubled(h, self), dim, -math.inf, step), self.type.dtype)
 
 
 @op("aten::cummax")
