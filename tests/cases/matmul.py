@@ -34,6 +34,12 @@ CASES = family(
     __name__,
     mod("linear_of_a_repeated_part", Readout, f32("B", 7, 3)),
     row(
+        "joined_repeated_rows",
+        lambda x: (torch.inner(x.repeat(2, 1, 1), x), x.expand(2, *x.shape).reshape(-1, 2) @ torch.ones(2, 3)),
+        f32("B", 2),
+    ),
+    row("joined_repeated_rows_of_both", lambda x: torch.inner(x.repeat(2, 1, 1), x.repeat(2, 1, 1)), f32(3, 2)),
+    row(
         "batch_moved_f16",
         lambda x: (
             x.transpose(1, 0) @ torch.ones(4, 5, dtype=x.dtype),

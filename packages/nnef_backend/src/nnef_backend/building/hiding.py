@@ -96,7 +96,8 @@ def solid(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any])
     operands = list(leaves(inputs))
     if h.target.tract and len(operands) == 1 and _merges_repeated(h, operands[0]):
         return map_values(list(inputs), lambda x: hide(h, x))
-    if not h.target.tract or not any(x.repeated or _joins_repeated(h, x) for x in operands):
+    partly = {id(x): _partly_repeated(h, x) for x in operands} if h.target.tract else {}
+    if not h.target.tract or not any(x.repeated or partly[id(x)] or _joins_repeated(h, x) for x in operands):
         return list(inputs)
     terms = attributes.get("expr", "...").partition("->")[0].split(",")
 
@@ -113,7 +114,7 @@ def solid(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any])
     def made(x: Any) -> Any:
         if not isinstance(x, NnefValue):
             return x
-        through = _joins_repeated(h, x) or not all(harmless(x, a) for a in x.repeated)
+        through = _joins_repeated(h, x) or not all(harmless(x, a) for a in x.repeated | partly.get(id(x), frozenset()))
         return hide(h, x) if through else x
 
     return map_values(list(inputs), made)
@@ -129,6 +130,22 @@ def _merges_repeated(h: Any, x: Any) -> bool:
     """True of a reshape of what is repeated along a part of an axis: a sum that tract moves before it loses that."""
     made = maker(h, x)
     return made is not None and made.op == "reshape" and any(part.repeated for part in leaves(made.inputs))
+
+
+def _partly_repeated(h: Any, x: Any) -> frozenset[int]:
+    """The axes in which a reshape joined what is repeated with what is not: tract moves the product before it."""
+    made = maker(h, x)
+    source = next(leaves(made.inputs), None) if made is not None else None
+    if made is None or source is None:
+        return frozenset()
+    if made.op == "transpose":
+        known = _partly_repeated(h, source)
+        return frozenset(i for i, a in enumerate(made.attributes["axes"]) if a in known)
+    if made.op != "reshape":
+        return frozenset()
+    first, count = made.attributes.get("axis_start", 0), made.attributes.get("axis_count", source.type.rank)
+    joined = frozenset(range(first, first + count + x.type.rank - source.type.rank))
+    return joined - x.repeated if source.repeated.intersection(range(first, first + count)) else frozenset()
 
 
 _MOVED = frozenset({"transpose", "reshape", "squeeze", "unsqueeze"})
