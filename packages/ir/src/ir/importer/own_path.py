@@ -7,8 +7,9 @@ that nobody runs: transformers builds masks there that it otherwise leaves out, 
 from __future__ import annotations
 
 import contextlib
-import sys
+import inspect
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -26,10 +27,11 @@ def as_run() -> Iterator[set[str]]:
 
     def answering(question: Callable[[], bool]) -> Callable[[], bool]:
         def answer() -> bool:
-            caller = str(sys._getframe(1).f_globals.get("__name__", ""))
-            if not question() or caller.partition(".")[0] == "torch":
+            caller: Any = getattr(inspect.currentframe(), "f_back", None)
+            module = str(caller.f_globals.get("__name__", ""))
+            if not question() or module.partition(".")[0] == "torch":
                 return question()
-            asking.add(caller)
+            asking.add(module)
             return False
 
         return answer
