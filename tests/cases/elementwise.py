@@ -76,6 +76,12 @@ class Counter(nn.Module):
 THREE = [(slice(None), slice(1, 3)), (slice(None), slice(2, 4)), (slice(None), slice(0, 2))]
 
 
+def equal_constants(y: Tensor) -> tuple[Tensor, Tensor]:
+    """A polynomial of degree 0, whose constants tract computes, beside a remainder that comes first."""
+    polynomial = torch.special.shifted_chebyshev_polynomial_w(y, torch.tensor(0))
+    return torch.gcd(y, y).fmod(2.0), polynomial
+
+
 def equal_slices(x):
     """Slices of what is the same everywhere, joined with the whole, in a product that tract splits."""
     joined = torch.cat([x, x.roll(1, 1)], 1)
@@ -116,6 +122,7 @@ CASES = family(
     ),
     row("logit", lambda x: torch.logit(x), f32("B", 3, low=0.1, high=0.9)),
     row("logit_crossed", lambda x: torch.logit(x, eps=0.6), f32("B", 3, low=-1, high=2)),
+    row("logit_eps_infinite", lambda x: torch.logit(x, eps=inf), f32("B", 3, low=0, high=1)),
     row("logit_eps_f16", lambda x: torch.logit(x, eps=1e-6), f16("B", 6, low=-1, high=2)),
     row("logit_eps", lambda x: torch.logit(x, eps=0.2), f32("B", 3, low=0, high=1)),
     row("round_half_to_even", lambda x: torch.round(x), f32(value=HALVES)),
@@ -490,9 +497,7 @@ CASES = family(
     row("equal_slices_of_a_constant", lambda x: equal_slices(torch.zeros(1, 2) - x.sum()), f32(1, 2)),
     row(
         "equal_behind_constants",
-        lambda x, y: (torch.special.shifted_chebyshev_polynomial_w(y, torch.tensor(0)), torch.gcd(y, y).fmod(2.0))[
-            ::-1
-        ],
+        lambda x, y: equal_constants(y),
         f32(),
         i8(low=1, high=5),
     ),

@@ -13,7 +13,7 @@ import ir
 from ir.importer import ladder
 from tests.ir.interpret import run
 
-PLAIN, FOLLOWED, DEFERRED, AS_RUN, STRICT = ladder.RUNGS
+PLAIN, FOLLOWED, DEFERRED, NOT_EXPORTING, STRICT = ladder.RUNGS
 
 
 def rung(model, *args, shapes=None):
@@ -46,7 +46,7 @@ def test_a_path_for_export_alone_that_fails_gives_way_to_the_one_that_is_run(ask
     x = torch.arange(4.0)
     graph = ir.capture(masked, (x,))
     found = graph.context.rung
-    assert found.name == AS_RUN and "7" in found.refused[0]
+    assert found.name == NOT_EXPORTING and "7" in found.refused[0]
     assert torch.equal(run(graph, x)[0], x + 1)
     kept = ir.capture(lambda x: x + (2 if getattr(torch.compiler, asked)() else 1), (x,))
     assert torch.equal(run(kept, x)[0], x + 2)  # of two that work torch.export's own

@@ -297,7 +297,7 @@ class Driver:
         body = None if node.overload in self._open[-8:] else self.body(node)
         if body is None:
             why = self.graph.context.body_error(node) if self.graph.context else ""
-            if refusal is not None and why and not is_random(node):  # to draw with other ops is to draw
+            if refusal is not None and why and not is_random(node):  # its decomposition draws as well
                 raise RefusedError(f"{refusal}\n  and its decomposition does not help: {why}")
             raise refusal or RefusedError(refusal_text(self.target.name, node, "it has neither handler nor body"))
         inputs = [self.env[v] for v in node.inputs]

@@ -53,14 +53,16 @@ def _scaled_tail(x: Tensor) -> Tensor:
 
 def _stored(number: float, dtype: torch.dtype) -> float:
     """The number as a tensor of this type holds it, up to a subnormal's last bits."""
-    digits = 1 - math.frexp(torch.finfo(dtype).eps)[1] + 1
+    if not math.isfinite(number):
+        return number
+    digits = 2 - math.frexp(torch.finfo(dtype).eps)[1]
     fraction, exponent = math.frexp(number)
     return math.ldexp(round(math.ldexp(fraction, digits)), exponent - digits)
 
 
 @decomposition("logit", "special_logit")
 def _logit(x: Tensor, eps: float | None = None) -> Tensor:
-    """The limits are rounded to the element type and the lower one is asked for first: above eps = 0.5 they cross."""
+    """As torch's kernel: limits rounded to the element type, the lower one first, for they cross above eps = 0.5."""
     x = x.to(result_type(x))
     if eps is not None and eps >= 0:
         low, high = _stored(eps, x.dtype), _stored(1 - _stored(eps, x.dtype), x.dtype)

@@ -20,7 +20,7 @@ from torch.export import ExportedProgram
 from ir.errors import CaptureError, note
 from ir.importer import autograd_functions, caches, conversions, decisions, fake_rules, guards
 from ir.importer.known_numbers import followed
-from ir.importer.own_path import as_run
+from ir.importer.not_exporting import not_exporting
 from ir.importer.private_writes import written_buffers
 from ir.importer.refusals import asks_for_data, first_line, missing_fake, told
 from ir.importer.size_arguments import around_model
@@ -28,12 +28,12 @@ from ir.importer.torch_api import pytree, quiet_export, size_oblivious, unvalida
 
 _DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
 _FOLLOWED = "non-strict with the numbers in tensors followed"
-_AS_RUN = "non-strict on the path that the model takes when it is not exported"
+_NOT_EXPORTING = "non-strict on the path that the model takes when it is not exported"
 RUNGS: dict[str, dict[str, Any]] = {
     "non-strict": {"strict": False},
     _FOLLOWED: {"strict": False},
     "non-strict with deferred run-time assertions": {"strict": False, _DEFERRED: True},
-    _AS_RUN: {"strict": False},
+    _NOT_EXPORTING: {"strict": False},
     "strict with deferred run-time assertions": {"strict": True, _DEFERRED: True},
 }
 
@@ -77,9 +77,9 @@ def exported(
         if name == _FOLLOWED and not asks_for_data(refused[-1][2]):
             continue
         follows: Any = followed(model) if name == _FOLLOWED else contextlib.nullcontext(set())
-        path: Any = as_run() if name == _AS_RUN else contextlib.nullcontext({model})
+        path: Any = not_exporting() if name == _NOT_EXPORTING else contextlib.nullcontext(True)
         decided: list[decisions.Decision] = []
-        asking = {model}
+        asking: Any = True
         try:
             settled = _settled(model, (args, kwargs), options, kept, decided)
             with settled, _obliviously(bool(refused)), caches.watched(), follows as held, path as asking:
@@ -87,11 +87,12 @@ def exported(
         except CaptureError:  # ours: another rung would only go round what it says
             raise
         except Exception as error:
-            if not asking:  # the path was the same
-                continue
-            refused.append((name, told(error), error))
+            if asking:  # else it took the path of the rungs before
+                refused.append((name, told(error), error))
             if missing_fake(error):  # which every rung needs
                 break
+            continue
+        if not asking:
             continue
         if not (fixed := guards.truncated(program) or _state_read(program, held)):
             before = tuple(f"{n} refused it: {first_line(e or text)}" for n, text, e in refused)

@@ -102,7 +102,7 @@ def _rule(node: Node) -> tuple[tuple[str, ...], DType | None]:
         return (), None
     name = node.op.removeprefix("aten::")
     name = name if name in TO_RESULT else name.removeprefix("special_")  # most of torch.special is there twice
-    if name == "ldexp" and node.args["self"].type.dtype.is_float:  # the exponent stays an integer; of integers a power
+    if name == "ldexp" and node.args["self"].type.dtype.is_float:  # integers go through torch.pow(2.0, other)
         return _SELF, node.outputs[0].type.dtype
     if name in TO_RESULT:
         return TO_RESULT[name], node.outputs[0].type.dtype

@@ -19,8 +19,8 @@ from nnef_backend.building.steps import NnefValue, Step, leaves, map_values
 def hide(h: Any, x: Any) -> Any:
     """`x`, less a zero that tract finds out when it runs.
 
-    Constants that tract computes may come out equal, and of products of what is equal it makes squares, merges them and
-    fails ("eval() called on a Dummy op"): each has a zero of its own.
+    Each constant gets another zero. Those that tract computes may come out equal; hidden by one zero they would be
+    equal nodes again, and tract fails where it merges two products of such nodes ("eval() called on a Dummy op").
     """
     if x.type.dtype is DType.bool:
         return h.emit("tract_core_xor", x, _never(h))
@@ -133,7 +133,10 @@ def _merges_repeated(h: Any, x: Any) -> bool:
 
 
 def _partly_repeated(h: Any, x: Any) -> frozenset[int]:
-    """The axes in which a reshape joined what is repeated with what is not: tract moves the product before it."""
+    """The axes that a reshape made of a repeated axis and others.
+
+    tract moves a contraction over them before the reshape, where it has lost the repeated size, and does not load.
+    """
     made = maker(h, x)
     source = next(leaves(made.inputs), None) if made is not None else None
     if made is None or source is None:

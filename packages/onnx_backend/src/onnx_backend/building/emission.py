@@ -191,7 +191,7 @@ class Emitter(OpHelper[OnnxValue]):
         return first is DType.float64 and not self.target.allow_narrowing
 
     def is_wide(self, op: str, x: OnnxValue | None) -> bool:
-        """True if onnxruntime computes this op on int64, with numbers that may be beyond int32."""
+        """True if onnxruntime computes this op in int64, and the numbers may lie outside of int32."""
         schema = op_schema(op, self.opset)
         if schema is None or x is None or x.type.dtype not in (DType.int64, DType.uint32):
             return False

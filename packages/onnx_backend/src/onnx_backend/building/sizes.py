@@ -127,8 +127,8 @@ class Sizes(Emitter):
                 self.refuse(f"the size {expr} uses {fn}, which ONNX cannot compute")
             if fn in ("truediv", *_UNARY) or any(a.type.dtype is DType.float64 for a in args):
                 args = [a if a.type.dtype is DType.bool else self.cast(a, DType.float64) for a in args]
-            small = fn in ("max", "min")  # sizes are within int32
-            return (self.emit_kernel if small else self.emit)(_EXPRESSION_OPS[fn], *args)
+            single = fn in ("max", "min")  # onnxruntime's own is right for one element; see wide_integers.py
+            return (self.emit_kernel if single else self.emit)(_EXPRESSION_OPS[fn], *args)
 
         def number(n: Any) -> OnnxValue:
             return self.const([n], DType.float64 if isinstance(n, float) else DType.int64)

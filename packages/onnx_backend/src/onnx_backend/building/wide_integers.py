@@ -1,6 +1,7 @@
-"""Extremes of int64, for which onnxruntime compares the low 32 bits as signed numbers where the high ones are equal.
+"""Max, Min, Clip, Sign, ReduceMax and ReduceMin of int64, written in comparisons and ArgMax.
 
-To its Max, Min, Clip, Sign, ReduceMax and ReduceMin 4 is more than 3,000,000,000; its comparisons and ArgMax are right.
+onnxruntime's own (1.31, vectorised, so from two elements on) compare the low 32 bits as signed numbers where the high
+32 bits are equal: Max(4, 3000000000) is 4. Its Less, Greater, ArgMax and ArgMin are right.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from onnx_backend.building.values import OnnxValue
 
 
 def _of_two(comparison: str) -> Callable[..., OnnxValue]:
-    """The operand of which the comparison with the other holds, as an op of any number of operands."""
+    """An op of any number of operands that gives the one for which the comparison with all others holds."""
 
     def pair(h: Any, a: OnnxValue, b: OnnxValue) -> OnnxValue:
         made: OnnxValue = h.emit("Where", h.emit(comparison, a, b), a, b)

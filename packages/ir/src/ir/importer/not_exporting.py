@@ -1,7 +1,8 @@
-"""A model whose code asks whether it is exported, traced on the path that it takes when it runs.
+"""The answer no to a model that asks whether it is being exported.
 
-`torch.compiler.is_exporting()` and `is_compiling()` let a model take another path while it is traced, which may be one
-that nobody runs: transformers builds masks there that it otherwise leaves out, and that fit no layer of Informer's.
+With `torch.compiler.is_exporting()` or `is_compiling()` a model may take another path while it is traced than when it
+runs, and that path may fail: transformers builds attention masks there which it leaves out at run time, and whose
+sizes do not fit Informer's layers.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from ir.importer.swapping import swapped
 
 
 @contextlib.contextmanager
-def as_run() -> Iterator[set[str]]:
-    """Inside of the block code outside of torch is told that it is not traced.
+def not_exporting() -> Iterator[set[str]]:
+    """Inside of the block code outside of torch is told that it is neither exported nor compiled.
 
     Yields:
         the modules of the code that has asked.
@@ -29,8 +30,9 @@ def as_run() -> Iterator[set[str]]:
         def answer() -> bool:
             caller: Any = getattr(inspect.currentframe(), "f_back", None)
             module = str(caller.f_globals.get("__name__", ""))
-            if not question() or module.partition(".")[0] == "torch":
-                return question()
+            truth = question()
+            if not truth or module.partition(".")[0] == "torch":
+                return truth
             asking.add(module)
             return False
 
