@@ -50,9 +50,9 @@ def run(model: Model, module: nn.Module, graph: ir.Graph, target: str, folder: P
             program.runner.close()
         return result | {"error": worst}
     except ir.MismatchError as error:
-        return {"failure": f"{_line(error)}; torch's own float32 is {_rounding(model, module, sizes)} from float64"}
+        return {"failure": f"{told(error)}; torch's own float32 is {_rounding(model, module, sizes)} from float64"}
     except ir.ExportError as error:
-        return {"failure": _line(error)}
+        return {"failure": told(error)}
 
 
 @functools.lru_cache(maxsize=1)
@@ -75,8 +75,10 @@ def check(target: str, folder: Path, make: Callable[..., Model], *args: Any) -> 
         program.verify(*model.inputs(sizes))
 
 
-def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:600]}"
+def told(error: Exception) -> str:
+    """The error by its class of `ir`, or its own, and what it says."""
+    known = next((c for c in type(error).__mro__ if getattr(ir, c.__name__, None) is c), type(error))
+    return f"{known.__name__}: {' '.join(str(error).split())[:900]}"
 
 
 def _bytes(path: Path) -> int:
@@ -101,7 +103,7 @@ def _on_targets(model: Model, targets: list[str], keep: Callable[..., None]) -> 
     try:
         graph = ir.capture(module, args, kwargs, dynamic_shapes=model.dynamic_shapes)
     except ir.ExportError as error:
-        return keep(**{target: {"failure": _line(error)} for target in targets})
+        return keep(**{target: {"failure": told(error)} for target in targets})
     keep(capture=time.perf_counter() - start, ops=len(graph.nodes))
     for target in targets:
         with tempfile.TemporaryDirectory() as folder:

@@ -25,7 +25,7 @@ import ir
 from tests import kept
 
 from ..entry import Model
-from ..measure import TARGETS, run
+from ..measure import TARGETS, run, told
 from ..page import wide_rows, with_wide
 from ..sweep import DOCS, ROOT
 from . import peer
@@ -67,7 +67,7 @@ def _child(name: str, targets: list[str], file: Path) -> None:
         try:
             keep(**{peer.NAME: peer.run(model, module)})
         except Exception as error:
-            keep(**{peer.NAME: {"failure": _line(error)}})
+            keep(**{peer.NAME: {"failure": told(error)}})
         targets = [t for t in targets if t != peer.NAME]
     if targets:
         _ours(model, module, targets, keep)
@@ -79,20 +79,14 @@ def _ours(model: Model, module: torch.nn.Module, targets: list[str], keep: Calla
     try:
         graph = ir.capture(module, args, kwargs, dynamic_shapes=model.dynamic_shapes)
     except Exception as error:
-        return keep(**{target: {"failure": _line(error)} for target in targets})
+        return keep(**{target: {"failure": told(error)} for target in targets})
     keep(capture=time.perf_counter() - start, ops=len(graph.nodes))
     for target in targets:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 keep(**{target: run(model, module, graph, target, Path(folder))})
             except Exception as error:
-                keep(**{target: {"failure": _line(error)}})
-
-
-def _line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    known = next((c.__name__ for c in type(error).__mro__ if c.__name__ in _REFUSALS), type(error).__name__)
-    return f"{known}: {text[:900]}"
+                keep(**{target: {"failure": told(error)}})
 
 
 def measure(name: str, targets: list[str], seconds: float = SECONDS) -> dict[str, Any]:
