@@ -162,6 +162,11 @@ CASES = family(
     row("logcumsumexp", lambda x: torch.logcumsumexp(x, 1), f32("B", "S")),
     row("diff", lambda x: torch.diff(x, dim=1), f32("B", "S")),
     row("trapezoid", lambda x: torch.trapezoid(x, dx=0.5, dim=1), f32("B", "S")),
+    row(
+        "trapezoid_of_integers",
+        lambda x: torch.trapezoid(x),
+        i32(value=[[2**31 - 1, -4, -(2**31)], [2**31 - 1, 2, 2**31 - 1]]),
+    ),
     row("histc", lambda x: torch.histc(x, bins=4, min=-2, max=2), f32("B", 3)),
     row(
         "histc_of_extremes", lambda x: (torch.histc(x, 3), torch.histc(x * 0, 4), torch.histc(x, 2, -9, 9)), f32("B", 3)

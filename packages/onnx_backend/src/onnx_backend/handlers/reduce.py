@@ -292,12 +292,14 @@ def cdist(h, x1, x2, p=2, compute_mode=None):
 
 @op("aten::trapezoid.dx", "aten::trapz.dx")
 def trapezoid(h, y, dx=1, dim=-1):
-    """The sum less half of both ends; nothing of nothing."""
+    """The sum less half of both ends; nothing of nothing. Integers are added as such, both ends in their own type."""
     axis = h.axis(dim, y)
-    y = h.filled(h.cast(y, h.out.dtype), axis)
-    ends = (h.emit("Gather", y, h.const(i, DType.int64), axis=axis) for i in (0, -1))
-    inside = h.emit("Sub", total(h, y, [axis]), h.emit("Mul", h.emit("Add", *ends), h.const(0.5, y)))
-    return inside if dx == 1 else h.emit("Mul", inside, h.const(dx, y))
+    wide = h.filled(y if y.type.dtype.is_float else h.cast(y, DType.int64), axis)
+    ends = h.emit("Add", *(h.emit("Gather", wide, h.const(i, DType.int64), axis=axis) for i in (0, -1)))
+    ends = h.cast(h.cast(ends, y.type.dtype), h.out.dtype)
+    half = h.emit("Mul", ends, h.const(0.5, h.out.dtype))
+    inside = h.emit("Sub", h.cast(total(h, wide, [axis]), h.out.dtype), half)
+    return inside if dx == 1 else h.emit("Mul", inside, h.const(dx, h.out.dtype))
 
 
 @op("aten::bincount")
