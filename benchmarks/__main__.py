@@ -25,6 +25,10 @@ torch {torch} on {machine}, {threads} threads. `nox -s benchmarks` runs all of t
   `python -m benchmarks.batch_inference --write` in the environment of `nox -s batch_inference`
 - memory for a checkpoint of 20 GB: [large_checkpoint.md](large_checkpoint.md),
   `python -m benchmarks.large_checkpoint --write`
+- language models beside onnxruntime-genai's builder and transformers: [language_models.md](language_models.md),
+  `python -m benchmarks.language_models --write`; a checkpoint of 7 GB:
+  [large_language_model.md](large_language_model.md); what weights in few bits cost a trained model:
+  [few_bits.md](few_bits.md), `python -m benchmarks.few_bits --write`
 - tensor-parallel models on several processes: [tensor_parallel.md](tensor_parallel.md),
   `python -m benchmarks.tensor_parallel --write`
 - times that decided between two forms of the same thing: [choices.md](choices.md)

@@ -10,6 +10,7 @@ import torch
 import ir
 import language_models
 from language_models.exporting import reference
+from language_models.few_bits import FORM, Int4Linear, Int8Linear, laid_out
 from language_models.weights import Plan, QuantisedLinear, gptq, linears, quantise, rounded
 from tests.language_models import checkpoints
 
@@ -25,7 +26,14 @@ def texts(count=4, length=40):
 
 
 @pytest.mark.parametrize(
-    "target, weights", [("onnx", "int4"), pytest.param("onnx", "int8", marks=pytest.mark.slow), ("nnef", "int4")]
+    "target, weights",
+    [
+        ("onnx", "int4"),
+        pytest.param("onnx", "int8", marks=pytest.mark.slow),
+        ("nnef", "int4"),
+        ("eager", "int4"),
+        pytest.param("eager", "int8", marks=pytest.mark.slow),
+    ],
 )
 def test_the_tokens_of_the_rounded_model(tmp_path, target, weights):
     """`verify` compares with torch on the numbers that the codes stand for; the caller's model stays as it is."""
@@ -85,6 +93,38 @@ def test_which_layers():
     assert odd.model.layers[0].mlp.down_proj.scales.dim() == 1
 
 
+def test_torch_multiplies_by_the_codes(tmp_path):
+    """The eager programs have torch's kernels of 4 and 8 bits, and no float weight of a layer that has one."""
+    made = language_models.export(wide(), path=tmp_path / "out", target="eager", weights="int4", lm_head="int8")
+    for program in made.load().programs:
+        kinds = [node.op for node in program.graph.nodes]
+        assert kinds.count("aten::_weight_int4pack_mm_for_cpu") == 14 and kinds.count("aten::_weight_int8pack_mm") == 1
+        assert not any(kind in ("aten::linear", "aten::addmm") for kind in kinds)
+    with pytest.raises(ir.RefusedError, match="leave device= out"):
+        language_models.load(made.path, device="cuda")
+
+
+@pytest.mark.parametrize("rows, columns", [(48, 64), (176, 96), (640, 2048)])
+def test_codes_are_laid_out_in_pieces(rows, columns):
+    codes = torch.randint(-8, 8, (rows, columns), generator=torch.Generator().manual_seed(0))
+    scales = torch.rand(rows, columns // 32).to(torch.bfloat16).float()
+    layer = Int4Linear(codes, scales, None)
+    whole = torch.ops.aten._convert_weight_to_int4pack_for_cpu((codes + 8).int(), 1)
+    assert torch.equal(laid_out(layer.int4_codes), whole)
+    x = torch.randn(2, 3, columns).to(torch.bfloat16)
+    wanted = x.float() @ (codes * scales.repeat_interleave(32, 1)).T
+    torch.testing.assert_close(layer(x).float(), wanted, rtol=0.01, atol=0.01 * float(wanted.abs().max()))
+
+
+def test_what_the_kernels_of_torch_do_not_have():
+    """Rows of no whole groups stay in float32, and layers of no whole tiles get 8 bits."""
+    model = checkpoints.model("Llama", **{**WIDE, "intermediate_size": 72, "vocab_size": 100})
+    quantise(model, Plan("int4"), FORM)
+    assert type(model.model.layers[0].mlp.down_proj) is torch.nn.Linear
+    assert type(model.model.layers[0].mlp.up_proj) is Int8Linear and type(model.lm_head) is Int8Linear
+    assert type(model.model.layers[0].self_attn.q_proj) is Int4Linear
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 def test_the_nearest_code(bits):
     weight = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))
@@ -107,6 +147,18 @@ def test_calibration_loses_less(bits):
     for codes, scales in (rounded(layer.weight.detach(), bits), gptq(layer, bits, x.T @ x)):
         errors.append((QuantisedLinear(codes, scales, None)(x) - layer(x)).norm())
     assert errors[1] < 0.6 * errors[0]
+
+
+def test_blocks_of_nnef_are_calibrated(tmp_path):
+    """tract is told the codes that GPTQ chose: what it generates is compared with the model of those numbers."""
+    found = {}
+    for calibration in (None, texts()):
+        path = tmp_path / str(calibration is None)
+        made = language_models.export(
+            wide(), path=path, target="nnef", weights="int4", calibration=calibration, text=texts(1)
+        )
+        found[calibration is None] = made.loss.overlap
+    assert found[False] > found[True]
 
 
 @pytest.mark.slow
@@ -135,13 +187,11 @@ def test_the_loss_of_each_target(tmp_path, target):
 def test_what_is_refused(tmp_path):
     model = wide()
     for options, message in [
-        ({"target": "eager", "weights": "int4"}, "weights='int4' is none of f32, f16, bf16"),
+        ({"target": "eager", "weights": "int3"}, "weights='int3' is none of f32, f16, bf16, int8, int4"),
         ({"target": "nnef", "weights": "int8"}, "weights='int8' is none of f32, f16, int4"),
         ({"weights": "int4", "lm_head": "int2"}, "lm_head='int2' is none of"),
     ]:
         with pytest.raises(ValueError, match=message):
             language_models.export(model, path=tmp_path / "out", **options)
-    with pytest.raises(ir.RefusedError, match="weights of NNEF are rounded to the nearest"):
-        language_models.export(model, path=tmp_path / "out", target="nnef", weights="int4", calibration=texts())
     with pytest.raises(ir.CaptureError, match="a model in memory has no tokenizer"):
         language_models.export(model, path=tmp_path / "out", text="words")

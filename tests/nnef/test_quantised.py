@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -141,3 +142,19 @@ def test_a_custom_op_reads_what_its_handler_can_read():
         ir.export(model, (x,), **options, handlers={"tests_quantised::times": doubled})
     with pytest.raises(ir.ExportError, match=r"leave .* out of the filter"):
         ir.export(model, (x,), **options)  # of its body, which is the matmul of torch
+
+
+def test_steps_of_a_scale_stay_what_they_are():
+    """Calibrated numbers, whose farthest need not be at -8, and those of other tools; plain ones land on -8."""
+    drawn = np.random.default_rng(0)
+    codes = drawn.integers(-8, 8, (64, 2, 32))
+    codes[:, 0] = codes[:, 0].clip(-3, 5)
+    scales = drawn.normal(size=(64, 2, 1)).astype(np.float16).astype(np.float32)
+    steps = (codes * scales).reshape(64, 64).astype(np.float32)
+    steps[0] = 0
+    assert np.array_equal(dat.dequantise_q4_0(dat.quantise_q4_0(steps)), steps)
+    plain = drawn.normal(size=(64, 64)).astype(np.float32)
+    found = dat.dequantise_q4_0(dat.quantise_q4_0(plain)).reshape(-1, 32)
+    farthest = np.abs(plain.reshape(-1, 32)).argmax(1)[:, None]
+    assert np.allclose(*(np.take_along_axis(t.reshape(-1, 32), farthest, 1) for t in (found, plain)), rtol=1e-3)
+    assert np.array_equal(dat.dequantise_q4_0(dat.quantise_q4_0(found)), found)

@@ -22,10 +22,11 @@ import torch
 from torch import nn
 
 import ir
-from ir.errors import CaptureError, ExportError
+from ir.errors import CaptureError, ExportError, RefusedError
 from ir.importer import caches
 from ir.importer.pt2.dimension_names import packed
 from ir.importer.torch_api import set_state_dict
+from language_models import few_bits
 from language_models.checkpoint import Checkpoint
 from language_models.contract import GENAI, element_type
 from language_models.decoding import Generator
@@ -33,10 +34,11 @@ from language_models.folder import Manifest
 from language_models.scratch import save_tensors
 from language_models.step import BATCH, NEW, PAST, Step, fresh_cache, is_state, remembered
 from language_models.tracing import manifest_of, traced
+from language_models.weights import BITS, PORTABLE, Plan, quantise
 
 PROMPT, STEP = "prompt.pt2", "step.pt2"
 STORED = "model.safetensors"
-WEIGHTS = ("f32", "f16", "bf16")
+WEIGHTS = ("f32", "f16", "bf16", "int8", "int4")
 EXACT: dict[str, Any] = {}
 FEW_BITS: dict[str, Any] = {}
 Stored: TypeAlias = "tuple[dict[str, torch.Tensor], dict[str, str]]"  # weights, and their other names
@@ -75,6 +77,21 @@ def _write_in_place(layer: Any, past: torch.Tensor) -> None:
     layer.update = update
     layer.get_seq_length = lambda: past[0]
     layer.get_mask_sizes = lambda new: (layer.keys.shape[2], 0)
+
+
+def rounds_experts(options: Mapping[str, Any]) -> bool:
+    """Experts stay in float32."""
+    return False
+
+
+def quantised(model: Any, plan: Plan) -> dict[str, Any]:
+    """Put layers of few bits into the model; no options of its export follow.
+
+    The programs of other tasks hold their own weights, which have to be the same for every processor: they become
+    floats when such a program is compiled.
+    """
+    quantise(model, plan, few_bits.FORM if plan.decoder else PORTABLE)
+    return {}
 
 
 def write(checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str) -> Manifest:
@@ -160,7 +177,9 @@ def _stored(graph: Any, path: Path) -> Stored:
     others = {name: own for name, t in named.items() if (own := first[t.data_ptr(), t.shape]) != name}
     # a tensor of one number in the place of each weight: its shape is known, its contents come at load
     set_state_dict(program, {n: _hollow(t) for n, t in named.items()})
-    torch.export.save(program, path, extra_files=packed(graph.context.bodies.symbols.names))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="No complete tensor found")  # none is meant to be whole
+        torch.export.save(program, path, extra_files=packed(graph.context.bodies.symbols.names))
     return {n: t.detach() for n, t in named.items() if n not in others}, others
 
 
@@ -177,7 +196,13 @@ def load(folder: Path, manifest: Manifest, **options: Any) -> Generator:
 
     Raises:
         CaptureError: a file is not there, or is damaged.
+        RefusedError: weights of few bits on another device than the CPU.
     """
+    if manifest.weights in BITS and torch.device(options.get("device", "cpu")).type != "cpu":
+        raise RefusedError(
+            f"weights in {manifest.weights} are multiplied by torch's kernels for the CPU: leave device= out, or "
+            "export the checkpoint with weights='bf16'"
+        )
     files = [folder / name for name in (PROMPT, STEP) if (folder / name).exists()]
     try:
         tensors = safetensors.torch.load_file(folder / STORED)
@@ -185,6 +210,8 @@ def load(folder: Path, manifest: Manifest, **options: Any) -> Generator:
             others = opened.metadata() or {}
     except (OSError, safetensors.SafetensorError) as error:
         raise CaptureError(f"{folder / STORED}: {error}") from error
+    for name in [n for n in tensors if n.endswith(f".{few_bits.INT4}")]:
+        tensors[name] = few_bits.laid_out(tensors[name])
     tensors |= {name: tensors[own] for name, own in others.items()}
     programs = {}
     options.setdefault("sizes", {GENAI.batch: 1})

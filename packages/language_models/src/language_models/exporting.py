@@ -73,11 +73,11 @@ def export(
         source: the folder that `save_pretrained` wrote, or a model in memory.
         path: the folder to write; an older export there is replaced, anything else is refused.
         target: "onnx" (onnxruntime-genai, or onnxruntime alone), "nnef" (tract) or "eager" (torch).
-        weights: "f32", "f16", "bf16"; "int8" (onnx) or "int4" (onnx, nnef) for linear layers, the rest in float32.
+        weights: "f32", "f16", "bf16"; "int8" (onnx, eager) or "int4" for linear layers, the rest in float32.
         lm_head: the bits of the layer that makes logits, where others are wanted: "int8", or "f32".
         exclude: patterns of names of layers that keep their float weights, "*.down_proj".
-        calibration: a text, or tokens [texts, length], on which int4 and int8 (onnx) are calibrated by GPTQ; without
-            it weights are rounded to the nearest.
+        calibration: a text, or tokens [texts, length], on which linear layers are calibrated by GPTQ; without it they
+            are rounded to the nearest.
         text: a text, or tokens [1, length], on which the loss against float weights is measured: `loss` of the result.
         logits: "last" for those of the last position alone, "all" for every position, as speculative decoding wants.
         task: "text-generation", "text2text-generation", "automatic-speech-recognition", "image-text-to-text" or
@@ -119,7 +119,7 @@ def export(
     if weights not in FLOATS:
         calibrated = None if calibration is None else tokens_of(calibration, source)
         experts = writer is runtime and runtime.rounds_experts(options)
-        plan = Plan(weights, lm_head, exclude, calibrated, experts)
+        plan = Plan(weights, lm_head, exclude, calibrated, experts, writer is runtime)
         model = copy.deepcopy(checkpoint.model) if isinstance(source, torch.nn.Module) else checkpoint.model
         checkpoint = replace(checkpoint, model=model)
         options |= runtime.quantised(model, plan)

@@ -43,12 +43,12 @@ def paged(size: int) -> int:
     return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-def by_rows(tensor: torch.Tensor) -> Iterator[slice]:
-    """Slices of rows, so that a piece has few elements however large the tensor is.
+def by_rows(tensor: torch.Tensor, least: int = 1) -> Iterator[slice]:
+    """Slices of rows, multiples of `least`, so that a piece has few elements however large the tensor is.
 
     torch has one thread meanwhile: several would wait for each other at each of the small steps.
     """
-    step = max(1, PIECE // max(1, tensor[0].numel())) if len(tensor) else 1
+    step = max(1, PIECE // max(1, tensor[0].numel() * least)) * least if len(tensor) else 1
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

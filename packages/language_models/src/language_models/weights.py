@@ -44,6 +44,7 @@ class Plan:
         exclude: patterns of names ("*.down_proj") of layers that stay as they are.
         calibration: tokens [texts, length] for GPTQ; None rounds to the nearest.
         experts: the weights of experts too, which are rounded to the nearest.
+        decoder: the model is a decoder of text, which has a writer of its own for each runtime.
     """
 
     weights: str
@@ -51,6 +52,7 @@ class Plan:
     exclude: Sequence[str] = ()
     calibration: torch.Tensor | None = None
     experts: bool = False
+    decoder: bool = True
 
     def excludes(self, name: str) -> bool:
         """True if the layer of this name keeps its float weights."""
@@ -61,7 +63,22 @@ class Plan:
         chosen = self.lm_head or self.weights if layer is head else self.weights
         if chosen not in BITS or self.excludes(name):
             return 0
-        return 8 if layer.in_features % GROUP else BITS[chosen]
+        return BITS[chosen]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a runtime multiplies by.
+
+    Args:
+        bits: of the bits that are wanted of a layer, those that it can have; 0 where it stays in float32.
+        layer: the layer of codes [out_features, in_features], scales and a bias.
+        scales: the type of scales; numbers are rounded to steps of a scale of that type.
+    """
+
+    bits: Callable[[nn.Linear, int], int]
+    layer: Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], nn.Module]
+    scales: torch.dtype = torch.float32
 
 
 class QuantisedLinear(nn.Module):
@@ -98,25 +115,35 @@ def _floats(codes: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor) -> t
     return made  # type: ignore[no-any-return]
 
 
-def quantise(model: Any, plan: Plan) -> int:
+PORTABLE = Form(lambda layer, bits: 8 if layer.in_features % GROUP else bits, QuantisedLinear)
+
+
+def quantise(model: Any, plan: Plan, form: Form = PORTABLE) -> int:
     """Put quantised layers in the place of linear ones, and say how many."""
     register_quantized_decomposed()
     _check_patterns(model, plan)
-    head = model.get_output_embeddings()
-    chosen = {name: (layer, bits) for name, layer in linears(model) if (bits := plan.bits(name, layer, head))}
+    chosen = _chosen(model, plan, form)
     experts = [*mixtures(model, plan).values()] if plan.experts else []
     scratch = _room_for([layer.weight for layer, _ in chosen.values()], 1 + 4 / GROUP)
     weighing = {} if plan.calibration is None else hessians(model, {n: x for n, (x, _) in chosen.items()}, plan)
     for name, (layer, bits) in chosen.items():
         place, _, own = name.rpartition(".")
         if name in weighing:
-            made = gptq(layer, bits, weighing.pop(name))
+            made = gptq(layer, bits, weighing.pop(name), form.scales)
         else:
-            made = _nearest(layer.weight.detach(), bits, scratch)
-        setattr(model.get_submodule(place), own, QuantisedLinear(*made, layer.bias))
+            made = _nearest(layer.weight.detach(), bits, scratch, form.scales)
+        setattr(model.get_submodule(place), own, form.layer(*made, layer.bias))
     _quantise_experts(experts, plan)
     _tell_of_floats(model, plan, experts)
     return len(chosen) + len(experts)
+
+
+def _chosen(model: Any, plan: Plan, form: Form) -> dict[str, tuple[nn.Linear, int]]:
+    """The layers that get few bits, by name, and how many."""
+    head = model.get_output_embeddings()
+    found = ((name, layer, plan.bits(name, layer, head)) for name, layer in linears(model))
+    had = ((name, layer, form.bits(layer, bits)) for name, layer, bits in found if bits)
+    return {name: (layer, bits) for name, layer, bits in had if bits}
 
 
 def mixtures(model: Any, plan: Plan, has_gate: Callable[[Gate], bool] = lambda gate: True) -> dict[str, Any]:
@@ -191,16 +218,23 @@ def to_blocks(model: Any, plan: Plan, has_gate: Callable[[Gate], bool] = lambda 
 
     Of experts those whose gate the runtime has, and whose sizes are multiples of a block.
     """
-    if plan.calibration is not None:
-        raise RefusedError("weights of NNEF are rounded to the nearest: leave calibration= out, or export to onnx")
     _check_patterns(model, plan)
     head = model.get_output_embeddings()
-    chosen = {name: layer for name, layer in linears(model) if plan.bits(name, layer, head) == 4}
+    chosen = {
+        name: layer
+        for name, layer in linears(model)
+        if plan.bits(name, layer, head) == 4 and not layer.in_features % GROUP
+    }
     scratch = _room_for([layer.weight for layer in chosen.values()], 4)
-    for layer in chosen.values():
+    weighing = {} if plan.calibration is None else hessians(model, chosen, plan)
+    for name, layer in chosen.items():
         weight = layer.weight.detach()
         made = scratch.empty(weight.shape, torch.float32)
-        _to_blocks(weight, made)
+        if name in weighing:
+            codes, scales = gptq(layer, 4, weighing.pop(name), torch.float16)
+            torch.mul(codes, scales.repeat_interleave(GROUP, 1), out=made)  # steps of a scale, which blocks keep
+        else:
+            _to_blocks(weight, made)
         if weight.dtype == made.dtype:
             layer.weight.data = made  # of an embedding that has the same weight, too
         else:
@@ -245,12 +279,16 @@ def _check_patterns(model: Any, plan: Plan) -> None:
             raise RefusedError(f"exclude={pattern!r:.60} is the name of no linear layer; {known}")
 
 
-def scale_of(rows: torch.Tensor, bits: int) -> torch.Tensor:
-    """The scale of each row of a group: the farthest number is the lowest code of 4 bits, which has no counterpart."""
+def scale_of(rows: torch.Tensor, bits: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """The scale of each row of a group: the farthest number is the lowest code of 4 bits, which has no counterpart.
+
+    It is a number of `dtype`, in float32.
+    """
     if bits == 8:
         scale = rows.abs().amax(-1) / 127
     else:
         scale = rows.gather(-1, rows.abs().argmax(-1, keepdim=True))[..., 0] / -8
+    scale = scale.to(dtype).float()
     return torch.where(scale == 0, 1.0, scale)
 
 
@@ -259,10 +297,10 @@ def _codes(rows: torch.Tensor, scale: torch.Tensor, bits: int) -> torch.Tensor:
     return (rows / scale[..., None]).round().clamp(low, high)
 
 
-def rounded(weight: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+def rounded(weight: torch.Tensor, bits: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
     """Codes and scales, each weight rounded to the nearest."""
     rows = weight.float() if bits == 8 else weight.float().unflatten(1, (-1, GROUP))
-    scale = scale_of(rows, bits)
+    scale = scale_of(rows, bits, dtype)
     return _codes(rows, scale, bits).reshape(weight.shape), scale
 
 
@@ -270,12 +308,14 @@ def _room_for(weights: Sequence[torch.Tensor], bytes_each: float) -> Scratch:
     return Scratch(sum(2 * mmap.PAGESIZE + math.ceil(w.numel() * bytes_each) + 4 * len(w) for w in weights))
 
 
-def _nearest(weight: torch.Tensor, bits: int, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+def _nearest(
+    weight: torch.Tensor, bits: int, scratch: Scratch, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
     """What `rounded` gives, some rows at a time, in a file."""
     codes = scratch.empty(weight.shape, torch.int8)
     scales = scratch.empty([len(weight), *([weight.shape[1] // GROUP] if bits == 4 else [])], torch.float32)
     for rows in by_rows(weight):
-        codes[rows], scales[rows] = rounded(weight[rows], bits)
+        codes[rows], scales[rows] = rounded(weight[rows], bits, dtype)
     return codes, scales
 
 
@@ -300,21 +340,23 @@ def hessians(model: Any, layers: dict[str, nn.Linear], plan: Plan) -> dict[str, 
     return found
 
 
-def gptq(layer: nn.Linear, bits: int, hessian: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def gptq(
+    layer: nn.Linear, bits: int, hessian: torch.Tensor, dtype: torch.dtype = torch.float32
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Codes and scales by GPTQ: algorithm 1 of the paper, with the scales of a group taken when it is reached."""
     weight = layer.weight.detach().float().clone()
     unused = hessian.diagonal() == 0
     hessian = hessian + torch.diag(unused.float()) + torch.eye(len(hessian)) * DAMPING * hessian.diagonal().mean()
     inverse = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(hessian)), upper=True)
     codes = torch.empty_like(weight)
-    whole = scale_of(weight, 8) if bits == 8 else None
+    whole = scale_of(weight, 8, dtype) if bits == 8 else None
     scales = []
     for start in range(0, weight.shape[1], COLUMNS):
         end = min(start + COLUMNS, weight.shape[1])
         errors = torch.empty(len(weight), end - start)
         for i in range(start, end):
             if whole is None and i % GROUP == 0:
-                scales.append(scale_of(weight[:, i : i + GROUP], bits))
+                scales.append(scale_of(weight[:, i : i + GROUP], bits, dtype))
             scale = scales[-1] if whole is None else whole
             codes[:, i] = _codes(weight[:, i : i + 1], scale, bits)[:, 0]
             error = (weight[:, i] - codes[:, i] * scale) / inverse[i, i]

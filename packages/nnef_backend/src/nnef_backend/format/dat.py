@@ -49,6 +49,8 @@ class BlockQuantised:
 def quantise_q4_0(array: np.ndarray) -> BlockQuantised:
     """Quantise a float matrix to 4 bits in blocks of 32; an element becomes `scale * (nibble - 8)`.
 
+    Numbers that are such steps already, `dequantise_q4_0` of blocks or calibrated ones, stay what they are.
+
     Raises:
         DocumentError: rank below 2, or rows that are no multiple of 32 elements long.
     """
@@ -63,15 +65,43 @@ def quantise_q4_0(array: np.ndarray) -> BlockQuantised:
 
 def _blocks(values: np.ndarray) -> np.ndarray:
     values = np.ascontiguousarray(values, dtype=np.float32)
-    # The element of largest magnitude, with its sign, lands on -8: the one value whose opposite is missing.
-    extremes = np.take_along_axis(values, np.abs(values).argmax(axis=1, keepdims=True), axis=1)
-    scales = (extremes / -8).astype(np.float16)
-    divisors = np.where(scales == 0, 1, scales).astype(np.float32)
-    nibbles = np.clip(np.round(values / divisors) + 8, 0, 15).astype(np.uint8)
+    scales = _scales(values)
+    nibbles = (_codes(values, scales) + 8).astype(np.uint8)
     blocks = np.empty((len(values), Q4_0_BLOCK_BYTES), np.uint8)
     blocks[:, :2] = scales.view(np.uint8)
     blocks[:, 2:] = nibbles[:, :16] | nibbles[:, 16:] << 4
     return blocks
+
+
+_BEYOND = np.uint32(2**9 - 1)  # the bits of a float32 that a float16 times a code of 4 bits has no use of
+
+
+def _scales(values: np.ndarray) -> np.ndarray:
+    """The scale of each block, float16 [blocks, 1].
+
+    The element of largest magnitude, with its sign, lands on -8: the one code whose opposite is missing. It lands on
+    another where all numbers of the block are then steps of the scale, which loses nothing.
+    """
+    farthest = np.take_along_axis(values, np.abs(values).argmax(axis=1, keepdims=True), axis=1)
+    scales = (farthest / -8).astype(np.float16)
+    short = np.flatnonzero((values.view(np.uint32) & _BEYOND == 0).all(axis=1))
+    left = short[~_are_steps(values[short], scales[short])]
+    some, ends = values[left, ::16], farthest[left]
+    for code in (*range(-7, 0), *range(1, 8)) if left.size else ():
+        other = (ends / code).astype(np.float16)
+        found = np.flatnonzero(_are_steps(some, other))  # most blocks are told by two of their numbers
+        found = found[_are_steps(values[left[found]], other[found])]
+        scales[left[found]] = other[found]
+    return scales
+
+
+def _codes(values: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    return np.clip(np.round(values / np.where(scales == 0, 1, scales).astype(np.float32)), -8, 7)
+
+
+def _are_steps(values: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Which rows are whole multiples of their scale."""
+    return np.asarray((_codes(values, scales) * scales.astype(np.float32) == values).all(axis=1) & (scales[:, 0] != 0))
 
 
 def dequantise_q4_0(tensor: BlockQuantised) -> np.ndarray:
