@@ -102,6 +102,9 @@ class Shaken(torch.fx.Interpreter):
                         self._move(t, args[0].abs() * torch.finfo(t.dtype).eps)
                     if name_of(target) in ("lstm", "gru"):  # onnxruntime's gates are right beside 1 alone
                         self._move(t, torch.full_like(t, torch.finfo(t.dtype).eps))
+                    if name_of(target) in ("sigmoid", "silu"):  # as are its sigmoids
+                        part = args[0].abs() if name_of(target) == "silu" else torch.ones_like(t)
+                        self._move(t, part.to(t.dtype) * torch.finfo(t.dtype).eps)
                 if tied and not overlaps(t):  # of 0.0 and -0.0, which are equal, either is the result
                     signs = torch.randint(0, 2, t.shape, generator=self.generator).to(torch.bool)
                     t.copy_(torch.where((t == 0) & signs, -t, t))

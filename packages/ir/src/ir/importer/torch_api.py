@@ -370,6 +370,7 @@ PT2_FORMAT = "archive_format"  # a record of torch's own archives; older files a
 PT2_BYTE_ORDER = "byteorder"
 PT2_MODELS = "models/"  # one JSON text for each program
 PT2_WEIGHTS, PT2_CONSTANTS = "data/weights/", "data/constants/"
+PT2_EXAMPLES = "data/sample_inputs/"  # the arguments of each program, pickled
 PT2_TABLE = "_config.json"  # the table of the tensors in one of these two folders
 PT2_COMPILED = ("data/aotinductor/", "data/executorch/", "data/mtia")  # code that is run
 PT2_SCHEMA = 8  # the programs' major version: another is another format, a new minor one adds to it

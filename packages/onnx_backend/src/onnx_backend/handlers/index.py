@@ -32,6 +32,7 @@ def gather(h, self, dim, index, sparse_grad=False):
 def take_along_dim(h, self, indices, dim=None):
     if dim is None:
         self, indices, dim = flat(h, self), flat(h, indices), 0
+    indices = h.cast(indices, DType.int64)
     axis = h.axis(dim, self)
     # torch counts on past the end: place 4 of 4 is the first
     indices = h.emit("Mod", indices, h.size(maximum(self.type.shape[axis], 1)))

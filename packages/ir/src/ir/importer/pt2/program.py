@@ -28,6 +28,7 @@ from ir.importer import caches
 from ir.importer.pt2.archive import Archive
 from ir.importer.pt2.consistency import check_results
 from ir.importer.pt2.dimension_names import dimension_names
+from ir.importer.pt2.examples import example_inputs
 from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.graphs import FileGraph, read_graph
 from ir.importer.pt2.rebuild import rebuilt
@@ -60,7 +61,7 @@ _OUTPUTS = {
 class SavedProgram:
     """The program in a .pt2 file. The names that it shares with torch.export.ExportedProgram mean the same.
 
-    `module` and `example_inputs` are torch's own: they load the file with torch.export.load, which runs what is in it.
+    `module` is torch's own: it loads the file with torch.export.load, which runs what is in it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,6 +71,7 @@ class SavedProgram:
         document = _document(archive)
         inner = document["graph_module"]
         model = next(n for n in archive.names if n.startswith(PT2_MODELS))[len(PT2_MODELS) : -len(".json")]
+        self._model = model
         check_byte_order(archive)
         self.state_dict = Payloads(archive, PT2_WEIGHTS, model).tensors
         self.constants = Payloads(archive, PT2_CONSTANTS, model).tensors
@@ -145,13 +147,17 @@ class SavedProgram:
                 and not isinstance(s.arg, ConstantArgument)]  # fmt: skip
 
     @property
-    def stand_ins(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments that are nested as the model's are, with empty tensors of the same ranks in them."""
+    def _users(self) -> list[Any]:
+        """What each leaf of the arguments is."""
         users = zip(
             (n for n in self.graph.nodes if n.op == "placeholder"), self.graph_signature.input_specs, strict=True
         )
-        values = [n.meta["val"] for n, s in users if s.kind == InputKind.USER_INPUT]
-        leaves = [torch.empty([0] * len(v.shape)) if isinstance(v, Tensors) else None for v in values]
+        return [n.meta["val"] for n, s in users if s.kind == InputKind.USER_INPUT]
+
+    @property
+    def stand_ins(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments that are nested as the model's are, with empty tensors of the same ranks in them."""
+        leaves = [torch.empty([0] * len(v.shape)) if isinstance(v, Tensors) else None for v in self._users]
         nested: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(leaves, self.call_spec.in_spec)
         return nested
 
@@ -169,6 +175,14 @@ class SavedProgram:
         """Write the file anew with other contents of some tensors, of the same types."""
         write_with(self._archive, path, changed)
 
+    @cached_property
+    def example_inputs(self) -> Any:
+        """The arguments that it was captured with, None if it was saved without; see ir.importer.pt2.examples."""
+        try:
+            return example_inputs(self._archive, self._model, self.call_spec.in_spec, self._users)
+        except CaptureError as error:
+            raise CaptureError(f"{self.path}: {error}") from error
+
     # -- what only torch's own loader has ------------------------------------------------------------------------------
 
     @cached_property
@@ -183,10 +197,6 @@ class SavedProgram:
                 return torch.export.load(self.path)
         except Exception as error:
             raise CaptureError(f"{self.path} is not a file that torch.export.load accepts: {error}") from error
-
-    @property
-    def example_inputs(self) -> Any:
-        return self.trusted.example_inputs
 
     def module(self, check_guards: bool = True) -> torch.nn.Module:
         return self.trusted.module(check_guards=check_guards)
