@@ -105,7 +105,7 @@ CASES = family(
     row("gather_after_topk", lambda x, y: y.gather(1, x.topk(2).indices), f32("B", 5), f32("B", 5)),
     # torch broadcasts here in C++, which fixes both sizes.
     row("take_along_dim", lambda x, i: torch.take_along_dim(x, i, 1), f32(2, 5), i64(1, 3, low=0, high=5)),
-    row("take_along_dim_i32", lambda x, i: torch.take_along_dim(x, i, 1), f32(2, 5), i32(1, 3, low=0, high=5)),
+    row("take_along_dim_i32", lambda x, i: torch.take_along_dim(x, i), f32(2, 5), i32(1, 3, low=0, high=5)),
     row("take", lambda x, i: torch.take(x, i), TABLE, i64("B", 2, low=0, high=15)),
     row("index_select", lambda x, i: x.index_select(1, i), f32("B", 5), i64("N", low=0, high=5)),
     row("index_select_i32", lambda x, i: x.index_select(0, i), TABLE, i32("N", low=0, high=5)),
