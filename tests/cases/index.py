@@ -286,6 +286,11 @@ CASES = family(
     row("argwhere", lambda x: torch.argwhere(x > 0), f32("B", 3)),
     row("unique", lambda x: torch.unique(x), i64("B", 3)),
     row("unique_counts", lambda x: torch.unique(x, return_inverse=True, return_counts=True), i64("B", 3)),
+    row(
+        "unique_beside_nan",
+        lambda x: (torch.unique(x), *torch.unique(x, return_inverse=True, return_counts=True)),
+        f32(value=[nan, 1.0, nan, 0.0, -2.0, 1.0]),
+    ),
     row("unique_consecutive", lambda x: torch.unique_consecutive(x), i64(8, low=0, high=3)),
     # searching
     row("searchsorted", lambda s, x: torch.searchsorted(s.sort(-1).values, x), f32("B", 5), f32("B", 3)),

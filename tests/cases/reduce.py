@@ -43,6 +43,12 @@ CASES = family(
     row("products_of_one_step", lambda x: (x.cumsum(0) * x, torch.cat([x, x])[:1] * x), i64(1, 3)),
     row("prod_far", lambda x: (x.prod(), x.prod(0), x.prod(1)), i64("B", 3, value=[39001, -41003, 43007])),
     row("prod_int", lambda x: x.prod(0), i32("B", 3)),
+    row(
+        "integers_that_wrap_around",
+        lambda x: (x.sum(1, dtype=torch.int32), x.prod(1, dtype=torch.int32), x.prod(dtype=torch.int8)),
+        i32(value=[[2**30, 2**30, 2**30], [10**8, 31, 5]]),
+    ),
+    row("bytes_that_wrap_around", lambda x: (x.prod(1, dtype=torch.uint8), torch.trapezoid(x)), u8(2, 5, value=[200])),
     # extremes
     row("max", lambda x: x.max(), f32("B", 3)),
     row("max_dim", lambda x: x.max(1), f32("B", 3)),

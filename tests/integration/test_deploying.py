@@ -45,6 +45,21 @@ def test_triton_runs_fixed_sizes_one_by_one(tmp_path):
     assert "dynamic_batching" not in text
 
 
+def test_an_edited_configuration_stays(tmp_path):
+    """What export wrote is written again; what somebody changed is not."""
+    path = tmp_path / "adder" / "1" / "model.onnx"
+    path.parent.mkdir(parents=True)
+    config = tmp_path / "adder" / "config.pbtxt"
+    for shape in ((2, 3), (4,)):
+        ir.export(lambda x: x + 1, (torch.zeros(shape),), path=path, deploy="triton")
+    edited = config.read_text() + "instance_group [ { count: 2 } ]\n"
+    config.write_text(edited)
+    before = path.read_bytes()
+    with pytest.raises(ir.OutputError, match="holds what no export wrote"):
+        ir.export(lambda x: x + 2, (torch.zeros(5),), path=path, deploy="triton")
+    assert config.read_text() == edited and path.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 
 import pytest
 import torch
@@ -186,3 +188,49 @@ def test_a_plugin_that_does_not_load_is_one_error(name, tmp_path, monkeypatch, c
 def test_a_plugin_whose_name_is_none(name):
     told(lambda: ir.export(nn.ReLU(), X, target="onnx", plugins=[name], strict_plugins=True))
     assert "give a list" in told(lambda: ir.export(nn.ReLU(), X, target="onnx", plugins=name or "x"))
+
+
+def test_a_small_file_that_makes_large_constants(tmp_path):
+    """`eye(60000).sum()` is 14 GB on the way to one number: it is left to the runtime."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return x + torch.eye(7777).sum() + torch.full((7777, 7777), 2.0).exp().sum()
+
+    torch.export.save(torch.export.export(Model(), (torch.randn(3),)), tmp_path / "small.pt2")
+    with zipfile.ZipFile(tmp_path / "small.pt2") as small, zipfile.ZipFile(tmp_path / "m.pt2", "w") as large:
+        for name in small.namelist():
+            large.writestr(name, small.read(name).replace(b"7777", b"60000"))
+    code = (
+        "import resource, sys, ir\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))\n"
+        "for target in ('onnx', 'nnef', 'eager'): ir.export(sys.argv[1], target=target)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path / "m.pt2"], check=True, timeout=300)
+
+
+def test_lines_of_nothing_are_refused(tmp_path):
+    """tract's parser is quadratic in them: 100,000 take 20 seconds."""
+    ir.export(torch.nn.ReLU(), (torch.ones(2),), target="nnef", path=tmp_path / "m", compression="directory")
+    with (tmp_path / "m" / "graph.nnef").open("a") as file:
+        file.write("\n# nothing" * 100_000)
+    with pytest.raises(ir.ExportError, match="lines of nothing"):
+        nnef_backend.load(tmp_path / "m")
+
+
+def test_an_interrupted_import_is_finished():
+    """Ctrl-C while torch.export is imported is answered behind that, and the next export works."""
+    code = """
+import os, signal, sys, threading, time, torch, ir
+def shoot():
+    while "torch._inductor.config" not in sys.modules: time.sleep(0.0005)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=shoot, daemon=True).start()
+try:
+    ir.capture(torch.nn.ReLU(), (torch.ones(2),))
+except KeyboardInterrupt:
+    ir.capture(torch.nn.ReLU(), (torch.ones(2),))
+    print("interrupted, and done")
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert said.stdout == "interrupted, and done\n", said.stderr[-2000:]

@@ -136,3 +136,21 @@ def test_a_copy_of_a_model_keeps_its_data(tmp_path):
         ir.export(model, x, target="onnx", path=path, external_data=True, verify=True)
     assert "m.onnx.data" in os.listdir(tmp_path)  # the copy's
     assert len(os.listdir(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("target, name", [("onnx", "m.onnx"), ("nnef", "m.nnef.tgz"), ("eager", "m.pt2")])
+def test_a_program_whose_file_was_replaced(tmp_path, target, name):
+    """It runs what it was made of, not what a later export put in its place."""
+    x, models = torch.randn(2, 4), [torch.nn.Linear(4, 4).eval() for _ in range(2)]
+    programs = [ir.export(m, (x,), target=target, path=tmp_path / name) for m in models]
+    assert [p.file for p in programs] == [None, tmp_path / name]
+    for program, model in zip(programs, models, strict=True):
+        torch.testing.assert_close(program(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_file_that_is_no_certificate_stays(tmp_path):
+    notes = tmp_path / "m.onnx.certificate.json"
+    notes.write_text("my notes")
+    with pytest.raises(ir.OutputError, match="no certificate of an export"):
+        ir.export(torch.nn.ReLU(), (torch.ones(2),), path=tmp_path / "m.onnx", verify="thorough")
+    assert notes.read_text() == "my notes" and not (tmp_path / "m.onnx").exists()

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import zipfile
 
 import pytest
 import torch
@@ -133,6 +134,55 @@ def test_members_beside_the_folder(parts, tmp_path):
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("version", b"8.1")
     with pytest.raises(CaptureError, match="one folder"):
+        ir.capture(path)
+
+
+def test_example_inputs_are_data(parts, tmp_path):
+    """Those of the graph's own types are given; nothing else is, and what is no tensor is not run."""
+    nested: list = []
+    for _ in range(40):
+        nested = [nested] * 10
+    right = torch.randn(4, 8)
+    strange = {
+        "code": pt2_files.Touch(tmp_path / "touched"),
+        "code in a dict": {"a": pt2_files.Touch(tmp_path / "touched")},
+        "nested without end": ((nested,), {}),
+        "two": ((right, right), {}),
+        "another name": ((), {"x": right}),
+        "another rank": ((right[0],), {}),
+        "another size": ((right[:3],), {}),
+        "another type": ((right.double(),), {}),
+        "a number": ((3,), {}),
+        "no arguments": right,
+    }
+    for name, value in strange.items():
+        path = pt2_files.write(tmp_path / "m.pt2", {**parts, pt2_files.SAMPLES: pt2_files.saved(value)})
+        with pytest.raises(CaptureError, match="its example inputs"):
+            ir.capture(path).context.example()
+        assert not (tmp_path / "touched").exists(), name
+    path = pt2_files.write(tmp_path / "m.pt2", {**parts, pt2_files.SAMPLES: pt2_files.saved(((right,), {}))})
+    assert torch.equal(ir.capture(path).context.example()[0][0], right)
+    path = pt2_files.write(tmp_path / "m.pt2", {**parts, pt2_files.SAMPLES: pt2_files.saved(None)})
+    with pytest.raises(CaptureError, match="carries no example inputs"):
+        ir.capture(path).context.example()
+
+
+def test_a_list_of_too_many_numbers(tmp_path):
+    class Model(torch.nn.Module):
+        def forward(self, x, w):
+            return torch.nn.functional.conv2d(x, w, padding=1)
+
+    args = (torch.randn(1, 3, 8, 8), torch.randn(4, 3, 3, 3))
+    torch.export.save(torch.export.export(Model(), args), tmp_path / "m.pt2")
+    with zipfile.ZipFile(tmp_path / "m.pt2") as archive:
+        parts = {n.partition("/")[2]: archive.read(n) for n in archive.namelist()}
+
+    def edit(document):
+        (node,) = document["graph_module"]["graph"]["nodes"]
+        next(i for i in node["inputs"] if i["name"] == "padding")["arg"] = {"as_ints": [1, 1, 1]}
+
+    path = pt2_files.write(tmp_path / "m.pt2", pt2_files.edited(parts, pt2_files.MODEL, edit))
+    with pytest.raises(CaptureError, match="3 numbers for padding, which takes 2"):
         ir.capture(path)
 
 

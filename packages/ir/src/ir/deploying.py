@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ir.dims import Dim, Expr
 from ir.errors import ExportError, OutputError
+from ir.files import staged
 from ir.graph import Graph, Value
 
 BATCH = 64  # rows that Triton puts together at most, where the file takes any number
+_OWN = re.compile(
+    r'name: ".*"\nbackend: "onnxruntime"\nmax_batch_size: \d+\n'
+    r"(?:(?:in|out)put \[\n(?:  \{ name: .* \},?\n)*\n?\]\n)*(?:dynamic_batching \{ \}\n)?"
+)
 _TYPES = {
     "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "int8": "INT8",
     "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16", "float32": "FP32", "float64": "FP64",
@@ -36,6 +42,17 @@ def check(deploy: str | None, target: str, path: object) -> None:
         raise OutputError(
             "deploy='triton': the path is REPOSITORY/NAME/VERSION/model.onnx, 'models/detector/1/model.onnx'"
         )
+    _check_own(_config(Path(str(path))))
+
+
+def _config(path: Path) -> Path:
+    return path.absolute().parents[1] / "config.pbtxt"
+
+
+def _check_own(place: Path) -> None:
+    """Raises OutputError for a file that holds anything but what `triton_config` writes."""
+    if os.path.lexists(place) and not (place.is_file() and _OWN.fullmatch(place.read_text(errors="replace"))):
+        raise OutputError(f"{place} holds what no export wrote, and stays as it is: move it away")
 
 
 def write(deploy: str | None, graph: Graph, path: Path) -> None:
@@ -46,8 +63,9 @@ def write(deploy: str | None, graph: Graph, path: Path) -> None:
 
 def triton(graph: Graph, path: Path) -> None:
     """`config.pbtxt` in the model's folder (Triton's model configuration, for its backend onnxruntime)."""
-    place = path.absolute().parents[1]
-    (place / "config.pbtxt").write_text(triton_config(graph, place.name))
+    place = _config(path)
+    with staged(place, _check_own) as temporary:
+        temporary.write_text(triton_config(graph, place.parent.name))
 
 
 def triton_config(graph: Graph, name: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ir import deploying
 from ir import plugins as _plugins
-from ir.debug.certificate import certificate_path
+from ir.debug.certificate import certificate_path, check_own
 from ir.debug.ranges import check_narrowing, narrowed
 from ir.errors import warn
 from ir.exported import Exported
@@ -136,6 +136,8 @@ def export(
         raise ValueError(f'certificate={certificate!r:.40}: "metadata", beside verify="thorough", or nothing')
     if path is not None:
         chosen.check_path(writable(path))
+        if verify == "thorough":
+            check_own(certificate_path(Path(path)))
     noted = Notes(chosen, options, path, report)
     with noted.written():
         _plugins.load(plugins, discover=discover_plugins, strict=strict_plugins)

@@ -14,7 +14,7 @@ from ir.conditions import Conditions
 from ir.debug.certificate import Certificate, cache_folder, certificate_path, certify
 from ir.debug.explain import explained
 from ir.errors import ExportError, MismatchError, RuntimeFailure
-from ir.files import staged
+from ir.files import identity, staged
 from ir.graph import Graph
 from ir.importer.capture import arguments
 from ir.importer.plain import refused_layout
@@ -61,9 +61,23 @@ class Exported(Generic[A]):
             raise TypeError(f"{what}: define it at the top of a module ({error})") from error
         path = None if self.path is None else self.path.absolute()
         packed = self.target.packed(self.artifact)
-        kept = self.report, self.max_error, self.kept_float32
+        kept = self.report, self.max_error, self.kept_float32, self._written
         # at once: multiprocessing may move tensors to shared memory, and arrays would point to their old place
         return _reopened, (pickle.dumps((self.target, self.graph, packed, path, self._handlers, kept)),)
+
+    @property
+    def path(self) -> Path | None:
+        """Where it was written, None if it was not."""
+        return self._path
+
+    @path.setter
+    def path(self, place: Path | None) -> None:
+        self._path, self._written = place, identity(place) if place else ""
+
+    @property
+    def file(self) -> Path | None:
+        """Its file; None once another is in its place, for a later export to the same path is another model."""
+        return self._path if self._path is not None and identity(self._path) == self._written else None
 
     @property
     def handlers(self) -> Mapping[str, Callable[..., Any]]:
@@ -73,7 +87,7 @@ class Exported(Generic[A]):
     @cached_property
     def runner(self) -> Runner:
         """The artifact loaded into its runtime."""
-        return loaded(self.target, self.artifact, self.graph, self.path)
+        return loaded(self.target, self.artifact, self.graph, self.file)
 
     @cached_property
     def _conditions(self) -> Conditions:
@@ -237,5 +251,5 @@ def _reopened(parts: bytes) -> Exported:
     target, graph, packed, path, handlers, kept = pickle.loads(parts)
     found = path if path is not None and path.exists() else None
     program = Exported(target, graph, target.unpacked(packed, graph, handlers), found, handlers)
-    program.report, program.max_error, program.kept_float32 = kept
+    program.report, program.max_error, program.kept_float32, program._written = kept
     return program

@@ -43,7 +43,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
     short = text if len(text) < 200 else f"{text[:100]}...{text[-60:]}"
     if not place.name or place.name == ".." or "\0" in text:
         raise OutputError(f"{text!r:.200} is no name for a file: give path= one, as 'folder/model'")
-    if text.encode(errors="surrogateescape").decode(errors="ignore") != text:
+    if text.encode(errors="surrogatepass").decode(errors="ignore") != text:
         raise OutputError(f"{short!a}: the name is no UTF-8, which the formats want in references; choose another")
     try:
         folder, there = os.stat(place.parent), _found(place)
@@ -259,7 +259,7 @@ def _move(
     """Give everything its place; what is about to happen stands in the lock file before."""
     made = [e for e in staging.iterdir() if e.name not in (_LOCK, _LEFT, place.name)]
     gone = [place.with_name(name) for name in sides(place) if os.path.lexists(place.with_name(name))]
-    lines = [f"{sign} {_identity(e)} {e.name}" for sign, files in (("+", made), ("-", gone)) for e in files]
+    lines = [f"{sign} {identity(e)} {e.name}" for sign, files in (("+", made), ("-", gone)) for e in files]
     lock.write("\0".join([*lines, "."]))
     lock.flush()
     for entry in made:
@@ -290,15 +290,19 @@ def _settle(staging: Path, place: Path, lock: IO[str]) -> None:
         os.rename(staging / _OLD, place)
     wanted = "+" if os.path.lexists(staging / place.name) else "-"
     for line in lines:
-        sign, identity, name = line.split(" ", 2)
+        sign, known, name = line.split(" ", 2)
         file = place.with_name(name)
         with contextlib.suppress(OSError):
-            if sign == wanted and _identity(file) == identity:  # the same file, not one of the same name
+            if sign == wanted and identity(file) == known:  # the same file, not one of the same name
                 file.unlink()
 
 
-def _identity(file: Path) -> str:
-    found = file.lstat()
+def identity(place: Path) -> str:
+    """What tells a file or a folder from another that is put in its place; empty if there is none."""
+    try:
+        found = place.lstat()
+    except OSError:
+        return ""
     return f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
 
 

@@ -362,7 +362,7 @@ def handler_error(handler: Handler, node: Node, error: BaseException) -> Handler
     place = place_of(handler.fn)
     frames = traceback.extract_tb(error.__traceback__)
     own = [f"{f.filename}:{f.lineno}" for f in frames if f.filename == place.rpartition(":")[0]]
-    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    what = f"{type(error).__name__}: {error!s:.2000}".rstrip(": ")
     where = f"the handler of {node.overload} at {[place, *own][-1]}"
     return HandlerError.of(error, f"{where} failed with {what}\n  at {node.origin}")
 

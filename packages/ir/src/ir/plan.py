@@ -80,7 +80,7 @@ class Plan:
             said = json.loads(text)
             parts = tuple(Part(*(tuple(p[k]) for k in ("inputs", "outputs", "updates"))) for p in said["parts"])
             return cls(tuple(said["inputs"]), parts, tuple(said["results"]), tuple(said["names"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ExportError(f"this is no plan of a pipeline: {error}") from error
 
     def __str__(self) -> str:

@@ -73,6 +73,8 @@ def tensors_of(file: Path, way: str = "download it again") -> list[Stored]:
         if entry.length * 8 != math.prod(entry.shape) * BITS.get(entry.dtype, 8) or min(entry.shape, default=0) < 0:
             raise wrong(f"{entry.name!r} of shape {entry.shape} has {entry.length} bytes")
         end = entry.offset + entry.length
+    if end != total:
+        raise wrong(f"{total - end} bytes follow its last tensor")
     return found
 
 
@@ -117,7 +119,7 @@ def _indexed(index: Path) -> dict[str, Stored]:
     try:
         names = json.loads(index.read_text(), object_pairs_hook=_distinct)["weight_map"]
         shards = sorted({str(name) for name in names.values()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ExportError(f"{index} is no index of shards: {type(error).__name__}: {error}") from error
     held: dict[str, dict[str, Stored]] = {}
     for shard in shards:

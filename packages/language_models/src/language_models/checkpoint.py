@@ -18,6 +18,7 @@ from language_models.tasks import auto_class, check_task, task_of
 # what tokenizers of transformers are saved as, whichever of them a checkpoint has
 _TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*", "vocab*", "merges.txt")
 _PROCESSOR = ("preprocessor_config.json", "processor_config.json", "generation_config.json")  # of images and sound
+MOST_LAYERS = 2000
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,9 @@ def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str, streams: b
 def _config(folder: Path) -> Any:
     """The configuration; code that comes with a checkpoint is never run, and nobody is asked whether it may be."""
     try:
-        return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        found = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        _check_config(found)
+        return found
     except Exception as error:  # transformers' checks of a configuration raise errors of many classes
         foreign = "trust_remote_code" in str(error)
         said = "it has code of its own" if foreign else _line(error)
@@ -125,6 +128,16 @@ def _config(folder: Path) -> Any:
             f"{folder}: transformers {transformers.__version__} reads no model from its config.json ({said}); take a "
             "newer transformers, or load the model yourself and give that to language_models.export"
         ) from error
+
+
+def _check_config(config: Any) -> None:
+    """Raises ValueError for what transformers takes and no model has."""
+    names = config.architectures or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("architectures is no list of names")
+    layers = getattr(config.get_text_config(), "num_hidden_layers", 1)
+    if layers is not None and not (isinstance(layers, int) and 0 <= layers <= MOST_LAYERS):
+        raise ValueError(f"num_hidden_layers={layers!r:.40}: 0 to {MOST_LAYERS} are built")
 
 
 def _line(error: Exception) -> str:
@@ -190,7 +203,7 @@ def _check_json(file: Path) -> None:
     try:
         if not isinstance(json.loads(file.read_bytes()), dict):
             raise ValueError("no object")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CaptureError(f"{file} is no JSON of a checkpoint ({error}); download it again") from error
 
 

@@ -87,7 +87,7 @@ def pooling_of(folder: Path) -> tuple[str, bool]:
         places = dict(said)
         found = json.loads((places["Pooling"] / "config.json").read_text()) if "Pooling" in places else {}
         modes = [n for n, v in found.items() if n.startswith("pooling_mode_") and v is True]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CaptureError(f"{modules} cannot be read ({error}): say pooling=") from error
     strange = [n for n, _ in said if n not in _KNOWN] + [n for n in modes if n not in _MODES]
     if strange or len(modes) > 1:

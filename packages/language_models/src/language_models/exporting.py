@@ -15,7 +15,7 @@ import torch
 from ir.errors import MismatchError, RefusedError
 from ir.files import size_text
 from language_models.checkpoint import Checkpoint, converted, copy_tokenizer, open_checkpoint
-from language_models.folder import Manifest, check_place, described, new_folder
+from language_models.folder import Manifest, check_place, described, new_folder, no_export
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
 from language_models.parts import Parts
 from language_models.tasks import AUTO, WRITERS
@@ -159,6 +159,8 @@ def load(path: str | os.PathLike[str], **options: Any) -> Any:
     if (task := described(folder)["kind"]) in WRITERS:
         return importlib.import_module(WRITERS[task]).load(folder, Parts.read(folder), **options)
     manifest = Manifest.read(folder)
+    if manifest.target not in TARGETS:
+        raise no_export(folder, ValueError(f"the target {manifest.target!r:.40} is none of {', '.join(TARGETS)}"))
     return importlib.import_module(TARGETS[manifest.target]).load(folder, manifest, **options)
 
 

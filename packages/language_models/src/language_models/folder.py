@@ -18,7 +18,14 @@ from language_models.contract import Contract, State
 
 MANIFEST = "language_model.json"
 FORMAT = 1
-UNSOUND = (OSError, ValueError, KeyError, TypeError, AttributeError)  # what a strange description raises
+UNSOUND = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)  # what a strange description raises
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,8 @@ class Manifest:
         """
         said = described(folder)
         try:
+            if not all(isinstance(said[name], str) for name in ("step", "target", "weights")):
+                raise ValueError("a name is no text")
             inside(folder, said["step"])
             said["states"] = tuple(State.of_json(s) for s in said["states"])
             said["contract"] = Contract(**said["contract"])

@@ -48,7 +48,7 @@ def available() -> bool:
 
 def takes(weight: Tensor) -> bool:
     """True if oneDNN has kernels for weights of this element type on this machine."""
-    if weight.layout is not torch.strided:
+    if weight.layout is not torch.strided or not weight.numel():
         return False
     if weight.dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

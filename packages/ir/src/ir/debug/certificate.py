@@ -20,6 +20,7 @@ from ir.debug.odd_inputs import FIXED, Tried, tried_on_all
 from ir.debug.running import watched_values
 from ir.debug.values import Values
 from ir.dims import Expr
+from ir.errors import OutputError
 from ir.files import staged
 from ir.graph import Graph, Node, Value, map_arg
 from ir.registry import Registry
@@ -94,8 +95,12 @@ class Certificate:
         return json.dumps(self.data(), indent=1)
 
     def save(self, path: Path) -> None:
-        """Write it as JSON."""
-        with staged(path) as temporary:
+        """Write it as JSON.
+
+        Raises:
+            OutputError: there is something else, or it cannot be written.
+        """
+        with staged(path, check_own) as temporary:
             temporary.write_text(self.json())
 
     def __str__(self) -> str:
@@ -164,6 +169,16 @@ def _plain(arg: Any) -> bool:
 
 
 # -- what was tried before ---------------------------------------------------------------------------------------------
+
+
+def check_own(path: Path) -> None:
+    """Raises OutputError for a file that is no certificate."""
+    try:
+        found = json.loads(path.read_bytes()) if os.path.lexists(path) else {"signatures": []}
+    except (OSError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or "signatures" not in found:
+        raise OutputError(f"{path} is no certificate of an export and stays as it is: move it away")
 
 
 def certificate_path(path: Path) -> Path:

@@ -145,7 +145,7 @@ def profile(
     about = about.at(sizes) if sizes else about
     own = target is None and hasattr(program, "artifact")
     artifact = program.artifact if own else lower(about.graph, about.target, about.registry)
-    runner = loaded(about.target, artifact, about.graph, program.path if own else None)
+    runner = loaded(about.target, artifact, about.graph, program.file if own else None)
     return of_runner(runner, about.target.name, about.inputs, runs, places(about.graph, about.target, artifact))
 
 

@@ -19,12 +19,13 @@ from torch.export import ExportedProgram
 
 from ir.errors import CaptureError, note
 from ir.importer import autograd_functions, caches, conversions, decisions, fake_rules, guards
+from ir.importer.imports import import_whole
 from ir.importer.known_numbers import followed
 from ir.importer.not_exporting import not_exporting
 from ir.importer.private_writes import written_buffers
 from ir.importer.refusals import asks_for_data, first_line, missing_fake, told
 from ir.importer.size_arguments import around_model
-from ir.importer.torch_api import pytree, quiet_export, size_oblivious, unvalidated_distributions
+from ir.importer.torch_api import TRACERS, pytree, quiet_export, size_oblivious, unvalidated_distributions
 
 _DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
 _FOLLOWED = "non-strict with the numbers in tensors followed"
@@ -67,6 +68,7 @@ def exported(
     Raises:
         CaptureError: none does. It is the first rung's, with a note for each of the others.
     """
+    import_whole(*TRACERS)
     refused: list[tuple[str, str, Exception | None]] = []
     kept: set[type] = set()
     for name, options in RUNGS.items():

@@ -358,6 +358,9 @@ def conversion(*args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
     return device, dtype, memory_format
 
 
+TRACERS = "torch._dynamo", "torch.export._trace"  # what the first torch.export.export imports
+
+
 def size_oblivious() -> Any:
     """A block in which torch's kernels ask for no sizes that they can do without."""
     return torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]

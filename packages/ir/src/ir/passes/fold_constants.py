@@ -1,7 +1,8 @@
 """What depends on weights alone becomes a weight, computed by torch's own kernels when the artifact is written.
 
 Only where it costs little: a folded weight is at most SMALL bytes, or TABLE unless it is the floats of as many
-integers (a quantised weight), or no larger than the weights that it replaces.
+integers (a quantised weight), or no larger than the weights that it replaces. What needs more on the way, the sum of
+2**32 zeros say, is left to the runtime: a file of 6 kB must not take the memory of the machine that reads it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ir.types import TensorType
 
 SMALL = 1 << 16
 TABLE = 1 << 18  # for what is no weight in integers: window attention looks its positions up in a smaller table
+ON_THE_WAY = 1 << 28  # bytes of all that is made for one of them, beside what the weights that it reads have
 
 
 @contract(requires=("functional",))
@@ -48,6 +50,9 @@ def _folded(graph: Graph, replace_weights: bool) -> Graph:
         needed = _upstream(node, constant)
         bases = dict.fromkeys(v for n in needed for v in n.inputs if v in graph.weights)
         small = SMALL if any(_dequantised(v.type, value.type) for v in bases) else TABLE
+        made = sum(_bytes(v.type) for n in needed for v in n.outputs)
+        if made > ON_THE_WAY + 8 * sum(_bytes(v.type) for v in bases):
+            continue
         if _bytes(value.type) <= max(small, sum(_bytes(v.type) for v in bases if v in freed)):
             edit.weights[value] = ComputedWeight(value.name, value.type, _compute(graph, needed, value, bases))
     edit.release(*inside)  # a constant too large to be kept is computed at run time, if anything reads it

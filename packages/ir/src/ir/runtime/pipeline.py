@@ -44,7 +44,7 @@ class Pipeline:
         place = Path(folder).absolute()
         if not (place / PLAN).is_file():
             raise ExportError(f"{place} holds no {PLAN}: ir.runtime.pipeline.export writes one")
-        plan = Plan.from_json((place / PLAN).read_text())
+        plan = Plan.from_json((place / PLAN).read_text(errors="replace"))
         found = [sorted(p for p in place.glob(f"stage{k}.*") if _is_stage(p)) for k in range(len(plan.parts))]
         if missing := [k for k, paths in enumerate(found) if not paths]:
             raise ExportError(f"{place}: the file of stage {missing[0]} is missing")

@@ -81,6 +81,8 @@ def fragments_of(text: str, source: str = "fragment") -> list[Definition]:
     """
     if len(text) > MAX_BYTES:
         raise DocumentError(f"{source:.200}: fragments of {len(text)} letters; {MAX_BYTES} are the most")
+    if not text.isascii() and text.encode(errors="replace").decode() != text:
+        raise DocumentError(f"{source:.200}: fragments that are no text in UTF-8")
     return _Parser(text, source).file()
 
 

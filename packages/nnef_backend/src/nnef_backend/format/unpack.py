@@ -25,6 +25,7 @@ from nnef_backend.format import dat
 from nnef_backend.format.document import without_comments
 
 GRAPH = "graph.nnef"
+MAX_EMPTY = 10_000  # lines; 0.2 s for tract, and four times as much for twice as many
 MAX_TEXT = 1 << 24
 MAX_MEMBERS = 1 << 14
 MAX_RATIO, FREE_BYTES = 100, 1 << 28  # an archive may hold 256 MB, or 100 times what it takes on the disk
@@ -100,11 +101,22 @@ def checked(path: str | Path) -> str:
         decoded = text.decode()
     except UnicodeDecodeError as error:
         raise DocumentError(f"{path}: {GRAPH} is no text in UTF-8") from error
+    if _empty_lines(decoded) > MAX_EMPTY:
+        raise DocumentError(f"{path}: {GRAPH} has {MAX_EMPTY} lines of nothing in a row, which tract reads for long")
     named = _tensor_files(decoded)
     strangers = [name for name in tensors if name not in named]
     if strangers:  # tract would load it all the same
         raise DocumentError(f"{path} holds {strangers[0]}, which no variable of its {GRAPH} names; take it out")
     return decoded
+
+
+def _empty_lines(text: str) -> int:
+    """The most lines in a row that are empty or comments: tract's parser is quadratic in them."""
+    most = here = 0
+    for line in text.split("\n"):
+        here = here + 1 if not line.strip() or line.lstrip().startswith("#") else 0
+        most = max(most, here)
+    return most
 
 
 def stranger(folder: Path) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ir.dims import Expr
+from ir.dims import Expr, product
 from ir.handlers.create import filled
 from ir.helper import numpy_dtype
 from ir.types import DType
 from nnef_backend.registry import register as op
+
+_LARGEST = 2**26  # elements that a file is to hold for a call that takes none
 
 # -- ranges ----------------------------------------------------------------------------------------------------------
 
@@ -16,6 +18,7 @@ from nnef_backend.registry import register as op
 @op("aten::arange")
 def arange(h, end=None, start=0, step=1, **options):
     (count,), dtype = h.out.shape, h.out.dtype
+    _check_stored(h, count)
     if all(not isinstance(v, Expr) for v in (start, step, count)):
         return h.constant((start + step * np.arange(count)).astype(numpy_dtype(dtype)))
     work = DType.int64 if dtype.is_integer else dtype
@@ -27,6 +30,7 @@ def arange(h, end=None, start=0, step=1, **options):
 
 @op("aten::linspace")
 def linspace(h, start, end, steps, **options):
+    _check_stored(h, *h.out.shape)
     if any(h.is_value(x) or isinstance(x, Expr) for x in (start, end)) and h.out.dtype.is_float:
         return _computed_line(h, start, end, h.static(steps, "the number of steps"))
     return h.constant(_line(h, start, end, steps).astype(numpy_dtype(h.out.dtype)))
@@ -34,7 +38,13 @@ def linspace(h, start, end, steps, **options):
 
 @op("aten::logspace")
 def logspace(h, start, end, steps, base=10.0, **options):
+    _check_stored(h, *h.out.shape)
     return h.constant((float(base) ** _line(h, start, end, steps)).astype(numpy_dtype(h.out.dtype)))
+
+
+def _check_stored(h, count):
+    if isinstance(count, int) and count > _LARGEST:
+        h.refuse(f"its {count} numbers would be a constant in the file; make them where they are fewer, or an input")
 
 
 def _computed_line(h, start, end, count):
@@ -59,7 +69,7 @@ def _line(h, start, end, steps):
 
 @op("aten::eye")
 def eye(h, n=None, m=None, **options):
-    if h.out.is_static:
+    if h.out.is_static and product(h.out.shape) <= _LARGEST:
         return h.constant(np.eye(*h.out.shape, dtype=numpy_dtype(h.out.dtype)))
     upper = h.emit("tract_core_trilu", filled(h, 1), 0, upper=True)
     return h.emit("tract_core_trilu", upper, 0, upper=False)

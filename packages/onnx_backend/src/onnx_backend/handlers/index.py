@@ -10,6 +10,7 @@ from ir import geometry
 from ir.dims import Dim, maximum, product
 from ir.types import DType
 from onnx_backend.building.values import OnnxValue
+from onnx_backend.handlers.order import sort
 from onnx_backend.registry import register as op
 
 
@@ -184,6 +185,8 @@ def where_alone(h, condition):
 
 @op("aten::_unique2", "aten::unique_dim", "aten::_unique")
 def unique(h, self, sorted=True, return_inverse=False, return_counts=False, dim=None):
+    if dim is None and self.type.dtype.is_float:  # onnxruntime's Unique loses what is beside a nan
+        return _unique_by_order(h, self)[: len(h.results)]
     axis = None if dim is None else h.axis(dim, self)
     values, _, inverse, counts = h.emit(
         "Unique", self, axis=axis, sorted=True, outputs=4, dtype=[self.type.dtype, *[DType.int64] * 3],
@@ -198,16 +201,30 @@ def unique(h, self, sorted=True, return_inverse=False, return_counts=False, dim=
 def unique_consecutive(h, self, return_inverse=False, return_counts=False, dim=None):
     if dim is not None and self.type.rank != 1:
         h.refuse("dim of a tensor with several axes")
-    x = flat(h, self)
+    values, inverse, counts = _runs(h, flat(h, self))
+    return values, h.reshape(inverse, self.type.shape), counts
+
+
+def _unique_by_order(h, x):
+    """Numbers in order, each nan by itself: the runs of equal ones."""
+    ordered, places = sort(h, flat(h, x))
+    values, inverse, counts = _runs(h, ordered)
+    inverse = h.emit("ScatterElements", h.emit("Mul", places, 0), places, inverse, axis=0, shape=inverse.type.shape)
+    return values, h.reshape(inverse, x.type.shape), counts
+
+
+def _runs(h, x):
+    """Of a vector the first of each run of equal elements, to which run each belongs, and how long they are."""
     (size,) = x.type.shape
     changes = h.emit("Not", h.emit("Equal", h.slice(x, 0, 1, size, size=size - 1), h.slice(x, 0, 0, -1, size=size - 1)))
     starts = h.concat([h.full([1], True, DType.bool), changes], 0)
+    starts = h.slice(starts, 0, 0, h.length(size), size=size)  # of nothing there is no first
     values = h.emit("Compress", x, starts, axis=0, shape=h.out.shape)
     places = h.range(0, size, size=size)
     first = h.emit("Compress", places, starts, axis=0, shape=h.out.shape)
     ends = h.emit("Concat", h.slice(first, 0, 1, 2**31 - 1), h.size(size), axis=0, shape=h.out.shape)
     inverse = h.emit("Sub", h.emit("CumSum", h.cast(starts, DType.int64), h.const(0)), 1)
-    return values, h.reshape(inverse, self.type.shape), h.emit("Sub", ends, first)
+    return values, inverse, h.emit("Sub", ends, first)
 
 
 # -- searching ---------------------------------------------------------------------------------------------------------

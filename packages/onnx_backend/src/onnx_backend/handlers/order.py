@@ -6,6 +6,7 @@ import math
 
 from ir import dims
 from ir.types import DType
+from onnx_backend.handlers.elementwise import lerp
 from onnx_backend.handlers.reduce import count, unknown
 from onnx_backend.registry import register as op
 
@@ -118,8 +119,8 @@ def quantile(h, self, q, dim=None, keepdim=False, interpolation="linear", skip=F
     single = {"lower": "Floor", "higher": "Ceil", "nearest": "Round"}.get(interpolation)
     found = read(single or "Floor")
     if single is None:
-        weight = h.emit("Sub", place, h.emit("Floor", place)) if interpolation == "linear" else h.const(0.5, dtype)
-        found = h.emit("Add", found, h.emit("Mul", weight, h.emit("Sub", read("Ceil"), found)))
+        weight = h.emit("Sub", place, h.emit("Floor", place)) if interpolation == "linear" else 0.5
+        found = lerp(h, found, read("Ceil"), weight)
     if not skip:
         some = h.cast(h.reduce("ReduceMax", h.cast(unknown, DType.int32), [last], True), DType.bool)
         found = h.emit("Where", some, h.const(math.nan, dtype), found)
@@ -129,3 +130,16 @@ def quantile(h, self, q, dim=None, keepdim=False, interpolation="linear", skip=F
 @op("aten::nanquantile")
 def nanquantile(h, self, q, dim=None, keepdim=False, interpolation="linear"):
     return quantile(h, self, q, dim, keepdim, interpolation, skip=True)
+
+
+@op("aten::bincount")
+def bincount(h, self, weights=None, minlength=0):
+    """How often each place occurs in a vector, or the sum of the weights there."""
+    floor = h.const([minlength - 1], self)
+    top = h.emit("Add", h.reduce("ReduceMax", h.concat([self, floor], 0)), 1)
+    places = h.emit("Range", h.const(0, self), top, h.const(1, self), shape=h.out.shape)
+    here = h.emit("Equal", h.unsqueeze(self, [1]), places)
+    if weights is None:
+        return h.reduce("ReduceSum", h.cast(here, h.out.dtype), [0])
+    each = h.unsqueeze(h.cast(weights, h.out.dtype), [1])  # chosen, as nan times nothing is nan
+    return h.reduce("ReduceSum", h.emit("Where", here, each, h.const(0, h.out.dtype)), [0])

@@ -28,6 +28,8 @@ def sum_(h, self, dim=None, keepdim=False, dtype=None):
 
 def total(h, x, axes, keepdim=False):
     """The sum over axes; 64-bit integers as a product with ones, for onnxruntime adds them up as doubles."""
+    if _wraps(x):  # where onnxruntime stops at the largest number
+        return h.cast(total(h, h.cast(x, DType.int64), axes, keepdim), x.type.dtype)
     if x.type.dtype is not DType.int64 or from_narrow(x):
         return h.reduce("ReduceSum", x, axes, keepdim)
     kept, last = [i for i in range(x.type.rank) if i not in axes], [x.type.rank - 1]
@@ -38,6 +40,11 @@ def total(h, x, axes, keepdim=False):
         return found
     found = h.squeeze(found, [len(kept)])
     return h.unsqueeze(found, axes) if keepdim else found
+
+
+def _wraps(x):
+    """True for integers of fewer bits than those that sums and products are counted in."""
+    return x.type.dtype.is_integer and x.type.dtype not in (DType.int64, DType.uint64, DType.bool)
 
 
 def from_narrow(x):
@@ -73,6 +80,8 @@ def mean(h, self, dim=None, keepdim=False, dtype=None):
 def prod(h, self=None, dim=None, keepdim=False, dtype=None, inp=None, dims=None, output_dtype=None):
     self = h.cast(self if inp is None else inp, h.out.dtype)
     dims = dim if dims is None else dims
+    if _wraps(self):
+        return h.cast(_whole_product(h, h.cast(self, DType.int64), h.axes(dims, self)), self.type.dtype)
     if self.type.dtype is DType.int64:
         return _whole_product(h, self, h.axes(dims, self))
     return reduced(h, "ReduceProd", self, dims, keepdim)
@@ -209,11 +218,20 @@ def moments(h, self, dim, unbiased, correction, keepdim):
     if less == 0:
         variance = average(h, h.emit("Mul", gap, gap), axes, keepdim)
     else:
-        left = count(self, axes) - less
-        left = max(left, 0) if isinstance(left, int | float) else dims.maximum(left, 0)
-        left = left * dims.minimum(count(self, axes), 1) if less < 0 else left  # the variance of nothing is nan
-        variance = h.emit("Div", h.reduce("ReduceSumSquare", gap, axes, keepdim), h.tensor(left, self))
+        variance = h.emit("Div", h.reduce("ReduceSumSquare", gap, axes, keepdim), _freedom(h, self, axes, less))
     return variance, middle if keepdim else h.squeeze(middle, axes)
+
+
+def _freedom(h, x, axes, less):
+    """The elements of a result less a number, 0 at least. The variance of nothing is nan."""
+    number = count(x, axes)
+    if not isinstance(number, Expr):
+        return h.const(max(number - less, 0) * (number > 0), x)
+    # the tensor's own sizes: a slice `x[:1]` of nothing has one row in the trace
+    sizes = h.emit("Gather", h.emit("Shape", x), h.const(axes, DType.int64), axis=0)
+    number = h.cast(h.emit("ReduceProd", sizes, keepdims=0, shape=()), x.type.dtype)
+    left = h.emit("Max", h.emit("Sub", number, h.const(less, x)), h.const(0, x))
+    return left if less >= 0 else h.emit("Mul", left, h.emit("Min", number, h.const(1, x)))
 
 
 @op("aten::var")
@@ -300,19 +318,6 @@ def trapezoid(h, y, dx=1, dim=-1):
     half = h.emit("Mul", ends, h.const(0.5, h.out.dtype))
     inside = h.emit("Sub", h.cast(total(h, wide, [axis]), h.out.dtype), half)
     return inside if dx == 1 else h.emit("Mul", inside, h.const(dx, h.out.dtype))
-
-
-@op("aten::bincount")
-def bincount(h, self, weights=None, minlength=0):
-    """How often each place occurs in a vector, or the sum of the weights there."""
-    floor = h.const([minlength - 1], self)
-    top = h.emit("Add", h.reduce("ReduceMax", h.concat([self, floor], 0)), 1)
-    places = h.emit("Range", h.const(0, self), top, h.const(1, self), shape=h.out.shape)
-    here = h.emit("Equal", h.unsqueeze(self, [1]), places)
-    if weights is None:
-        return h.reduce("ReduceSum", h.cast(here, h.out.dtype), [0])
-    each = h.unsqueeze(h.cast(weights, h.out.dtype), [1])  # chosen, as nan times nothing is nan
-    return h.reduce("ReduceSum", h.emit("Where", here, each, h.const(0, h.out.dtype)), [0])
 
 
 # -- running totals ----------------------------------------------------------------------------------------------------

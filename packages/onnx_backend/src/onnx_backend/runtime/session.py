@@ -163,7 +163,11 @@ def _tensor(value: Any) -> Any:
 
     if value.element_type() == onnx_ir.DataType.BFLOAT16:
         return torch.utils.dlpack.from_dlpack(value.to_dlpack()).clone()
-    return torch.from_numpy(value.numpy().copy() if value.numpy().ndim else value.numpy())
+    array = value.numpy()
+    if array.dtype.kind == "u":  # of 64 bits it is numpy's ulonglong, which torch does not know
+        array = array.view(f"u{array.itemsize}")
+    found = torch.from_numpy(array.copy() if array.ndim else array)
+    return found.view(torch.float8_e4m3fn) if value.element_type() == onnx_ir.DataType.FLOAT8E4M3FN else found
 
 
 def weight_bytes(model: onnx_ir.Model) -> int:

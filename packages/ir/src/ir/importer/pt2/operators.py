@@ -74,11 +74,12 @@ def resolve(target: str) -> Any:
         register_quantized_decomposed()
         _registered.add(match[1])
         return resolve(target)
+    shown = target if target.isprintable() and len(target) < 200 else ascii(target[:200])
     if match is not None and match[1] not in ("aten", "prims", "prim") and "__" not in match[3]:
         raise CaptureError(
-            f"a node calls {target}, which is registered nowhere in this process: import the package that defines it"
+            f"a node calls {shown}, which is registered nowhere in this process: import the package that defines it"
         )
-    raise CaptureError(f"a node calls {target[:200]}, which is no operator of a model: {_WAY_OUT}")
+    raise CaptureError(f"a node calls {shown}, which is no operator of a model: {_WAY_OUT}")
 
 
 def _overload(namespace: str, op: str, overload: str) -> OpOverload | None:
@@ -100,6 +101,7 @@ class Parameter:
     takes: frozenset[str]
     keyword: bool
     required: bool
+    length: int  # of a list that stands for one number repeated; 1 for any other
 
 
 _NUMBERS = {"as_int", "as_float", "as_bool", "as_complex", "as_sym_int", "as_sym_float", "as_sym_bool"}
@@ -140,7 +142,7 @@ def parameters(overload: OpOverload) -> dict[str, Parameter]:
         takes = _TAGS.get(base, set()) | ({"as_none"} if optional else set())
         if base.startswith("List["):
             takes = takes | {"empty"}
-        found[a.name] = Parameter(a.name, frozenset(takes), a.kwarg_only, not a.has_default_value())
+        found[a.name] = Parameter(a.name, frozenset(takes), a.kwarg_only, not a.has_default_value(), a.N or 1)
     return found
 
 
@@ -167,6 +169,8 @@ def bind(overload: OpOverload, inputs: Any, read: Callable[[str, Any], Any]) -> 
             raise CaptureError(f"a node gives {overload} for {p.name} something else ({tag}) than it takes")
         number = read(tag, value)
         _positive(overload, p.name, number)
+        if isinstance(number, list) and p.length > 1 and len(number) not in (0, 1, p.length):
+            raise CaptureError(f"a node gives {overload} {len(number)} numbers for {p.name}, which takes {p.length}")
         kind = given[p.name].get("kind")
         if (kind == 1 or (kind is None and p.required)) and place == len(args) and not p.keyword:
             args.append(number)
