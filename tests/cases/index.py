@@ -291,6 +291,12 @@ CASES = family(
         lambda x: (torch.unique(x), *torch.unique(x, return_inverse=True, return_counts=True)),
         f32(value=[nan, 1.0, nan, 0.0, -2.0, 1.0]),
     ),
+    row(
+        "masked_by_a_float",
+        lambda x: torch.where(x > 0, torch.tensor(-2.5).to(x.dtype), x).masked_fill(x > 1, 300.75),
+        i64(value=[1, -1, 3]),
+    ),
+    row("put_a_float", lambda x: x.index_put((x > 0,), torch.tensor(2.5)), i64(value=[1, -1, 3])),
     row("unique_consecutive", lambda x: torch.unique_consecutive(x), i64(8, low=0, high=3)),
     # searching
     row("searchsorted", lambda s, x: torch.searchsorted(s.sort(-1).values, x), f32("B", 5), f32("B", 3)),

@@ -223,11 +223,12 @@ def test_an_interrupted_import_is_finished():
     code = """
 import os, signal, sys, threading, time, torch, ir
 def shoot():
-    while "torch._inductor.config" not in sys.modules: time.sleep(0.0005)
+    while "torch._dynamo.config" not in sys.modules: time.sleep(0.0005)
     os.kill(os.getpid(), signal.SIGINT)
 threading.Thread(target=shoot, daemon=True).start()
 try:
     ir.capture(torch.nn.ReLU(), (torch.ones(2),))
+    time.sleep(100)
 except KeyboardInterrupt:
     ir.capture(torch.nn.ReLU(), (torch.ones(2),))
     print("interrupted, and done")

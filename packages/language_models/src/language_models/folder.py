@@ -18,14 +18,8 @@ from language_models.contract import Contract, State
 
 MANIFEST = "language_model.json"
 FORMAT = 1
-UNSOUND = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-)  # what a strange description raises
+# what a strange description raises
+UNSOUND = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)

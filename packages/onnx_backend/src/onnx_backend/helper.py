@@ -112,7 +112,10 @@ class OnnxHelper(Graphs):
 
     def convert(self, x: OnnxValue, dtype: DType) -> OnnxValue:
         if x.array is not None and not dtype.is_complex and not x.type.dtype.is_complex:
-            return self.const(x.array, dtype)
+            if not (dtype.is_integer and x.type.dtype.is_float):
+                return self.const(x.array, dtype)
+            if (np.abs(x.array.astype(np.float64)) < 2**63).all():  # cut off, and not refused: a cast was asked for
+                return self.const(np.trunc(x.array.astype(np.float64)).astype(np.int64), dtype)
         if dtype.is_complex or x.type.dtype.is_complex:
             self.refuse(f"ONNX's Cast knows no complex numbers ({x.type.dtype} to {dtype})")
 

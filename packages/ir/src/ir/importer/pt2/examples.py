@@ -16,7 +16,7 @@ from ir.errors import CaptureError
 from ir.importer import caches
 from ir.importer.pt2.archive import Archive
 from ir.importer.pt2.expressions import Size
-from ir.importer.tensor_meta import Described
+from ir.importer.tensor_meta import Tensors
 from ir.importer.torch_api import PT2_EXAMPLES, pytree
 
 _DEEPEST, _MOST_PARTS = 64, 1_000_000
@@ -82,7 +82,7 @@ def _check_parts(found: Any, size: int) -> None:
 
 def _fits(leaf: Any, value: Any) -> bool:
     """True of what an input of the graph is in the example."""
-    if not isinstance(value, Described):
+    if not isinstance(value, Tensors):
         return not isinstance(leaf, torch.Tensor)
     if not isinstance(leaf, torch.Tensor) or leaf.dtype != value.dtype or leaf.dim() != len(value.shape):
         return False
