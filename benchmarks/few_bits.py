@@ -24,8 +24,8 @@ from tests.zoo import torchvision_shim  # noqa: F401  (transformers imports only
 import transformers  # isort: skip
 
 PAGE = Path(__file__).with_name("few_bits.md")
-VOCABULARY, LENGTH, BATCH = 1024, 256, 16
-STEPS, RATE = 500, 2e-3
+VOCABULARY, LENGTH, BATCH = 1024, 128, 8
+STEPS, RATE = 400, 2e-3
 TEXTS = 8  # of LENGTH tokens each, of the part that was not trained on: what the loss is measured on
 CALIBRATION = 64  # texts of the part that was
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 6,
