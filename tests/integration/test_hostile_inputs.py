@@ -225,6 +225,7 @@ import os, signal, sys, threading, time, torch, ir
 def shoot():
     while "torch._dynamo.config" not in sys.modules: time.sleep(0.0005)
     os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 threading.Thread(target=shoot, daemon=True).start()
 try:
     ir.capture(torch.nn.ReLU(), (torch.ones(2),))
