@@ -98,8 +98,8 @@ def main() -> None:
             print(lines[-1], flush=True)
     count = sum(p.numel() for p in model.parameters())
     text = (
-        f"{count / 1e6:.1f} M parameters, {STEPS} steps of {BATCH} x {LENGTH} tokens in {seconds:.0f} s; a vocabulary of "
-        f"{VOCABULARY} tokens;\nperplexity in float {floats:.3f} on {TEXTS} x {LENGTH} tokens that it did not see; "
+        f"{count / 1e6:.1f} M parameters, {STEPS} steps of {BATCH} x {LENGTH} tokens in {seconds:.0f} s; "
+        f"a vocabulary of {VOCABULARY} tokens;\nperplexity in float {floats:.3f} on {TEXTS} x {LENGTH} tokens that it did not see; "
         f"calibrated on {CALIBRATION} x {LENGTH} tokens.\n\n" + "\n".join(lines)
     )
     print(text)
