@@ -99,7 +99,8 @@ def main() -> None:
     count = sum(p.numel() for p in model.parameters())
     text = (
         f"{count / 1e6:.1f} M parameters, {STEPS} steps of {BATCH} x {LENGTH} tokens in {seconds:.0f} s; "
-        f"a vocabulary of {VOCABULARY} tokens;\nperplexity in float {floats:.3f} on {TEXTS} x {LENGTH} tokens that it did not see; "
+        f"a vocabulary of {VOCABULARY} tokens;\n"
+        f"perplexity in float {floats:.3f} on {TEXTS} x {LENGTH} tokens that it did not see; "
         f"calibrated on {CALIBRATION} x {LENGTH} tokens.\n\n" + "\n".join(lines)
     )
     print(text)
