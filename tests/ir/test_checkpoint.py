@@ -154,3 +154,21 @@ def test_element_types_are_those_that_torch_and_safetensors_share():
     ours = checkpoint._DTYPES
     assert ours.keys() == BITS.keys() and all(t.itemsize * 8 == BITS[n] for n, t in ours.items())
     assert all(types[n] == t for n, t in ours.items())
+
+
+def test_integers_are_no_weights(tmp_path):
+    """A buffer may be stored in another type, as old masks are; a parameter may not."""
+    model = torch.nn.Linear(2, 2)
+    model.register_buffer("mask", torch.ones(2, dtype=torch.bool))
+    stored = {"weight": torch.zeros(2, 2), "bias": torch.zeros(2), "mask": torch.ones(2)}
+    write(tmp_path / "model.safetensors", stored)
+    ir.load_weights(model, tmp_path)
+    write(tmp_path / "model.safetensors", {**stored, "weight": torch.zeros(2, 2, dtype=torch.int64)})
+    with pytest.raises(ir.CaptureError, match="weight is int64 in the checkpoint and float32 in the model"):
+        ir.load_weights(torch.nn.Linear(2, 2), tmp_path)
+
+
+def test_an_index_without_end(tmp_path):
+    (tmp_path / "model.safetensors.index.json").write_text("[" * 200_000)
+    with pytest.raises(ir.ExportError, match="is no index of shards"):
+        ir.load_weights(torch.nn.Linear(2, 2), tmp_path)

@@ -115,7 +115,8 @@ def load_weights(
         if name in own and own[name].shape != tensor.shape:
             given, wanted = list(tensor.shape), list(own[name].shape)
             raise CaptureError(f"{name} has the shape {given} in the checkpoint and {wanted} in the model")
-        if name in own and own[name].is_floating_point() != tensor.is_floating_point():
+        real = isinstance(own.get(name), torch.nn.Parameter)  # a mask may be of any type
+        if real and own[name].is_floating_point() != tensor.is_floating_point():
             kinds = [str(t.dtype).removeprefix("torch.") for t in (tensor, own[name])]
             raise CaptureError(f"{name} is {kinds[0]} in the checkpoint and {kinds[1]} in the model")
     tied = _tied(own, found)
