@@ -224,6 +224,20 @@ def test_a_scan_of_no_rows_whose_number_torch_has_as_one() -> None:
         assert all(map(torch.equal, program(x), torch.cat([x, x, x[:1]]).cummin(1)))
 
 
+def test_the_mean_of_nothing_whose_size_torch_has_as_one() -> None:
+    """torch's formula, min(n, 1), is 1 from 2 on."""
+
+    def means(x: Tensor) -> Any:
+        diagonal = x[1::2].diagonal()
+        return diagonal.mean(0), diagonal.mean(), diagonal.var(0, correction=0), x[:, :1].mean(1)
+
+    program = ir.export(means, (torch.randn(3, 4),), dynamic_shapes=({1: "n"},), target="onnx")
+    for n in (0, 1, 3):
+        x = torch.randn(3, n)
+        for ours, torchs in zip(program(x), means(x), strict=True):
+            torch.testing.assert_close(ours, torchs, equal_nan=True)
+
+
 def test_a_batch_that_is_never_empty_costs_nothing() -> None:
     def ops(least: int) -> list[str]:
         batch = torch.export.Dim("batch", min=least)

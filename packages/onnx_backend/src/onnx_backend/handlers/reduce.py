@@ -62,13 +62,17 @@ def nansum(h, self, dim=None, keepdim=False, dtype=None):
 
 def average(h, x, axes, keepdim):
     """The mean, and nan for that of nothing: ReduceMean says 0 where an axis turns out empty."""
-    if not any(h.may_be_empty(x.type.shape[a]) for a in axes):
+    if not any(h.may_be_empty(s) or (s == 1 and h.graph.symbols) for s in (x.type.shape[a] for a in axes)):
         return h.reduce("ReduceMean", x, axes, keepdim)
     wide = h.cast(x, DType.float32) if x.type.dtype.bits < 32 else x  # where the sum of halves could overflow
     total = h.reduce("ReduceSum", wide, axes, keepdim)
-    there = dims.product(dims.maximum(d, 0) if h.may_be_negative(d) else d for d in (x.type.shape[a] for a in axes))
-    n = h.size(there) if total.type.rank else h.tensor(there)
-    return h.cast(h.emit("Div", total, h.cast(n, total.type.dtype)), x.type.dtype)
+    return h.cast(h.emit("Div", total, _at_run_time(h, x, axes, total.type.dtype)), x.type.dtype)
+
+
+def _at_run_time(h, x, axes, dtype):
+    """The elements along axes, by the tensor's own sizes: a slice `x[:1]` of nothing has one row in the trace."""
+    sizes = h.emit("Gather", h.emit("Shape", x), h.const(axes, DType.int64), axis=0)
+    return h.cast(h.emit("ReduceProd", sizes, keepdims=0, shape=()), dtype)
 
 
 @op("aten::mean")
@@ -208,11 +212,11 @@ def count_nonzero(h, self, dim=None):
 
 
 def moments(h, self, dim, unbiased, correction, keepdim):
-    """Variance and mean; the correction is 1 by default."""
+    """Variance and mean, which of nothing matters only where it is a result; the correction is 1 by default."""
     less = int(unbiased) if correction is None else correction
     axes = h.axes(dim, self) if self.type.rank else []
     middle = self
-    if axes:  # which of nothing matters only where it is a result
+    if axes:
         middle = average(h, self, axes, True) if len(h.results) > 1 else h.reduce("ReduceMean", self, axes, True)
     gap = h.emit("Sub", self, middle)
     if less == 0:
@@ -227,9 +231,7 @@ def _freedom(h, x, axes, less):
     number = count(x, axes)
     if not isinstance(number, Expr):
         return h.const(max(number - less, 0) * (number > 0), x)
-    # the tensor's own sizes: a slice `x[:1]` of nothing has one row in the trace
-    sizes = h.emit("Gather", h.emit("Shape", x), h.const(axes, DType.int64), axis=0)
-    number = h.cast(h.emit("ReduceProd", sizes, keepdims=0, shape=()), x.type.dtype)
+    number = _at_run_time(h, x, axes, x.type.dtype)
     left = h.emit("Max", h.emit("Sub", number, h.const(less, x)), h.const(0, x))
     return left if less >= 0 else h.emit("Mul", left, h.emit("Min", number, h.const(1, x)))
 
