@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -427,6 +429,17 @@ class Call(nn.Module):
 # -- linear layers -----------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """torch's threads, and as many as before at the end."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class Matrices(nn.Module):
     """A linear layer in each of the forms that programs have it in."""
 
@@ -457,16 +470,28 @@ def test_linear_layers_in_every_form() -> None:
 def test_small_linear_layers_stay_with_torch() -> None:
     program = compiled(nn.Linear(64, 64), torch.randn(64, 64))
     assert "onednn" not in lines(program)
-    program = compiled(nn.Linear(2048, 2048), torch.randn(1, 2048))
+    with threads(1):
+        program = compiled(nn.Linear(2048, 2048), torch.randn(1, 2048))
     assert "onednn" not in lines(program)
 
 
 @onednn
-def test_of_one_row_a_weight_that_widens_is_stored_by_columns() -> None:
+def test_one_row_on_more_threads_is_onednns() -> None:
+    model = nn.Sequential(nn.Linear(2048, 768), nn.ReLU(), nn.Linear(768, 64)).eval()
+    x = torch.randn(1, 2048)
+    with threads(2):
+        program = compiled(model, x)
+    assert lines(program).count("onednn_linear(") == 1
+    assert_close(program, model, x)
+
+
+@onednn
+def test_of_one_row_on_one_thread_a_weight_that_widens_is_stored_by_columns() -> None:
     wide, narrow = nn.Linear(768, 2048).eval(), nn.Linear(2048, 768, bias=False).eval()
     for layer, stored in ((wide, True), (narrow, False)):
         x = torch.randn(1, 1, layer.in_features)
-        program = compiled(layer, x)
+        with threads(1):
+            program = compiled(layer, x)
         assert ("weight_columns" in lines(program)) == stored
         assert_close(program, layer, x)
 
@@ -476,7 +501,8 @@ def test_passes_choose_for_the_sizes_that_are_named() -> None:
     model, x = nn.Linear(768, 2048).eval(), torch.randn(4, 1, 768)
     axes = ({0: "batch"},)
     usual = ir.export(model, (x,), dynamic_shapes=axes, target=Eager())
-    one = ir.export(model, (x,), dynamic_shapes=axes, target=Eager(sizes={"batch": 1}))
+    with threads(1):
+        one = ir.export(model, (x,), dynamic_shapes=axes, target=Eager(sizes={"batch": 1}))
     assert "onednn_linear" in usual.artifact.source and "weight_columns" in one.artifact.source
     for batch in (0, 1, 2, 7):
         torch.testing.assert_close(one(torch.ones(batch, 1, 768)), model(torch.ones(batch, 1, 768)))
