@@ -91,6 +91,24 @@ def test_every_program_refuses_the_other_side_of_a_branch(target):
         program(x.T)
 
 
+def beside_its_columns(x):
+    half = x[x.shape[0] // 2 :]
+    columns = half.T.reshape(half.shape)
+    return torch.cat([half, columns], 1), torch.stack([half, columns]) + columns
+
+
+@pytest.mark.filterwarnings("ignore:the model branches on dynamic sizes")
+@pytest.mark.parametrize("target", ["eager", "onnx", "nnef"])
+def test_tensors_whose_sizes_are_equal_by_a_condition_alone(target):
+    """torch leaves out the reshape: the program is for two rows."""
+    program = ir.export(beside_its_columns, (torch.randn(3, 2),), dynamic_shapes=({0: "n"},), target=target)
+    for size in (3, 4):
+        x = torch.randn(size, 2)
+        assert all(map(torch.equal, program(x), beside_its_columns(x)))
+    with pytest.raises(ir.RefusedError, match="holds only where 2 == "):
+        program(torch.randn(7, 2))
+
+
 def rows_beside_their_number(z):
     rows = z[1::2]
     lower = rows.tril() + rows.tril(-1).mT

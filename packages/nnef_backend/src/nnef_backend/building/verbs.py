@@ -153,8 +153,16 @@ class Verbs(OpHelper["NnefValue"]):
         if len(xs) == 1:
             return xs[0]
         shape = list(xs[0].type.shape)
+        xs = [self._of_sizes(x, shape, axis) for x in xs]
         shape[axis] = sum((x.type.shape[axis] for x in xs[1:]), start=shape[axis])
         return self.emit("concat", apart(self, xs), axis=axis, shape=shape)
+
+    def _of_sizes(self, x: NnefValue, shape: Sequence[Dim], axis: int) -> NnefValue:
+        """`x` with sizes that are equal to its own by a condition of the graph's, which tract does not know."""
+        for a, (own, wanted) in enumerate(zip(x.type.shape, shape, strict=True)):
+            if a != axis and own != wanted:
+                x = self.slice(x, a, 0, wanted)
+        return x
 
     def expand(self, x: NnefValue, shape: Sequence[Dim]) -> NnefValue:
         """`x` repeated along its axes of size 1, and along new leading ones, to fill `shape`."""
