@@ -27,6 +27,8 @@ def operators() -> list[tuple[str, Any]]:
             continue
         if not schema.arguments or not any(str(a.type) in ("Tensor", "List[Tensor]") for a in schema.arguments):
             continue
+        if schema.overload_name.startswith("prim_"):  # of TorchScript's: `to` without a type reads what is not there
+            continue
         if any("Tensor" not in str(r.type) for r in schema.returns) or not schema.returns:
             continue
         if any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments):
