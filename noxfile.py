@@ -248,22 +248,31 @@ def planted(session: nox.Session) -> None:
     session.run("python", "-m", "tests.planted_bugs", *session.posargs)
 
 
+IN_TRACT = {"nnef": "torch_to_nnef", "language_models_tract": "torch_to_nnef_llm"}  # benchmarks beside torch-to-nnef
+
+
 @nox.session
 def benchmarks(session: nox.Session) -> None:
-    """Export time, run time and memory beside the peers', into benchmarks/ (minutes); -- nnef: beside torch-to-nnef."""
+    """Export time, run time and memory beside the peers', into benchmarks/ (minutes); -- nnef: beside torch-to-nnef.
+
+    -- language_models_tract: beside its export of language models.
+    """
     install(session, *PACKAGES, extra=(*MODELS, "onnxscript"))
-    if session.posargs[:1] != ["nnef"]:
+    which = session.posargs[0] if session.posargs else ""
+    if which not in IN_TRACT:
         session.run("python", "-m", "benchmarks")
         session.run("python", "-m", "benchmarks.eager", "--write", *session.posargs)
         session.run("python", "-m", "benchmarks.pt2", "--write", *session.posargs)
         session.run("python", "-m", "benchmarks.scaling", "--write")
         return
-    peer = Path(session.create_tmp(), "torch_to_nnef").resolve()
+    peer = Path(session.create_tmp(), which).resolve()
     pip = [str(peer / "bin" / "pip"), "install", "-q", "-c", "constraints.txt"]
     if not peer.exists():
         session.run("python", "-m", "venv", str(peer))
     session.run(*pip, "torch", "numpy", external=True)  # first, as in `install`
-    session.run(*pip, "torch_to_nnef==0.24.12", "tract", "timm", "transformers", external=True)
+    session.run(*pip, f"{IN_TRACT[which]}==0.24.12", "tract", "timm", "transformers", external=True)
     session.run(*pip, "--no-deps", "torchvision", external=True)
-    session.run("python", "-m", "benchmarks.nnef", "--peer", str(peer / "bin" / "python"), "--write",
+    if which == "language_models_tract":  # it does not take a newer one
+        session.run(*pip[:3], "transformers==5.14.1", external=True)
+    session.run("python", "-m", f"benchmarks.{which}", "--peer", str(peer / "bin" / "python"), "--write",
                 *session.posargs[1:])  # fmt: skip
