@@ -3,7 +3,9 @@
     python -m benchmarks.language_models            # prints the tables
     python -m benchmarks.language_models --write    # into benchmarks/language_models.md
 
-Each figure is the best of some runs, and those of the peers are taken in turn with ours, round after round.
+Each figure is the best of some runs, and those of the peers are taken in turn with ours, round after round. Where
+weights lie in memory changes the times of a process by a tenth: there are several, which load the files in different
+orders.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,8 @@ from tests.zoo import torchvision_shim  # noqa: F401  (transformers imports only
 PAGE = Path(__file__).with_suffix(".md")
 SIZES = {"vocab_size": 16_000, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
          "num_attention_heads": 12, "num_key_value_heads": 4, "max_position_embeddings": 1024}  # fmt: skip
-ROUNDS, TURNS, STEPS, PASTS = 3, 9, 24, (64, 512)  # TURNS: of onnxruntime-genai's files, first to last and back
+ROUNDS, STEPS, PASTS = 3, 24, (64, 512)
+PROCESSES, TURNS = 6, 3  # with all files, and of all files in one
 
 
 def checkpoint(folder: Path) -> Any:
@@ -59,7 +62,7 @@ class Genai:
 
         self.library, self.model = onnxruntime_genai, onnxruntime_genai.Model(str(folder))
 
-    def __call__(self, past: int) -> tuple[float, float]:
+    def __call__(self, past: int) -> tuple[float, float, None]:
         """Of the prompt, and of a token behind it."""
         params = self.library.GeneratorParams(self.model)
         params.set_search_options(max_length=past + STEPS + 1, min_length=past + STEPS + 1, do_sample=False)
@@ -71,7 +74,7 @@ class Genai:
         first = time.perf_counter()
         for _ in range(STEPS - 1):
             generator.generate_next_token()
-        return 1000 * (first - start), 1000 * (time.perf_counter() - first) / (STEPS - 1)
+        return 1000 * (first - start), 1000 * (time.perf_counter() - first) / (STEPS - 1), None
 
 
 def genai_table(source: Path, work: Path) -> list[str]:
@@ -96,26 +99,47 @@ def genai_table(source: Path, work: Path) -> list[str]:
         made[f"builder, {weights}"] = out, time.perf_counter() - start
     for folder, _ in made.values():
         one_thread(folder)
-    models = {name: Genai(folder) for name, (folder, _) in made.items()}
-    taken: dict[str, list[tuple[float, ...]]] = {name: [] for name in made}
-    for turn in range(TURNS):
-        for name in list(models)[:: -1 if turn % 2 else 1]:
-            (_, short), (prompt, long) = (models[name](past) for past in PASTS)
-            taken[name].append((short, long, prompt))
+    taken = measured("benchmarks.language_models", {name: str(folder) for name, (folder, _) in made.items()})["taken"]
     lines = ["| | export, s | MB | ms a token, past 64 | past 512 | prompt of 512, ms |", "|---|---|---|---|---|---|"]
     for name, (folder, seconds) in made.items():
         size = sum(f.stat().st_size for f in folder.iterdir()) / 1e6
         peer = taken[f"builder, {name.rpartition(', ')[2]}"]
-        cells = [_cell(mine, theirs) for mine, theirs in zip(zip(*taken[name]), zip(*peer), strict=True)]
+        cells = [
+            cell(mine, min(theirs), statistics.median(theirs))
+            for mine, theirs in zip(zip(*taken[name]), zip(*peer), strict=True)
+        ]
         lines.append(f"| {name} | {seconds:.1f} | {size:.0f} | {' | '.join(cells)} |")
     return lines
 
 
-def _cell(ours: tuple[float, ...], theirs: tuple[float, ...]) -> str:
-    """The best and the median of some turns, and both over those of the builder."""
-    best, middle = min(ours), statistics.median(ours)
-    ratios = f"{best / min(theirs):.2f}, {middle / statistics.median(theirs):.2f}"
-    return f"{best:.1f}, {middle:.1f} ({ratios})"
+def measured(module: str, files: dict[str, str]) -> Any:
+    """What `turns` of a module prints of the files, joined over processes that load them in different orders."""
+    names, found = list(files), {}
+    for number in range(PROCESSES):
+        first = number % len(names)
+        order = [*names[first:], *names[:first]][:: -1 if number % 2 else 1]
+        said = [sys.executable, "-m", module, "--turns", json.dumps({name: files[name] for name in order})]
+        answer = json.loads(subprocess.run(said, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
+        earlier = found.get("taken", {name: [] for name in names})
+        found = answer | {"taken": {name: earlier[name] + answer["taken"][name] for name in names}}
+    return found
+
+
+def turns(generate: dict[str, Callable[[int], tuple[float, float, Any]]]) -> None:
+    """Print {"taken": {name: [[ms a token past 64, past 512, of a prompt of 512], ...]}, "texts": {name: tokens}}."""
+    taken: dict[str, list[list[float]]] = {name: [] for name in generate}
+    texts: dict[str, Any] = {}
+    for turn in range(TURNS):
+        for name in list(generate)[:: -1 if turn % 2 else 1]:
+            (_, short, _), (prompt, long, texts[name]) = (generate[name](past) for past in PASTS)
+            taken[name].append([short, long, prompt])
+    print(json.dumps({"taken": taken, "texts": texts}))
+
+
+def cell(ours: Sequence[float], best: float, middle: float) -> str:
+    """The best and the median of some turns, and both over those of the peer."""
+    mine = min(ours), statistics.median(ours)
+    return f"{mine[0]:.1f}, {mine[1]:.1f} ({mine[0] / best:.2f}, {mine[1] / middle:.2f})"
 
 
 def machine() -> str:
@@ -134,7 +158,7 @@ def eager_table(model: Any, source: Path, work: Path) -> list[str]:
     """`generate` of the compiled programs and of transformers with a static cache."""
     import language_models
 
-    program = language_models.export(source, path=work / "eager", target="eager").load()
+    program = language_models.export(source, path=work, target="eager").load()
     options = {"do_sample": False, "min_new_tokens": STEPS, "max_new_tokens": STEPS}
 
     def theirs(tokens: torch.Tensor) -> torch.Tensor:
@@ -146,14 +170,25 @@ def eager_table(model: Any, source: Path, work: Path) -> list[str]:
         found: torch.Tensor = program.generate(tokens, max_new_tokens=STEPS)
         return found
 
-    lines = ["| prompt | transformers, s | ours, s | times | tokens |", "|---|---|---|---|---|"]
+    lines = ["| threads | prompt | transformers, s | ours, s | times | tokens |", "|---|---|---|---|---|---|"]
     for past in PASTS:
         tokens = torch.randint(4, 16_000, (1, past), generator=torch.Generator().manual_seed(0))
         same = "equal" if torch.equal(ours(tokens), theirs(tokens)) else "differ"
         seconds = [float("inf")] * 2
         for _ in range(ROUNDS):
             seconds = [min(s, _timed(run, tokens)) for s, run in zip(seconds, (theirs, ours), strict=True)]
-        lines.append(f"| {past} | {seconds[0]:.2f} | {seconds[1]:.2f} | {seconds[0] / seconds[1]:.2f} | {same} |")
+        times = f"{seconds[0]:.2f} | {seconds[1]:.2f} | {seconds[0] / seconds[1]:.2f}"
+        lines.append(f"| {torch.get_num_threads()} | {past} | {times} | {same} |")
+    return lines
+
+
+def eager_tables(model: Any, source: Path, work: Path) -> list[str]:
+    """On one thread, and on those that torch takes by itself."""
+    usual = torch.get_num_threads()
+    lines: list[str] = []
+    for threads in (1, usual):
+        torch.set_num_threads(threads)
+        lines += eager_table(model, source, work / f"eager{threads}")[2 if lines else 0 :]
     return lines
 
 
@@ -174,21 +209,21 @@ def builder(source: str, out: str, precision: str) -> None:
 def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--builder"]:
         return builder(*arguments[1:])
-    torch.set_num_threads(1)
+    if arguments[:1] == ["--turns"]:
+        return turns({name: Genai(Path(folder)) for name, folder in json.loads(arguments[1]).items()})
     with tempfile.TemporaryDirectory() as folder:
         model = checkpoint(Path(folder, "in"))
         parts = [
             "# Language models: times",
             "Written by `python -m benchmarks.language_models --write`: a Llama of 100 M parameters (12 layers of 768, "
-            f"12 heads, 4 for keys), one thread, {STEPS} tokens, all in turns. "
-            f"Other work ran on the machine: {machine()}.",
+            f"12 heads, 4 for keys), {STEPS} tokens, all in turns: {machine()}.",
             "## Beside onnxruntime-genai's builder, in onnxruntime-genai",
-            f"The best and the median of {TURNS} turns; in brackets both over those of the builder. "
-            "`contrib` is `contrib=True`.",
+            f"One thread. The best and the median of {TURNS * PROCESSES} turns in {PROCESSES} processes; in brackets "
+            "both over those of the builder. `contrib` is `contrib=True`.",
             "\n".join(genai_table(Path(folder, "in"), Path(folder))),
             "## `generate` on the eager target beside transformers' with a static cache",
             f"The best of {ROUNDS} rounds.",
-            "\n".join(eager_table(model, Path(folder, "in"), Path(folder))),
+            "\n".join(eager_tables(model, Path(folder, "in"), Path(folder))),
         ]
     text = "\n\n".join(parts) + "\n"
     print(text)

@@ -3,9 +3,10 @@
     python -m benchmarks.language_models_tract --peer PYTHON --write
 
 PYTHON is that of an environment with torch_to_nnef_llm 0.24.12 and transformers 5.14 (5.23 fixes a size, 5.24 fails;
-`nox -s benchmarks -- language_models_tract` makes one). Both files meet the contract of tract's causal-LM example. One
+`nox -s benchmarks -- language_models_tract` makes one). Both files meet the contract of tract's causal-LM example. A
 process loads all of them, with the caches folded into tract's state as that example does, on one thread, and generates
-from them in turns.
+from them in turns; where weights lie in memory changes the times of a process by a tenth, so there are several, which
+load them in different orders.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from benchmarks.language_models import PASTS, SIZES, checkpoint, machine
+from benchmarks.language_models import PROCESSES, SIZES, STEPS, TURNS, cell, checkpoint, machine, measured, turns
 
 PAGE = Path(__file__).with_suffix(".md")
-STEPS, TURNS = 24, 9
 # of the peer, by its own options; weights in blocks of 4 bits are Q4_0 in both
 FORMS = {"f32": {}, "f32, reify_sdpa_operator": {"reify_sdpa_operator": True},
          "q4_0": {"compression_method": "min_max_q4_0"}}  # fmt: skip
@@ -76,19 +77,6 @@ def generate(runnable: Any, past: int) -> tuple[float, float, list[int]]:
     return 1000 * (marks[1] - marks[0]), 1000 * (marks[-1] - marks[1]) / (STEPS - 1), tokens
 
 
-def turns(files: dict[str, str]) -> None:
-    """In a process that tract may abort: {name: [[token past 64, past 512, prompt of 512], ...]} and the tokens."""
-    models = {name: load(path) for name, path in files.items()}
-    taken: dict[str, list[list[float]]] = {name: [] for name in files}
-    texts: dict[str, list[int]] = {}
-    for turn in range(TURNS):
-        for name in list(models)[:: -1 if turn % 2 else 1]:
-            (_, short, text), (prompt, long, _) = (generate(models[name], past) for past in PASTS)
-            taken[name].append([short, long, prompt])
-            texts[name] = text
-    print(json.dumps({"taken": taken, "texts": texts}))
-
-
 def export(source: Path, work: Path, peer: str) -> dict[str, tuple[Path, float]]:
     """The files by name, and the seconds that each took, with the interpreter's start."""
     made = {}
@@ -117,19 +105,16 @@ def _seconds(said: list[Any]) -> float:
 
 
 def table(made: dict[str, tuple[Path, float]]) -> list[str]:
-    files = {name: str(path) for name, (path, _) in made.items()}
-    said = [sys.executable, "-m", "benchmarks.language_models_tract", "--turns", json.dumps(files)]
-    answer = json.loads(subprocess.run(said, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    answer = measured("benchmarks.language_models_tract", {name: str(path) for name, (path, _) in made.items()})
+    taken = answer["taken"]
     lines = ["| | export, s | MB | ms a token, past 64 | past 512 | prompt of 512, ms | tokens |", "|---|" + "---|" * 6]
     float_text = answer["texts"]["ours, f32"]
     for name, (path, seconds) in made.items():
-        peers = [v for k, v in answer["taken"].items() if k.startswith("torch") and ("q4" in k) == _blocks(name)]
+        peers = [v for k, v in taken.items() if k.startswith("torch") and ("q4" in k) == _blocks(name)]
         cells = []
-        for column, mine in enumerate(zip(*answer["taken"][name], strict=True)):
-            best = min(min(turn[column] for turn in peer) for peer in peers)
-            middle = min(statistics.median(turn[column] for turn in peer) for peer in peers)
-            ratios = f"{min(mine) / best:.2f}, {statistics.median(mine) / middle:.2f}"
-            cells.append(f"{min(mine):.1f}, {statistics.median(mine):.1f} ({ratios})")
+        for column, mine in enumerate(zip(*taken[name], strict=True)):
+            others = [[turn[column] for turn in peer] for peer in peers]
+            cells.append(cell(mine, min(map(min, others)), min(map(statistics.median, others))))
         same = "equal" if answer["texts"][name] == float_text else "other"
         tokens = "" if _blocks(name) else same
         lines.append(f"| {name} | {seconds:.1f} | {path.stat().st_size / 1e6:.0f} | {' | '.join(cells)} | {tokens} |")
@@ -147,7 +132,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     if options.turns:
-        return turns(options.turns)
+        return turns({name: partial(generate, load(path)) for name, path in options.turns.items()})
     versions = ("torch_to_nnef_llm", "transformers", "torch")
     ask = f"from importlib import metadata; print(*(f'{{n}} {{metadata.version(n)}}' for n in {versions}), sep=', ')"
     peer = subprocess.run([options.peer, "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
@@ -159,8 +144,9 @@ def main() -> None:
         "Written by `python -m benchmarks.language_models_tract --write`: a Llama of 100 M parameters (12 layers of "
         f"768, 12 heads, 4 for keys), one thread, {STEPS} tokens. {machine()}, tract {metadata.version('tract')}; "
         f"the peer's environment: {peer}.",
-        f"The best and the median of {TURNS} turns; in brackets both over the least of torch-to-nnef's files of the "
-        "same weights. Exports are whole processes. `tokens`: beside those of our float file, behind a prompt of 512.",
+        f"The best and the median of {TURNS * PROCESSES} turns in {PROCESSES} processes; in brackets both over the "
+        "least of torch-to-nnef's files of the same weights. Exports are whole processes. `tokens`: beside those of "
+        "our float file, behind a prompt of 512.",
         "\n".join(lines),
     ])  # fmt: skip
     print(text)
