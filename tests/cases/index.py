@@ -292,6 +292,11 @@ CASES = family(
         f32(value=[nan, 1.0, nan, 0.0, -2.0, 1.0]),
     ),
     row(
+        "unique_rows_beside_nan",
+        lambda x: torch.unique(x.reshape(-1, 2), dim=0, return_inverse=True, return_counts=True),
+        f32(value=[1.0, nan, 0.0, 0.0, 1.0, nan, 0.0, 0.0]),
+    ),
+    row(
         "masked_by_a_float",
         lambda x: torch.where(x > 0, torch.tensor(-2.5).to(x.dtype), x).masked_fill(x > 1, 300.75),
         i64(value=[1, -1, 3]),

@@ -183,6 +183,7 @@ CASES = family(
     row("fft_prime", lambda x: torch.fft.fft(x, n=7), c64("B", 9)),
     row("fft_long", lambda x: torch.fft.fft(x), f32("B", 1000)),
     row("fft_dynamic", lambda x: torch.fft.fft(x), f32(2, "H")),
+    row("rfft_ortho_dynamic", lambda x: torch.fft.rfft(x, norm="ortho").abs(), f32(2, "H")),
     row("rfft_irfft_dynamic", lambda x: torch.fft.irfft(torch.fft.rfft(x), n=x.shape[1]), f32(2, "H")),
     row("fft2_ifft2", lambda x: torch.fft.ifft2(torch.fft.fft2(x) * 2).real, f32("B", 6, 5)),
     row("rfftn_irfftn", lambda x: torch.fft.irfftn(torch.fft.rfftn(x), s=(6, 5)), f32("B", 6, 5)),

@@ -397,6 +397,7 @@ CASES = family(
         *(f32("B", 2, "N", "H", "W"), f32("B", 3, 4)),
         beyond_export=True,
     ),
+    row("affine_grid_of_one_place", lambda t: F.affine_grid(t, [2, 1, 1, 5], align_corners=True), f32(2, 2, 3)),
     row("affine_grid_corners", lambda t: F.affine_grid(t, [2, 1, 4, 5], align_corners=True), f32(2, 2, 3)),
     # views of storage
     row(

@@ -240,10 +240,10 @@ def _affine_grid(theta: Tensor, size: Sequence[Any], align_corners: bool) -> Ten
     total = column(rank).expand([batch, *extent, rank])
     for i, n in enumerate(reversed(extent)):
         place = torch.arange(n, dtype=theta.dtype, device=theta.device)
+        count = torch.scalar_tensor(n, dtype=theta.dtype)  # compared as a number of run time: a size is 2 to torch
         if align_corners:
-            line = place * (2 / torch.scalar_tensor(torch.sym_max(n - 1, 1), dtype=theta.dtype)) - 1
-            line = line + torch.scalar_tensor(n == 1, dtype=theta.dtype)  # of one place it is the middle
+            line = place * (2 / (count - 1).clamp(min=1)) - 1 + (count == 1)  # of one place it is the middle
         else:
-            line = (place * 2 + 1) / torch.scalar_tensor(n, dtype=theta.dtype) - 1
+            line = (place * 2 + 1) / count - 1
         total = total + line.reshape([-1, *[1] * i, 1]) * column(i)
     return total

@@ -231,7 +231,8 @@ def _cov(
     x = self if self.dim() == 2 else self.reshape(1, -1)
     w = fweights if aweights is None else aweights if fweights is None else fweights * aweights
     if w is None:
-        freedom: Any = torch.scalar_tensor(torch.sym_max(x.shape[1] - correction, 0), dtype=torch.get_default_dtype())
+        # no maximum of sizes: torch's, of a size that it takes to be 2 at least, is that size
+        freedom: Any = torch.scalar_tensor(x.shape[1] - correction, dtype=torch.get_default_dtype()).clamp(min=0)
         apart = x - x.sum(1, keepdim=True) / x.shape[1]
         other = apart
     else:

@@ -188,10 +188,15 @@ def unique(h, self, sorted=True, return_inverse=False, return_counts=False, dim=
     if dim is None and self.type.dtype.is_float:  # onnxruntime's Unique loses what is beside a nan
         return _unique_by_order(h, self)[: len(h.results)]
     axis = None if dim is None else h.axis(dim, self)
-    values, _, inverse, counts = h.emit(
-        "Unique", self, axis=axis, sorted=True, outputs=4, dtype=[self.type.dtype, *[DType.int64] * 3],
+    x = self if dim is None or not self.type.dtype.is_float else _ranks(h, self)
+    values, first, inverse, counts = h.emit(
+        "Unique", x, axis=axis, sorted=True, outputs=4, dtype=[x.type.dtype, *[DType.int64] * 3],
         shape=h.out.shape,
     )  # fmt: skip
+    for each in (first, counts):
+        each.type = each.type.with_shape([h.out.shape[axis or 0]])
+    if x is not self:
+        values = h.emit("Gather", self, first, axis=axis, shape=h.out.shape)
     inverse.type = inverse.type.with_shape([product(self.type.shape)] if dim is None else [self.type.shape[axis]])
     found = values, h.reshape(inverse, h.results[1].shape) if return_inverse else None, counts
     return found[: len(h.results)]  # of the older _unique, two
@@ -209,16 +214,33 @@ def _unique_by_order(h, x):
     """Numbers in order, each nan by itself: the runs of equal ones."""
     ordered, places = sort(h, flat(h, x))
     values, inverse, counts = _runs(h, ordered)
-    inverse = h.emit("ScatterElements", h.emit("Mul", places, 0), places, inverse, axis=0, shape=inverse.type.shape)
-    return values, h.reshape(inverse, x.type.shape), counts
+    return values, _scattered(h, inverse, places, x), counts
+
+
+def _scattered(h, ordered, places, x):
+    """What was computed of a tensor's elements in order, each where its element is."""
+    made = h.emit("ScatterElements", h.emit("Mul", places, 0), places, ordered, axis=0, shape=ordered.type.shape)
+    return h.reshape(made, x.type.shape)
+
+
+def _ranks(h, x):
+    """The order of a tensor's numbers as int64, the same for equal ones; a nan is after all others, and has its own."""
+    ordered, places = sort(h, flat(h, x))
+    return _scattered(h, h.emit("CumSum", h.cast(_starts(h, ordered), DType.int64), h.const(0)), places, x)
+
+
+def _starts(h, x):
+    """True where a run of equal elements of a vector begins."""
+    (size,) = x.type.shape
+    changes = h.emit("Not", h.emit("Equal", h.slice(x, 0, 1, size, size=size - 1), h.slice(x, 0, 0, -1, size=size - 1)))
+    starts = h.concat([h.full([1], True, DType.bool), changes], 0)
+    return h.slice(starts, 0, 0, h.length(size), size=size)  # of nothing there is no first
 
 
 def _runs(h, x):
     """Of a vector the first of each run of equal elements, to which run each belongs, and how long they are."""
     (size,) = x.type.shape
-    changes = h.emit("Not", h.emit("Equal", h.slice(x, 0, 1, size, size=size - 1), h.slice(x, 0, 0, -1, size=size - 1)))
-    starts = h.concat([h.full([1], True, DType.bool), changes], 0)
-    starts = h.slice(starts, 0, 0, h.length(size), size=size)  # of nothing there is no first
+    starts = _starts(h, x)
     values = h.emit("Compress", x, starts, axis=0, shape=h.out.shape)
     places = h.range(0, size, size=size)
     first = h.emit("Compress", places, starts, axis=0, shape=h.out.shape)

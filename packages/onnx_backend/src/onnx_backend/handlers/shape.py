@@ -228,4 +228,6 @@ def grid_sampler(h, input, grid, interpolation_mode, padding_mode, align_corners
 
 @op("aten::affine_grid_generator", since_version=20)
 def affine_grid(h, theta, size, align_corners):
+    if align_corners and any(h.may_be_empty(s - 1) for s in h.out.shape[1:-1]):
+        h.refuse("onnxruntime has the only place of an axis at its beginning, torch in the middle")
     return h.emit("AffineGrid", theta, size, align_corners=int(align_corners), shape=h.out.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 import mmap
 import os
 import re
@@ -19,6 +20,8 @@ from ir.conditions import SINCE, SharedSizes, Slices, sizes_of, small
 from ir.errors import ExportError, RefusedError, RuntimeFailure
 from ir.graph import Graph
 from ir.opened import Timed
+from ir.types import DType
+from onnx_backend.building.dtypes import FROM_ONNX
 from onnx_backend.format.data_files import locations
 from onnx_backend.format.writer import proto_of
 from onnx_backend.runtime.settings import Settings
@@ -163,11 +166,15 @@ def _tensor(value: Any) -> Any:
 
     if value.element_type() == onnx_ir.DataType.BFLOAT16:
         return torch.utils.dlpack.from_dlpack(value.to_dlpack()).clone()
+    dtype = FROM_ONNX.get(onnx_ir.DataType(value.element_type()))
+    if dtype in (DType.float8_e4m3fn, DType.float8_e5m2):  # numpy has no such type
+        size = math.prod(value.shape())
+        held = bytearray((ctypes.c_char * size).from_address(value.data_ptr()).raw if size else b"")
+        return torch.tensor(held, dtype=torch.uint8).view(getattr(torch, dtype.name)).reshape(value.shape())
     array = value.numpy()
     if array.dtype.kind == "u":  # of 64 bits it is numpy's ulonglong, which torch does not know
         array = array.view(f"u{array.itemsize}")
-    found = torch.from_numpy(array.copy() if array.ndim else array)
-    return found.view(torch.float8_e4m3fn) if value.element_type() == onnx_ir.DataType.FLOAT8E4M3FN else found
+    return torch.from_numpy(array.copy() if array.ndim else array)
 
 
 def weight_bytes(model: onnx_ir.Model) -> int:

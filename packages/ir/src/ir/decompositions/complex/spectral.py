@@ -76,7 +76,9 @@ def _scaled(x: T, normalization: int, lengths: Sequence[Any]) -> T:
     if normalization == 0:
         return x
     total = math.prod(lengths)
-    return x * (1 / math.sqrt(total) if normalization == 1 else 1 / total)
+    root: Any = math.sqrt if isinstance(total, int) else torch.sym_sqrt
+    scaled: T = x * (1 / (root(total) if normalization == 1 else total))
+    return scaled
 
 
 def moved(z: Pair, source: int, destination: int) -> Pair:
