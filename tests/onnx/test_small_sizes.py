@@ -56,7 +56,7 @@ ROWS = [
     row("var_mean", lambda x: (torch.var_mean(x, 1), torch.std_mean(x, 0, correction=0)), TABLE),
     row("cov", lambda x: x.T.cov(), f32("B", 3)),
     row("transform", lambda x: torch.view_as_real(torch.fft.fft(x, dim=0, norm="ortho")), f32("B", 4)),
-    row("affine_grid", lambda x, t: F.affine_grid(t, [1, 1, x.shape[0], 4], align_corners=True), f32("B"), f32(1, 2, 3)),
+    row("grid", lambda x, t: F.affine_grid(t, [1, 1, x.shape[0], 4], align_corners=True), f32("B"), f32(1, 2, 3)),
     row("norm", lambda x: (x.norm(), x.norm(dim=1), x.norm(p=1, dim=0), x.norm(p=3, dim=1), x.norm(p=0, dim=1)), TABLE),
     row("logsumexp", lambda x: (x.logsumexp(1), x.logsumexp(0)), TABLE),
     row("any_all", lambda x: ((x > 0).any(1), (x > 0).all(0), (x > 0).all(), x.count_nonzero(1)), TABLE),
