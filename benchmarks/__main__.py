@@ -26,7 +26,8 @@ torch {torch} on {machine}, {threads} threads. `nox -s benchmarks` runs all of t
 - memory for a checkpoint of 20 GB: [large_checkpoint.md](large_checkpoint.md),
   `python -m benchmarks.large_checkpoint --write`
 - language models beside onnxruntime-genai's builder and transformers: [language_models.md](language_models.md),
-  `python -m benchmarks.language_models --write`; a checkpoint of 7 GB:
+  `python -m benchmarks.language_models --write`; in tract beside torch-to-nnef's export of them:
+  [language_models_tract.md](language_models_tract.md), `nox -s benchmarks -- language_models_tract`; a checkpoint of 7 GB:
   [large_language_model.md](large_language_model.md); what weights in few bits cost a trained model:
   [few_bits.md](few_bits.md), `python -m benchmarks.few_bits --write`
 - tensor-parallel models on several processes: [tensor_parallel.md](tensor_parallel.md),

@@ -25,7 +25,7 @@ from benchmarks.large_checkpoint import Watch
 from tests.zoo import torchvision_shim  # noqa: F401  (transformers imports only after it)
 
 PAGE = Path(__file__).with_name("large_language_model.md")
-KINDS = ("onnx bf16", "onnx int4", "onnx int8", "nnef f16", "nnef int4", "eager bf16")
+KINDS = ("onnx bf16", "onnx int4", "onnx int8", "nnef f16", "nnef int4", "eager bf16", "eager int8", "eager int4")
 SHARDS = 5
 LAYERS = {"large": 16, "small": 4}  # of 7 B's width: 7.0 and 2.1 GB
 
