@@ -27,9 +27,9 @@ torch {torch} on {machine}, {threads} threads. `nox -s benchmarks` runs all of t
   `python -m benchmarks.large_checkpoint --write`
 - language models beside onnxruntime-genai's builder and transformers: [language_models.md](language_models.md),
   `python -m benchmarks.language_models --write`; in tract beside torch-to-nnef's export of them:
-  [language_models_tract.md](language_models_tract.md), `nox -s benchmarks -- language_models_tract`; a checkpoint of 7 GB:
-  [large_language_model.md](large_language_model.md); what weights in few bits cost a trained model:
-  [few_bits.md](few_bits.md), `python -m benchmarks.few_bits --write`
+  [language_models_tract.md](language_models_tract.md), `nox -s benchmarks -- language_models_tract`;
+  a checkpoint of 7 GB: [large_language_model.md](large_language_model.md); what weights in few bits cost a trained
+  model: [few_bits.md](few_bits.md), `python -m benchmarks.few_bits --write`
 - tensor-parallel models on several processes: [tensor_parallel.md](tensor_parallel.md),
   `python -m benchmarks.tensor_parallel --write`
 - times that decided between two forms of the same thing: [choices.md](choices.md)

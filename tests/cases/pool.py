@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 
-from .base import f16, f32, family, inf, nan, row
+from .base import f16, f32, f64, family, inf, nan, row
 
 IMAGE = f32("B", 3, "H", "W")
 SOUND, FIXED = f32("B", 3, "T"), f32("B", 3, 6)
@@ -89,6 +89,7 @@ CASES = family(
     row("adaptive_avg1d", lambda x: F.adaptive_avg_pool1d(x, 1), SOUND),
     row("adaptive_avg1d_dividing", lambda x: F.adaptive_avg_pool1d(x, 3), f32("B", 3, 6)),
     row("adaptive_avg2d_one", lambda x: F.adaptive_avg_pool2d(x, 1), IMAGE),
+    row("adaptive_avg2d_far", lambda x: F.adaptive_avg_pool2d(x, 1), f64(value=[[[[1.25, 1.25], [1.7e308, 1.7e308]]]])),
     row("adaptive_avg2d_dividing", lambda x: F.adaptive_avg_pool2d(x, (2, 3)), f32("B", 3, 8, 6)),
     row("adaptive_avg2d_overlapping", lambda x: F.adaptive_avg_pool2d(x, (3, 4)), f32("B", 3, 7, 10)),
     row("adaptive_avg2d_keeps_an_axis", lambda x: F.adaptive_avg_pool2d(x, (None, 1)), IMAGE),

@@ -138,8 +138,8 @@ def _unpool(h, x, indices, n):
 
 
 def _global_mean(h, x, n):
-    """The mean over the last n axes; onnxruntime's pool takes no empty ones."""
-    if any(h.may_be_empty(s) for s in x.type.shape[1:]):
+    """The mean over the last n axes; onnxruntime's pool takes no empty ones, and no float64."""
+    if x.type.dtype is DType.float64 or any(h.may_be_empty(s) for s in x.type.shape[1:]):
         return average(h, x, list(range(2, 2 + n)), True)
     return h.emit("GlobalAveragePool", x, shape=(*x.type.shape[:2], *h.out.shape[-n:]))
 
