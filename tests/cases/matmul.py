@@ -177,6 +177,7 @@ CASES = family(
     ),
     row("cholesky", lambda x: torch.linalg.cholesky(x @ x.mT + 3 * torch.eye(3)), f32("B", 3, 3)),
     row("svdvals", lambda x: torch.linalg.svdvals(x), f32("B", 3, 4)),
+    row("turned_no_batch", lambda x: x[:0].relu().transpose(-1, -2) @ torch.ones(x.shape[-2], 2), f32(2, 1, 3, 4)),
     row("fft", lambda x: torch.fft.fft(x), f32("B", 8)),
     row("rfft_abs", lambda x: torch.fft.rfft(x).abs(), f32("B", 8)),
     row("fft_complex", lambda x: torch.fft.fft(x, n=12, dim=0, norm="ortho"), c64(9, "B")),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,7 +71,9 @@ def open_checkpoint(
         if not hasattr(source, "generate") and not hasattr(source, "get_input_embeddings"):
             raise CaptureError(f"a {type(source).__name__} makes no text: give a model of AutoModelForCausalLM")
         own = task or task_of(source.config, type(source).__name__)
-        return Checkpoint(type(source).__name__, source.eval().to(dtype), task=own)
+        other = any(t.is_floating_point() and t.dtype != dtype for t in source.parameters())
+        model = copy.deepcopy(source).to(dtype) if other else source  # the caller's keeps its own
+        return Checkpoint(type(source).__name__, model.eval(), task=own)
     folder = Path(source)
     _check(folder, tokenizer)
     transformers.utils.logging.disable_progress_bar()
@@ -159,6 +163,13 @@ def _read(folder: Path, dtype: torch.dtype, task: str) -> Any:
     missing = sorted(found["missing_keys"])
     if missing and (task != "feature-extraction" or _counts(model, missing)):
         raise CaptureError(f"{folder} has no weights for {', '.join(missing[:4])}: its text would be random")
+    unread = sorted(found["unexpected_keys"])
+    if unread and task != "feature-extraction":  # there, heads of other tasks
+        more = f" and {len(unread) - 4} more" if len(unread) > 4 else ""
+        warnings.warn(
+            f"{folder}: its config.json has no place for the weights {', '.join(unread[:4])}{more}, which are left out",
+            stacklevel=4,
+        )
     return model
 
 

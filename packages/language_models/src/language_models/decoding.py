@@ -13,12 +13,13 @@ import numpy as np
 import torch
 
 from language_models.folder import Manifest
+from language_models.prompts import prompts
 
 Arrays = Mapping[str, Any]
 
 
 class Generator:
-    """A step and what it remembers; texts of a batch are padded on their left, as for transformers.
+    """A step and what it remembers, greedily.
 
     A step that takes one token at a time is fed the prompt in that way. What it remembers of padding is forgotten.
     """
@@ -30,22 +31,35 @@ class Generator:
     def generate(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, max_new_tokens: int = 32
     ) -> torch.Tensor:
-        """The tokens given and those that follow, each the likeliest; a text that has ended is padded."""
-        tokens = np.asarray(input_ids)
-        mask = np.ones_like(tokens) if attention_mask is None else np.asarray(attention_mask)
+        """The tokens given and those that follow, each the likeliest; a text that has ended is padded.
+
+        Args:
+            input_ids: int64 [batch, length].
+            attention_mask: 1 for tokens, 0 for padding, which may be on either side; of the same shape.
+            max_new_tokens: fewer are generated where all texts end before.
+
+        Raises:
+            RefusedError: tokens, a mask or a length that the model does not take.
+        """
+        given, tokens, mask = prompts(self.manifest, input_ids, attention_mask, max_new_tokens)
+        made = [given, self._continued(tokens, mask, max_new_tokens)] if max_new_tokens else [given]
+        return torch.from_numpy(np.concatenate(made, 1))
+
+    def _continued(self, tokens: np.ndarray, mask: np.ndarray, count: int) -> np.ndarray:
+        """New tokens [batch, count or fewer] behind texts that are padded on their left."""
         if not self.manifest.contract.batch and (len(tokens) > 1 or not mask.all()):
-            return self._each(tokens, mask, max_new_tokens)
-        ended = np.zeros(len(tokens), bool)
+            return self._each(tokens, mask, count)
+        ended, new = np.zeros(len(tokens), bool), tokens[:, :0]
         logits, held = self._prompt(tokens, mask)
-        for left in reversed(range(max_new_tokens)):
+        for left in reversed(range(count)):
             token = np.where(ended, self.manifest.pad, logits[:, -1].argmax(-1))
             ended |= np.isin(token, self.manifest.eos)
-            tokens = np.concatenate([tokens, token[:, None]], 1)
+            new = np.concatenate([new, token[:, None]], 1)
             mask = np.concatenate([mask, np.ones_like(mask[:, :1])], 1)
             if ended.all() or not left:
                 break
-            logits, held = self.step(tokens[:, -1:], mask, held)
-        return torch.from_numpy(tokens)
+            logits, held = self.step(new[:, -1:], mask, held)
+        return new
 
     def logits(self, input_ids: torch.Tensor) -> torch.Tensor:
         """The logits after each token of a text, fed one by one where the file has those of the last alone."""
@@ -91,13 +105,12 @@ class Generator:
         return {n: a * begun.reshape(-1, *[1] * (a.ndim - 1)).astype(a.dtype) if n in fixed else a
                 for n, a in held.items()}  # fmt: skip
 
-    def _each(self, tokens: np.ndarray, mask: np.ndarray, count: int) -> torch.Tensor:
+    def _each(self, tokens: np.ndarray, mask: np.ndarray, count: int) -> np.ndarray:
         """One text after the other, where the step has no batch."""
-        made = [self.generate(torch.from_numpy(t[m > 0][None]), None, count)[0] for t, m in zip(tokens, mask)]
-        new = [np.asarray(r[int(m.sum()) :]) for r, m in zip(made, mask)]
+        texts = [row[m > 0][None] for row, m in zip(tokens, mask, strict=True)]
+        new = [self._continued(text, np.ones_like(text), count)[0] for text in texts]
         longest = max(map(len, new))
-        padded = [np.pad(n, (0, longest - len(n)), constant_values=self.manifest.pad) for n in new]
-        return torch.from_numpy(np.concatenate([tokens, np.stack(padded)], 1))
+        return np.stack([np.pad(n, (0, longest - len(n)), constant_values=self.manifest.pad) for n in new])
 
 
 def padded_right(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:

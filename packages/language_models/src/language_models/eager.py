@@ -4,7 +4,7 @@
     step.pt2             one token in; it writes into the cache in place
     model.safetensors    the weights of both, once; the .pt2 files have none
 
-The cache is as long as the text is going to be, so a step moves none of it. Texts are padded on their left. For a model
+The cache is as long as the text may become, so a step moves none of it. For a model
 whose attention looks at the length of its cache, the cache grows: the step gives a new one.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import torch
@@ -203,7 +204,10 @@ def load(folder: Path, manifest: Manifest, **options: Any) -> Generator:
             f"weights in {manifest.weights} are multiplied by torch's kernels for the CPU: leave device= out, or "
             "export the checkpoint with weights='bf16'"
         )
-    files = [folder / name for name in (PROMPT, STEP) if (folder / name).exists()]
+    missing = [name for name in (PROMPT, STEP) if name in manifest.files and not (folder / name).is_file()]
+    if missing:
+        raise CaptureError(f"{folder / missing[0]}: there is no such file; export the checkpoint again")
+    files = [folder / name for name in (PROMPT, STEP) if (folder / name).is_file()]
     try:
         tensors = safetensors.torch.load_file(folder / STORED)
         with safetensors.safe_open(folder / STORED, "pt") as opened:
@@ -230,30 +234,26 @@ class Compiled(Generator):
         self.grows = "past" not in [v.name for v in step.graph.inputs]
 
     @torch.inference_mode()
-    def generate(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, max_new_tokens: int = 32
-    ) -> torch.Tensor:
-        """The tokens given and those that follow, each the likeliest; a text that has ended is padded."""
+    def _continued(self, tokens: np.ndarray, mask: np.ndarray, count: int) -> np.ndarray:
         step, _ = self.programs
-        batch, past = input_ids.shape
-        length = past + max_new_tokens
-        mask = torch.ones(batch, length, dtype=torch.int64)
-        if attention_mask is not None:
-            mask[:, :past] = attention_mask
-        places = (mask.cumsum(1) - 1).clip(0)
-        tokens = torch.full((batch, length), self.manifest.pad)
-        tokens[:, :past] = input_ids
+        batch, past = tokens.shape
+        length = past + count
+        seen = torch.ones(batch, length, dtype=torch.int64)
+        seen[:, :past] = torch.from_numpy(mask)
+        places = (seen.cumsum(1) - 1).clip(0)
+        text = torch.full((batch, length), self.manifest.pad)
+        text[:, :past] = torch.from_numpy(tokens)
         ends, ended = torch.tensor(self.manifest.eos), torch.zeros(batch, dtype=torch.bool)
-        logits, held = self._first(tokens[:, :past], mask, places)
+        logits, held = self._first(text[:, :past], seen, places)
         for at in range(past, length):
             token = logits[:, -1].argmax(-1)
-            tokens[:, at] = token.masked_fill(ended, self.manifest.pad)
+            text[:, at] = token.masked_fill(ended, self.manifest.pad)
             ended |= torch.isin(token, ends)
             if ended.all() or at == length - 1:
                 break
-            logits, *new = step.run(*self._fed(tokens, mask, places, at, held))
+            logits, *new = step.run(*self._fed(text, seen, places, at, held))
             held = new if self.grows else held
-        return tokens[:, : at + 1].clone()
+        return text[:, past : at + 1].numpy()
 
     @torch.inference_mode()
     def logits(self, input_ids: torch.Tensor) -> torch.Tensor:

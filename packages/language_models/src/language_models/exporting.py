@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
@@ -22,6 +23,8 @@ from language_models.tasks import AUTO, WRITERS
 from language_models.weights import Plan
 
 TARGETS = {"onnx": "language_models.onnx_genai", "nnef": "language_models.tract", "eager": "language_models.eager"}
+P = ParamSpec("P")
+T = TypeVar("T")
 FLOATS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -51,6 +54,23 @@ class Exported:
         return load(self.path)
 
 
+def _keeping_modes(function: Callable[P, T]) -> Callable[P, T]:
+    """Of a model in memory each module is left in training or not, as it was."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        source = args[0] if args else kwargs.get("source")
+        modes = [(m, m.training) for m in source.modules()] if isinstance(source, torch.nn.Module) else []
+        try:
+            return function(*args, **kwargs)
+        finally:
+            for module, training in modes:
+                module.training = training
+
+    return call
+
+
+@_keeping_modes
 def export(
     source: Any,
     *,
@@ -58,7 +78,7 @@ def export(
     target: str = "onnx",
     weights: str = "f32",
     lm_head: str | None = None,
-    exclude: Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
     calibration: str | torch.Tensor | None = None,
     text: str | torch.Tensor | None = None,
     logits: str = "last",
@@ -75,9 +95,9 @@ def export(
         target: "onnx" (onnxruntime-genai, or onnxruntime alone), "nnef" (tract) or "eager" (torch).
         weights: "f32", "f16", "bf16"; "int8" (onnx, eager) or "int4" for linear layers, the rest in float32.
         lm_head: the bits of the layer that makes logits, where others are wanted: "int8", or "f32".
-        exclude: patterns of names of layers that keep their float weights, "*.down_proj".
+        exclude: patterns of names of layers that keep their float weights, ["*.down_proj"], or one.
         calibration: a text, or tokens [texts, length], on which linear layers are calibrated by GPTQ; without it they
-            are rounded to the nearest.
+            are rounded to the nearest. It is read in pieces of the model's context.
         text: a text, or tokens [1, length], on which the loss against float weights is measured: `loss` of the result.
         logits: "last" for those of the last position alone, "all" for every position, as speculative decoding wants.
         task: "text-generation", "text2text-generation", "automatic-speech-recognition", "image-text-to-text" or
@@ -92,6 +112,7 @@ def export(
         ValueError: an argument is none of those that are named here.
     """
     runtime = importlib.import_module(TARGETS[_one_of("target", target, TARGETS)])
+    exclude = (exclude,) if isinstance(exclude, str) else exclude
     if task is None and options.keys() & {"pooling", "normalise"}:
         task = "feature-extraction"
     if task is not None:
@@ -102,6 +123,8 @@ def export(
         _only_of_few_bits(weights, lm_head=lm_head, exclude=exclude or None, calibration=calibration)
     elif lm_head is not None:
         _one_of("lm_head", lm_head, [w for w in runtime.WEIGHTS if w not in ("f16", "bf16")])
+    if (level := options.get("accuracy_level", 4)) not in range(5):
+        raise ValueError(f"accuracy_level={level!r:.40}: 0 to 4, of which 1 is float32 and 4 int8")
     last = _one_of("logits", logits, ("last", "all")) == "last"
     place = Path(path)
     check_place(place)
@@ -114,10 +137,10 @@ def export(
         raise ValueError(
             f"contrib=True writes decoders for onnxruntime: leave it out for {target} of {checkpoint.task}"
         )
-    tokens = None if text is None else tokens_of(text, source)[:1, :LONGEST]
+    tokens = None if text is None else tokens_of("text", text, source, checkpoint)[:1, :LONGEST]
     floats = None if tokens is None else logits_of(checkpoint.model, tokens)
     if weights not in FLOATS:
-        calibrated = None if calibration is None else tokens_of(calibration, source)
+        calibrated = None if calibration is None else tokens_of("calibration", calibration, source, checkpoint)
         experts = writer is runtime and runtime.rounds_experts(options)
         plan = Plan(weights, lm_head, exclude, calibrated, experts, writer is runtime)
         model = copy.deepcopy(checkpoint.model) if isinstance(source, torch.nn.Module) else checkpoint.model
@@ -126,6 +149,8 @@ def export(
         if streams:
             converted(checkpoint, dtype)
         options = options if writer is runtime else {**runtime.FEW_BITS, **options}
+    if target == "eager" and writer is runtime and options:
+        raise ValueError(f"{min(options)}= is no option of the eager target: leave it out")
     options |= {"last": last} if writer is runtime else {"target": target}
     with new_folder(place) as folder:
         manifest = writer.write(checkpoint, folder, weights=weights, **options)

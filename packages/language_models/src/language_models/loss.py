@@ -9,9 +9,12 @@ from typing import Any
 import torch
 import transformers
 
-from ir.errors import CaptureError
+from ir.errors import CaptureError, RefusedError
+from language_models.checkpoint import Checkpoint
+from language_models.prompts import check_tokens, integers
 
 LONGEST = 512  # tokens that are read
+PIECE = 2048  # tokens that a model reads at once
 TOP = 10
 
 
@@ -27,22 +30,33 @@ class Loss:
         return f"perplexity {self.perplexity:.3f} (float {self.floats:.3f}), top {TOP} equal {self.overlap:.1%}"
 
 
-def tokens_of(text: str | torch.Tensor, source: Any) -> torch.Tensor:
-    """Tokens [1, length] of a text by the checkpoint's tokenizer, or those that were given.
+def tokens_of(option: str, text: Any, source: Any, checkpoint: Checkpoint) -> torch.Tensor:
+    """Tokens [rows, length] of a text by the checkpoint's tokenizer, or those that were given.
+
+    A text that is longer than the model's context, or than 2,048 tokens, becomes several rows; what is left of it at
+    the end is dropped.
 
     Raises:
         CaptureError: a text, and a model or a folder without a tokenizer.
+        RefusedError: fewer than two tokens, or what are no tokens of the model.
     """
-    if isinstance(text, torch.Tensor):
-        return text
+    found = _tokenised(text, source) if isinstance(text, str) else text
+    tokens = torch.from_numpy(integers(option, found))
+    check_tokens(option, tokens.numpy(), checkpoint.config.vocab_size)
+    if tokens.shape[1] < 2:
+        raise RefusedError(f"{option}: two tokens at least are wanted, as the second is told from the first")
+    length = min(tokens.shape[1], checkpoint.context_length, PIECE)
+    return tokens[:, : tokens.shape[1] // length * length].reshape(-1, length)
+
+
+def _tokenised(text: str, source: Any) -> Any:
     if isinstance(source, torch.nn.Module):
         raise CaptureError("a model in memory has no tokenizer: give tokens in the place of a text")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(Path(source), local_files_only=True)
     except Exception as error:  # of what is missing, each kind of tokenizer says something else
         raise CaptureError(f"{source} has no tokenizer for the text: give tokens in its place") from error
-    found: torch.Tensor = tokenizer(text, return_tensors="pt").input_ids
-    return found
+    return [tokenizer(text).input_ids]
 
 
 def logits_of(model: Any, tokens: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ Names and settings: onnxruntime-genai, src/config.h and src/models/, version 0.1
 
 from __future__ import annotations
 
+import ctypes
 import json
 import warnings
 from collections.abc import Mapping
@@ -16,6 +17,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import ml_dtypes  # noqa: F401  (numpy knows bfloat16 after it)
+import numpy as np
+import onnx_ir
 
 import ir
 from ir.errors import ExportError, RuntimeFailure
@@ -176,9 +181,31 @@ def load(folder: Path, manifest: Manifest, accuracy_level: int = 4) -> Generator
     taken = {i.name for i in session.get_inputs()}
 
     def run(feeds: Arrays) -> Arrays:
-        return dict(zip(names, session.run(names, {n: a for n, a in feeds.items() if n in taken}), strict=True))
+        given = {n: a for n, a in feeds.items() if n in taken}
+        if manifest.weights == "bf16":
+            values = session.run_with_ort_values(names, {n: _value(a) for n, a in given.items()})
+            return dict(zip(names, map(_array, values), strict=True))
+        return dict(zip(names, session.run(names, given), strict=True))
 
     return Generator(manifest, run)
+
+
+def _value(array: Any) -> Any:
+    """An array as onnxruntime's value, which knows of numpy's own types alone."""
+    from onnxruntime import OrtValue
+
+    if array.dtype != "bfloat16":
+        return OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+    bits = np.ascontiguousarray(array).view(np.uint16)
+    return OrtValue.ortvalue_from_numpy_with_onnx_type(bits, onnx_ir.DataType.BFLOAT16.value)
+
+
+def _array(value: Any) -> Any:
+    if value.element_type() != onnx_ir.DataType.BFLOAT16.value:
+        return value.numpy()
+    size = value.tensor_size_in_bytes()
+    held = (ctypes.c_char * size).from_address(value.data_ptr()).raw if size else b""
+    return np.frombuffer(held, "bfloat16").reshape(value.shape())
 
 
 def usage(folder: Path, manifest: Manifest) -> str:

@@ -15,7 +15,7 @@ import fnmatch
 import math
 import mmap
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,6 +124,8 @@ def quantise(model: Any, plan: Plan, form: Form = PORTABLE) -> int:
     _check_patterns(model, plan)
     chosen = _chosen(model, plan, form)
     experts = [*mixtures(model, plan).values()] if plan.experts else []
+    _check_finite({name: layer.weight for name, (layer, _) in chosen.items()})
+    _tell_of_layers(model, plan, chosen)
     scratch = _room_for([layer.weight for layer, _ in chosen.values()], 1 + 4 / GROUP)
     weighing = {} if plan.calibration is None else hessians(model, {n: x for n, (x, _) in chosen.items()}, plan)
     for name, (layer, bits) in chosen.items():
@@ -225,6 +227,8 @@ def to_blocks(model: Any, plan: Plan, has_gate: Callable[[Gate], bool] = lambda 
         for name, layer in linears(model)
         if plan.bits(name, layer, head) == 4 and not layer.in_features % GROUP
     }
+    _check_finite({name: layer.weight for name, layer in chosen.items()})
+    _tell_of_layers(model, plan, chosen)
     scratch = _room_for([layer.weight for layer in chosen.values()], 4)
     weighing = {} if plan.calibration is None else hessians(model, chosen, plan)
     for name, layer in chosen.items():
@@ -263,6 +267,27 @@ def _experts_to_blocks(experts: Iterable[Any]) -> None:
             for matrix, rounded in zip(weight.detach(), made, strict=True):
                 _to_blocks(*(m.T if module.is_transposed else m for m in (matrix, rounded)))
             setattr(module, name, nn.Parameter(made, requires_grad=False))
+
+
+def _check_finite(weights: Mapping[str, torch.Tensor]) -> None:
+    for name, weight in weights.items():
+        if not all(weight[rows].isfinite().all() for rows in by_rows(weight)):
+            raise RefusedError(f"the weight of {name} has nan or infinite numbers, for which there are no codes")
+
+
+def _tell_of_layers(model: Any, plan: Plan, chosen: Collection[str]) -> None:
+    """Layers that stay in float32, though nobody asked for that."""
+    head = model.get_output_embeddings()
+    wanted = {name: layer for name, layer in linears(model) if plan.bits(name, layer, head)}
+    kept = {name: layer for name, layer in wanted.items() if name not in chosen}
+    if kept:
+        part = sum(x.weight.numel() for x in kept.values()) / sum(x.weight.numel() for x in wanted.values())
+        name, layer = next(iter(kept.items()))
+        warnings.warn(
+            f"{type(model).__name__}: {len(kept)} linear layers, {part:.0%} of their weights, stay in float32: codes "
+            f"come in groups of {GROUP}, and rows of {name} have {layer.in_features} numbers",
+            stacklevel=4,
+        )
 
 
 def linears(model: Any) -> Iterator[tuple[str, nn.Linear]]:

@@ -92,7 +92,8 @@ def of_perhaps_empty(h: Any, a: Any, b: Any) -> Any:
     spread = b.type.rank > 2 and any(x != batch for x in batches) and any(map(h.may_be_empty, batch))
     new = [h.expand(x, (*batch, *x.type.shape[-2:])) for x in (a, b)] if spread else [a, b]
     if a.type.dtype.is_float:  # integers it does not fuse
-        nothing = h.may_be_empty(a.type.shape[-1])  # to sum: what it has fused with any transposition is no 0 then
+        # to sum, or no batch: what it has fused with any transposition is no 0 then, or fails
+        nothing = h.may_be_empty(a.type.shape[-1]) or any(s == 0 for s in batch)
         batched = a.type.rank > 2 and b.type.rank > 2
         new = [h.emit("Sum", x) if (nothing or batched) and _turned(h, x.value, nothing) else x for x in new]
     return h.emit("MatMul", *new) if new != [a, b] else None
