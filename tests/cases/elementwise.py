@@ -491,6 +491,7 @@ CASES = family(
     row("equal_behind_views", lambda x: equal_behind_neutral(x, x.t().t()), i8()),
     row("equal_behind_zeros", lambda x: equal_behind_neutral(x, x + torch.zeros_like(x)), i8()),
     row("equal_behind_true", lambda x: equal_behind_neutral(x, torch.multiply(x, True)), i8()),
+    row("quotients_of_zeros", lambda x, y: 1 / (x / y), f64(value=[-0.0, 0.0, -2.0]), f64(value=[3.0, 7.0, 5.0])),
     row("equal_behind_an_axis", lambda x: (-1 // x.unsqueeze(0), x.unsqueeze(0) % x), f64(value=2.0)),
     row("equal_behind_slices", lambda x: equal_slices(torch.zeros_like(x) + x.sum()), f32(1, 2)),
     row("equal_slices_thrice", lambda x: torch.cat([(torch.ones(2, 4) * x[0, 0])[i] for i in THREE], 1), f32(2, 4)),

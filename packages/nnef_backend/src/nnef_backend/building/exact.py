@@ -217,7 +217,8 @@ def quotient(h: Any, x: Any, y: Any) -> Any:
         return h.cast(h.emit("div", h.cast(x, DType.float64), h.cast(y, DType.float64)), dtype)
     near = h.emit("div", x, y)
     better = h.emit("add", near, h.emit("div", rest(h, x, near, y), y))
-    return h.emit("select", h.is_nan(better), near, better)
+    kept = h.emit("or", h.is_nan(better), h.emit("eq", better, 0.0))  # of -0.0 the sum is 0.0
+    return h.emit("select", kept, near, better)
 
 
 def divided(h: Any, x: Any, y: Any) -> tuple[Any, Any]:
