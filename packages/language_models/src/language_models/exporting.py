@@ -143,7 +143,7 @@ def export(
         calibrated = None if calibration is None else tokens_of("calibration", calibration, source, checkpoint)
         experts = writer is runtime and runtime.rounds_experts(options)
         plan = Plan(weights, lm_head, exclude, calibrated, experts, writer is runtime)
-        model = copy.deepcopy(checkpoint.model) if isinstance(source, torch.nn.Module) else checkpoint.model
+        model = copy.deepcopy(source) if checkpoint.model is source else checkpoint.model  # the caller's keeps its own
         checkpoint = replace(checkpoint, model=model)
         options |= runtime.quantised(model, plan)
         if streams:
