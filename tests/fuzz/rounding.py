@@ -100,8 +100,9 @@ class Shaken(torch.fx.Interpreter):
                         t.add_(part.clamp(min=0).to(t.dtype) * noise)
                     if name_of(target) == "gelu":  # x (1 + erf(x)) / 2: of what cancels, torch's too is rounding's
                         self._move(t, args[0].abs() * torch.finfo(t.dtype).eps)
-                    if name_of(target) in ("lstm", "gru"):  # of the runtimes' kernels gates are right beside 1 alone
-                        self._move(t, torch.full_like(t, 4 * torch.finfo(t.dtype).eps))  # tract's are 4e-7 at least
+                    if name_of(target) in ("lstm", "gru"):  # gates of the runtimes' kernels are right beside 1 alone
+                        least = 4 if name_of(target) == "lstm" else 1  # of tract's LSTM they are 4e-7 at least
+                        self._move(t, torch.full_like(t, least * torch.finfo(t.dtype).eps))
                     if name_of(target) in ("sigmoid", "silu"):  # as are its sigmoids
                         part = args[0].abs() if name_of(target) == "silu" else torch.ones_like(t)
                         self._move(t, part.to(t.dtype) * torch.finfo(t.dtype).eps)
