@@ -1,6 +1,6 @@
-"""`language_models.export` of a checkpoint of 7 GB in 5 shards to every target: peak anonymous memory, seconds.
+"""`language_models.export` of checkpoints of 2 to 8 GB in 5 shards to every target: peak anonymous memory, seconds.
 
-The checkpoint is a Llama in bfloat16 that this script writes, with numbers in all of it. Each export runs in a process
+The checkpoints are Llamas in bfloat16 that this script writes, with numbers in all of them. Each export runs in a process
 of its own. Mapped files are no anonymous memory: their pages go when memory is short. -- --write puts it in the page.
 """
 
@@ -27,27 +27,30 @@ from tests.zoo import torchvision_shim  # noqa: F401  (transformers imports only
 PAGE = Path(__file__).with_name("large_language_model.md")
 KINDS = ("onnx bf16", "onnx int4", "onnx int8", "nnef f16", "nnef int4", "eager bf16", "eager int8", "eager int4")
 SHARDS = 5
-LAYERS = {"large": 16, "small": 4}  # of 7 B's width: 7.0 and 2.1 GB
+SEVEN = {"hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32, "num_key_value_heads": 32,
+         "vocab_size": 32000}  # fmt: skip
+SEVENTY = {"hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64, "num_key_value_heads": 8,
+           "vocab_size": 128256}  # fmt: skip
+SIZES = {"large": (16, SEVEN), "small": (4, SEVEN), "wide": (2, SEVENTY)}  # layers of a 7 B and of a 70 B Llama
 
 
-def config(layers: int) -> Any:
-    """A Llama of 7 B's width."""
+def config(size: str) -> Any:
+    """A Llama of few layers as wide as those of 7 B or 70 B."""
     from transformers import LlamaConfig
 
-    return LlamaConfig(hidden_size=4096, intermediate_size=11008, num_hidden_layers=layers, num_attention_heads=32,
-                       num_key_value_heads=32, vocab_size=32000, dtype="bfloat16",
-                       architectures=["LlamaForCausalLM"])  # fmt: skip
+    layers, width = SIZES[size]
+    return LlamaConfig(**width, num_hidden_layers=layers, dtype="bfloat16", architectures=["LlamaForCausalLM"])
 
 
-def write_checkpoint(folder: Path, layers: int) -> tuple[int, int]:
+def write_checkpoint(folder: Path, made: Any) -> tuple[int, int]:
     """Shards and their index; the bytes of all and of the largest."""
     import transformers
 
     import ir
 
     with ir.without_weights():
-        model = transformers.AutoModelForCausalLM.from_config(config(layers))
-    config(layers).save_pretrained(folder)
+        model = transformers.AutoModelForCausalLM.from_config(made)
+    made.save_pretrained(folder)
     names = [(n, tuple(p.shape)) for n, p in model.named_parameters()]
     size = -(-len(names) // SHARDS)
     drawn = np.random.default_rng(0).normal(0, 0.02, 1 << 23).astype(np.float32)
@@ -98,7 +101,7 @@ def main() -> None:
     """Measure and print a table, or write it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kinds", nargs="*", default=KINDS)
-    parser.add_argument("--sizes", nargs="*", default=[*LAYERS])
+    parser.add_argument("--sizes", nargs="*", default=[*SIZES])
     parser.add_argument("--folder", default=None)
     parser.add_argument("--one", nargs=2, help="a folder and a kind, in a process of its own")
     parser.add_argument("--write", action="store_true")
@@ -106,13 +109,13 @@ def main() -> None:
     if options.one:
         print(json.dumps(export(Path(options.one[0]), options.one[1])))
         return
-    lines = ["| layers, GB, largest shard | to | peak anonymous memory, MB | of it libraries | of the largest shard | "
+    lines = ["| layers, width, GB, largest shard | to | peak anonymous memory, MB | of it libraries | of the largest shard | "
              "written, GB | s |", "|---|---|" + "---:|" * 5]  # fmt: skip
     for size in options.sizes:
         with tempfile.TemporaryDirectory(dir=options.folder) as name:
             folder = Path(name)
-            total, largest = write_checkpoint(folder, LAYERS[size])
-            what = f"{LAYERS[size]}, {total / 1e9:.1f}, {largest / 1e9:.2f}"
+            total, largest = write_checkpoint(folder, config(size))
+            what = f"{SIZES[size][0]}, {SIZES[size][1]['hidden_size']}, {total / 1e9:.1f}, {largest / 1e9:.2f}"
             for kind in options.kinds:
                 command = [sys.executable, "-m", "benchmarks.large_language_model", "--one", name, kind]
                 found = json.loads(subprocess.check_output(command).splitlines()[-1])

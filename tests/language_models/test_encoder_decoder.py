@@ -66,6 +66,15 @@ def test_the_tokens(exported):
     first = torch.tensor([[start, 6, 7]] * 3)  # more tokens than one to begin with
     wanted = model.generate(tokens, attention_mask=mask, decoder_input_ids=first, max_new_tokens=5, do_sample=False)
     assert torch.equal(program.generate(tokens, mask, 5, decoder_input_ids=first), wanted)
+    for said, given in {
+        "integers of shape": (tokens[0],),
+        "inputs has the token 96": (tokens + 96 - tokens.max(),),
+        "attention_mask: 1 for each token": (tokens, mask[:, :4]),
+        "max_new_tokens=-2": (tokens, mask, -2),
+        "decoder_input_ids has 1 rows": (tokens, mask, 5, first[:1]),
+    }.items():
+        with pytest.raises(ir.RefusedError, match=said):
+            program.generate(*given)
     assert "generate(text.input_ids" in out.usage and (out.path / "tokenizer.json").exists()
 
 
@@ -76,6 +85,8 @@ def test_sound(tmp_path, target):
     out = language_models.export(model, path=tmp_path / "out", target=target, example=example, verify=True)
     found = out.load().generate(example, max_new_tokens=STEPS)
     assert torch.equal(found, reference(model, example, STEPS))
+    with pytest.raises(ir.RefusedError, match=r"features of sound of shape \['batch', 8, 60\] are wanted"):
+        out.load().generate(example[..., 1:])
     own = model.generate(example, max_new_tokens=STEPS, do_sample=False, num_beams=1)  # without the first token
     assert torch.equal(found[:, 1 : own.shape[1] + 1], own)
 

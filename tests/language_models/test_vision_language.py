@@ -70,8 +70,13 @@ def test_the_tokens(tmp_path, make, target):
     assert torch.equal(
         program.generate(text, max_new_tokens=8), model.generate(text, max_new_tokens=8, do_sample=False)
     )
-    with pytest.raises(ValueError, match="places for images, which take"):
+    right = torch.stack([row.roll(-int((row == 0).sum())) for row in tokens])
+    padded = program.generate(right, (right > 0).to(torch.int64), 16, pixel_values=images)
+    assert torch.equal(padded[:, tokens.shape[1] :], found[:, tokens.shape[1] :])
+    with pytest.raises(ir.RefusedError, match="places for images, which take"):
         program.generate(text, pixel_values=images)
+    with pytest.raises(ir.RefusedError, match="more than the context of"):
+        program.generate(text, max_new_tokens=1 << 20)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import ir
 import nnef_backend
@@ -289,3 +290,29 @@ def test_a_trace_that_fails_is_told_without_torchs_insides():
 
     with pytest.raises(ir.RefusedError, match="does not help: torch cannot trace it for u0; sizes that are fixed may"):
         ir.export(mask, torch.tensor([3, 5]), target="nnef")
+
+
+def test_an_axis_that_is_shorter_than_the_trace_says_stops_the_run():
+    """`min(2, n) - 1` is 1 to torch, which takes n to be 2 or more; at n = 1 the quotient has no column."""
+
+    def divided(x, y):
+        rest = torch.isclose(x, y).double().diagonal()
+        rest = rest[: rest.shape[0] - 1]
+        return x / (rest + rest * -0.75)
+
+    program = ir.export(divided, (torch.rand(2, 3), torch.rand(3)), target="nnef", dynamic_shapes=({1: "n"}, {0: "n"}))
+    x, y = torch.rand(2, 4), torch.rand(4)
+    torch.testing.assert_close(program(x, y), divided(x, y))
+    with pytest.raises(ir.RefusedError, match="a step may not hold at n=1"):
+        program(x[:, :1], y[:1])
+
+
+def test_a_loop_over_an_axis_that_torch_found_to_be_one():
+    """Its states have the size 1, and what they are made of has n//2."""
+
+    def rows(x):
+        polynomial = torch.special.hermite_polynomial_he(x[1::2], x[1::2])
+        return F.layer_norm(polynomial, (3,)), polynomial @ polynomial.mT
+
+    with pytest.raises(ir.ExportError, match="tract does not check sizes in the body of a loop"):
+        ir.export(rows, (torch.ones(3, 3),), target="nnef", dynamic_shapes=({0: "n"},))

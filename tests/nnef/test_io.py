@@ -414,6 +414,7 @@ def test_a_crash_is_an_error_and_the_next_call_works(tmp_path: Path, worker: run
     assert caught.value.model == str(bad)
     assert caught.value.operation == "tract_core::ops::nn::reduce::Reduce"
     assert "index out of bounds" in str(caught.value)
+    assert "stack" not in str(caught.value) and "stack backtrace" in caught.value.printed
     assert good.run([np.float32([1, 2])])[0].tolist() == [-1, -2]
 
 

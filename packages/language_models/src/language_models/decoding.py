@@ -41,7 +41,8 @@ class Generator:
         Raises:
             RefusedError: tokens, a mask or a length that the model does not take.
         """
-        given, tokens, mask = prompts(self.manifest, input_ids, attention_mask, max_new_tokens)
+        limits = self.manifest.vocabulary, self.manifest.context_length
+        given, tokens, mask = prompts(*limits, input_ids, attention_mask, max_new_tokens)
         made = [given, self._continued(tokens, mask, max_new_tokens)] if max_new_tokens else [given]
         return torch.from_numpy(np.concatenate(made, 1))
 

@@ -21,7 +21,8 @@ from torch import nn
 from ir.errors import CaptureError, MismatchError
 from language_models.checkpoint import Checkpoint
 from language_models.folder import inside
-from language_models.parts import Part, Parts, Program, write_part
+from language_models.parts import Parts, Program, write_part
+from language_models.prompts import texts
 
 TASK = "feature-extraction"
 OUTPUT = "sentence_embedding"
@@ -120,24 +121,31 @@ def write(
     given, sizes = {"input_ids": ids, "attention_mask": ids.clone()}, {0: "batch_size", 1: "sequence_length"}
     part = write_part(module, folder / "model", target, given, dict.fromkeys(given, sizes), [OUTPUT], **options)
     width = int(module(**given).shape[-1])
-    said = {"pooling": module.pool.__name__, "normalised": module.normalise, "width": width}
+    said = {"pooling": module.pool.__name__, "normalised": module.normalise, "width": width,
+            "vocabulary": checkpoint.config.vocab_size}  # fmt: skip
     return Parts(TASK, target, weights, {"model": part}, said)
 
 
 class Embedder:
     """Texts to vectors: `embedder(input_ids, attention_mask)`; padding may stand on either side."""
 
-    def __init__(self, folder: Path, part: Part, target: str) -> None:
-        self._program = Program(folder, part, target)
+    def __init__(self, folder: Path, manifest: Parts) -> None:
+        self._program = Program(folder, manifest.parts["model"], manifest.target)
+        self._vocabulary = manifest.said["vocabulary"]
 
     def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        return self._program({"input_ids": input_ids, "attention_mask": mask})[OUTPUT]
+        """Vectors of shape [texts, width].
+
+        Raises:
+            RefusedError: tokens or a mask that the model does not take.
+        """
+        tokens, mask = map(torch.from_numpy, texts("input_ids", input_ids, attention_mask, self._vocabulary))
+        return self._program({"input_ids": tokens, "attention_mask": mask})[OUTPUT]
 
 
 def load(folder: Path, manifest: Parts, **_: Any) -> Embedder:
     """The model in its runtime."""
-    return Embedder(folder, manifest.parts["model"], manifest.target)
+    return Embedder(folder, manifest)
 
 
 def check(checkpoint: Checkpoint, loaded: Embedder, manifest: Parts) -> None:

@@ -19,10 +19,11 @@ import transformers
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutput
 
-from ir.errors import CaptureError, MismatchError
+from ir.errors import CaptureError, MismatchError, RefusedError
 from ir.importer import caches
 from language_models.checkpoint import Checkpoint
 from language_models.parts import Parts, Program, Tensors, empty_past, greedy, write_part
+from language_models.prompts import check_count, texts
 from language_models.step import fresh_cache, remembered
 
 ENCODER, DECODER = "encoder_model", "decoder_with_past_model"
@@ -182,7 +183,7 @@ class Generator:
     """Text from an encoder's input, greedily: what has to be looked up in it is computed once."""
 
     def __init__(self, folder: Path, manifest: Parts) -> None:
-        self.said = manifest.said
+        self.said, self.vocabulary = manifest.said, int(manifest.said["vocabulary"])
         self.encoder, self.decoder = (Program(folder, manifest.parts[n], manifest.target) for n in (ENCODER, DECODER))
 
     def generate(
@@ -194,10 +195,18 @@ class Generator:
     ) -> torch.Tensor:
         """The decoder's tokens, each the likeliest, behind its first or those that are given; a text that has ended
         is padded. `inputs` are tokens or sound, `attention_mask` tells tokens from padding.
+
+        Raises:
+            RefusedError: tokens, a mask, sound or a number of tokens that the model does not take.
         """
-        mask = torch.ones(inputs.shape[:2], dtype=torch.int64) if attention_mask is None else attention_mask
+        check_count(max_new_tokens)
+        inputs, mask = self._source(inputs, attention_mask)
         held = self.encode(inputs, mask)
-        first = torch.full((len(inputs), 1), self.said["start"]) if decoder_input_ids is None else decoder_input_ids
+        first = torch.full((len(inputs), 1), self.said["start"])
+        if decoder_input_ids is not None:
+            first, _ = map(torch.from_numpy, texts("decoder_input_ids", decoder_input_ids, None, self.vocabulary))
+            if len(first) != len(inputs):
+                raise RefusedError(f"decoder_input_ids has {len(first)} rows, and there are {len(inputs)} inputs")
         rules = _rules(self.said["rules"], first.shape[1], first.shape[1] + max_new_tokens)
 
         def scores(tokens: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -209,6 +218,16 @@ class Generator:
             return found
 
         return greedy(first, self.said, max_new_tokens, scores)
+
+    def _source(self, inputs: Any, mask: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """The encoder's tokens with their mask, or sound, of which the whole is heard."""
+        if (size := self.said.get("source")) is None:
+            tokens, mask = texts("inputs", inputs, mask, self.vocabulary)
+            return torch.from_numpy(tokens), torch.from_numpy(mask)
+        if not isinstance(inputs, torch.Tensor) or not inputs.is_floating_point() or [*inputs.shape[1:]] != size:
+            said = list(inputs.shape) if isinstance(inputs, torch.Tensor) else f"a {type(inputs).__name__}"
+            raise RefusedError(f"inputs: features of sound of shape {['batch', *size]} are wanted, these are {said}")
+        return inputs, torch.ones(inputs.shape[:2], dtype=torch.int64)
 
     def encode(self, inputs: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
         """What the decoder is given at its first step: the encoder's keys and values, and a past of no length."""

@@ -20,10 +20,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ir.errors import CaptureError, MismatchError
+from ir.errors import CaptureError, MismatchError, RefusedError
 from ir.importer import caches
 from language_models.checkpoint import Checkpoint
 from language_models.parts import Parts, Program, Tensors, empty_past, greedy, write_part
+from language_models.prompts import prompts
 from language_models.step import BATCH, NEW, PAST, Step, is_state, remembered
 
 VISION, EMBED, DECODER = "vision_encoder", "embed_tokens", "decoder_model_merged"
@@ -174,24 +175,31 @@ class Generator:
         max_new_tokens: int = 32,
         pixel_values: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """The tokens given and those that follow; `pixel_values` are all images of the texts, one after the other."""
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        held = self.start(len(input_ids))
+        """The tokens given and those that follow; `pixel_values` are all images of the texts, one after the other.
+
+        Raises:
+            RefusedError: tokens, a mask or a length that the model does not take, or another number of images than
+                the texts have places for.
+        """
+        limits = self.said["vocabulary"], self.said["context"]
+        given, text, mask = map(torch.from_numpy, prompts(*limits, input_ids, attention_mask, max_new_tokens))
+        held = self.start(len(text))
 
         def scores(tokens: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
             nonlocal held, mask
             mask = torch.cat([mask, mask.new_ones(len(tokens), tokens.shape[1] - mask.shape[1])], 1)
-            vectors = self.vectors(new, pixel_values if tokens is input_ids else None)
+            vectors = self.vectors(new, pixel_values if tokens is text else None)
             logits, held = self.step(vectors, mask, held)
             return logits[:, -1]
 
-        return greedy(input_ids, self.said, max_new_tokens, scores)
+        made = greedy(text, self.said, max_new_tokens, scores)
+        return torch.cat([given, made[:, text.shape[1] :]], 1)
 
     def vectors(self, tokens: torch.Tensor, pixel_values: torch.Tensor | None = None) -> torch.Tensor:
         """Vectors of tokens, those of images in the places of theirs.
 
         Raises:
-            ValueError: the images take another number of places.
+            RefusedError: the images take another number of places.
         """
         made = self.embed({"input_ids": tokens})["inputs_embeds"]
         if pixel_values is None:
@@ -200,7 +208,7 @@ class Generator:
         features = torch.cat([self.see({"pixel_values": image})["image_features"] for image in images])
         places = tokens == self.said["image_token"]
         if int(places.sum()) != len(features):
-            raise ValueError(f"the texts have {int(places.sum())} places for images, which take {len(features)}")
+            raise RefusedError(f"the texts have {int(places.sum())} places for images, which take {len(features)}")
         return made.masked_scatter(places[..., None], features.to(made.dtype))
 
     def start(self, batch: int) -> dict[str, torch.Tensor]:

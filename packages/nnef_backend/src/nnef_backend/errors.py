@@ -41,9 +41,13 @@ class TractError(RuntimeFailure):
 
 
 class TractCrash(TractError):
-    """tract panicked or was killed; the worker process is gone and the next call starts another one."""
+    """tract panicked or was killed; the worker process is gone and the next call starts another one.
+
+    `printed` is what it printed, with its stack.
+    """
 
     crashed = True
+    printed = ""
 
 
 class TractTimeout(TractError):

@@ -82,8 +82,10 @@ def as_products(h: Any, sizes: Sequence[Dim], others: Sequence[Dim]) -> list[Any
 
 
 def cut(h: Any, x: NnefValue, axis: int, size: Dim, kept: Dim) -> NnefValue:
-    """`x` with an axis of `size` said to be `kept`, of which it has no more: a run where it has stops."""
-    over = size - kept
+    """`x` with an axis of `size` said to be `kept`: a run where it has more or fewer stops."""
+    if h.in_loop:
+        h.refuse(f"torch found that the size {size} is {kept}, and tract does not check sizes in the body of a loop")
+    over = 4 * (size - kept)  # of two numbers the second is read, and at no other difference one, from either end
     nothing = h.constant(np.zeros(2, numpy_dtype(x.type.dtype)))  # of one element tract takes any slice for the whole
     if _has(over, "min"):  # tract adds numbers to the operands of a minimum, and then misses that a slice has size 1
         guard = h.take(nothing, h.unsqueeze(h.tensor(over + 1, DType.int64), [0]), 0)

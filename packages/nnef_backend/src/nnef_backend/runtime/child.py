@@ -318,12 +318,12 @@ class Child:
                 f"it takes more than the {header['memory'] >> 20} MB of memory that it is given; if that is meant, "
             )
             reason += "load the model with memory=None"
-            tail = ""  # where it was asked for says nothing more
         where = f" in {operation}" if operation else ""
-        message = f"{doing} {path}: tract died ({cause}){where}: {reason or 'no panic message'}\n"
-        message += tail[:STDERR_TAIL]
-        crash = TractCrash(message.rstrip(), model=str(path), operation=operation)
-        crash.exit_code = code
+        printed = tail[:STDERR_TAIL].rstrip()
+        message = f"{doing} {path}: tract died ({cause}){where}: {reason or 'no panic message'}"
+        message += f"\n{printed}" if printed and not reason else ""
+        crash = TractCrash(message, model=str(path), operation=operation)
+        crash.exit_code, crash.printed = code, printed
         return crash
 
     def _stderr_text(self) -> str:
