@@ -1,7 +1,7 @@
 """`language_models.export` of checkpoints of 2 to 8 GB in 5 shards to every target: peak anonymous memory, seconds.
 
-The checkpoints are Llamas in bfloat16 that this script writes, with numbers in all of them. Each export runs in a process
-of its own. Mapped files are no anonymous memory: their pages go when memory is short. -- --write puts it in the page.
+The checkpoints are Llamas in bfloat16 that this script writes, with numbers in all of them. Each export runs in a
+process of its own. Mapped files are no anonymous memory: their pages go when memory is short. -- --write puts it in the page.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def main() -> None:
     if options.one:
         print(json.dumps(export(Path(options.one[0]), options.one[1])))
         return
-    lines = ["| layers, width, GB, largest shard | to | peak anonymous memory, MB | of it libraries | of the largest shard | "
-             "written, GB | s |", "|---|---|" + "---:|" * 5]  # fmt: skip
+    lines = ["| layers, width, GB, largest shard | to | peak anonymous memory, MB | of it libraries | of the largest "
+             "shard | written, GB | s |", "|---|---|" + "---:|" * 5]  # fmt: skip
     for size in options.sizes:
         with tempfile.TemporaryDirectory(dir=options.folder) as name:
             folder = Path(name)
