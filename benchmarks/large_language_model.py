@@ -1,7 +1,8 @@
 """`language_models.export` of checkpoints of 2 to 8 GB in 5 shards to every target: peak anonymous memory, seconds.
 
 The checkpoints are Llamas in bfloat16 that this script writes, with numbers in all of them. Each export runs in a
-process of its own. Mapped files are no anonymous memory: their pages go when memory is short. -- --write puts it in the page.
+process of its own. Mapped files are no anonymous memory: their pages go when memory is short.
+-- --write puts it in the page.
 """
 
 from __future__ import annotations
