@@ -241,6 +241,7 @@ CASES = family(
     row("pad_replicate", lambda x: F.pad(x, (1, 2, 0, 3), mode="replicate"), IMAGE),
     row("pad_replicate_3d", lambda x: F.pad(x, (1, 0, 1, 1, 0, 2), mode="replicate"), f32("B", 2, 3, 4, 5)),
     row("pad_circular", lambda x: F.pad(x, (1, 2, 0, 1), mode="circular"), IMAGE),
+    row("pad_circular_tile", lambda x: F.pad(x.tile(2), (1, 1, 0, 0), mode="circular"), IMAGE),
     row("pad_to_multiple", pad_to_multiple, SEQUENCE),
     mod("zero_pad_module", lambda: nn.ZeroPad2d((1, 0, 2, 1)), IMAGE),
     # space and channels

@@ -126,7 +126,7 @@ class TraceContext:
         symbols = {n: expression(s) for n, s in self.symbols.nodes.items()}
         for name, own in symbols.items():
             if own in self._env.replacements:
-                raise SizeSpecific(f"it fixes the size {name} to {self._env.replacements[own]}")
+                raise SizeSpecific(f"it fixes the size {name} to {self.symbols.text(self._env.replacements[own])}")
         draw = random.Random(0)
         known = {**self._outer.ranges, **dict.fromkeys(self._own, Range(0))}
         bounds = {s: _to_draw_from(known.get(n, Range())) for n, s in symbols.items()}
@@ -140,7 +140,7 @@ class TraceContext:
                 if small and _asked_by_torch(guard):
                     continue
                 if guard.expr.free_symbols <= values.keys() and guard.expr.xreplace(values) == False:  # noqa: E712
-                    raise SizeSpecific(f"it holds only where {guard.expr}")
+                    raise SizeSpecific(f"it holds only where {self.symbols.text(guard.expr)}")
 
 
 def _asked_by_torch(guard: Any) -> bool:

@@ -13,7 +13,7 @@ from ir.types import DType, TensorType
 from nnef_backend.building import batches, library
 from nnef_backend.building.data_dependent_sizes import DataDependentSizes
 from nnef_backend.building.exact import instead
-from nnef_backend.building.hiding import alike, as_said, bare, number, opaque, repeated, sized, solid, stretched
+from nnef_backend.building.hiding import alike, as_said, bare, number, opaque, repeated, sized, solid, still_alike, stretched
 from nnef_backend.building.operators import (
     CONTRACTIONS,
     OPERATORS,
@@ -178,9 +178,8 @@ class Emitter(DataDependentSizes):
         made.batches = batches.of(op, values, shape, attributes)
         if len(values) == 1 and op in SEEN_THROUGH:
             x = values[0]
-            made.repeated, made.alike = (
-                repeated(op, x.type.shape, known, shape, attributes) for known in (x.repeated, x.alike)
-            )
+            made.repeated = repeated(op, x.type.shape, x.repeated, shape, attributes)
+            made.alike = still_alike(op, x.type.shape, x.alike, shape, attributes)
             made.source = x if op in REARRANGEMENTS else None
         elif values and OPERATORS[op].broadcasts:
             made.alike = alike(values, shape)

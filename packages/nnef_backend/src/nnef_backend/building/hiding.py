@@ -74,6 +74,14 @@ def repeated(
     return frozenset(apart | set(range(first, first + count + grown) if whole else ()))
 
 
+def still_alike(
+    op: str, old: Sequence[Any], known: frozenset[int], shape: Sequence[Any], attributes: Mapping[str, Any]
+) -> frozenset[int]:
+    """The axes of a result along which all its elements are equal: as `repeated`, but a tile may repeat several."""
+    found, new = repeated(op, old, known, shape, attributes), len(shape) - len(old)
+    return found if op != "tile" else frozenset(a for a in found if a < new or a - new in known or old[a - new] == 1)
+
+
 def uniform(array: np.ndarray) -> frozenset[int]:
     """The axes of a constant along which all its elements are equal."""
     axes = range(array.ndim) if array.size else ()
