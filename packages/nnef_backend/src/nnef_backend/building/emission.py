@@ -13,7 +13,18 @@ from ir.types import DType, TensorType
 from nnef_backend.building import batches, library
 from nnef_backend.building.data_dependent_sizes import DataDependentSizes
 from nnef_backend.building.exact import instead
-from nnef_backend.building.hiding import alike, as_said, bare, number, opaque, repeated, sized, solid, still_alike, stretched
+from nnef_backend.building.hiding import (
+    alike,
+    as_said,
+    bare,
+    number,
+    opaque,
+    repeated,
+    sized,
+    solid,
+    still_alike,
+    stretched,
+)
 from nnef_backend.building.operators import (
     CONTRACTIONS,
     OPERATORS,
