@@ -77,9 +77,11 @@ def repeated(
 def still_alike(
     op: str, old: Sequence[Any], known: frozenset[int], shape: Sequence[Any], attributes: Mapping[str, Any]
 ) -> frozenset[int]:
-    """The axes of a result along which all its elements are equal: as `repeated`, but a tile may repeat several."""
+    """The axes of a result along which all its elements are equal: as `repeated`, but of one element alone."""
     found, new = repeated(op, old, known, shape, attributes), len(shape) - len(old)
-    return found if op != "tile" else frozenset(a for a in found if a < new or a - new in known or old[a - new] == 1)
+    if op not in ("tract_core_broadcast", "tile"):
+        return found
+    return frozenset(a for a in found if a < new or a - new in known or old[a - new] == 1)
 
 
 def uniform(array: np.ndarray) -> frozenset[int]:
