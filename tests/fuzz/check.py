@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import traceback
 import warnings
@@ -72,6 +73,13 @@ def check(program: Program, targets: Sequence[str] = TARGETS, way: str = "progra
     for target in targets:
         restore(module, before)  # a graph may read the very tensors that the module writes to
         yield on_target(program, reference, module, graph, target, before)
+
+
+def run(program: Program) -> None:
+    """The program in torch at all its sizes, whatever becomes of it."""
+    for seed, sizes in enumerate(program.all_sizes()):
+        with contextlib.suppress(Exception), torch.no_grad():
+            program.module()(*program.args(sizes, seed))
 
 
 def functionalised(reference: torch.export.ExportedProgram) -> bool:

@@ -7,6 +7,7 @@ import torch
 
 import ir
 import language_models
+from language_models import eager
 from language_models.exporting import reference
 from tests.language_models import checkpoints
 from tests.language_models.architectures import ARCHITECTURES
@@ -21,8 +22,9 @@ def exported(request, tmp_path_factory):
     return model, language_models.export(folder / "in", path=folder / "out", target="eager", verify=True)
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-def test_the_tokens(exported, batch):
+@pytest.mark.parametrize("batch, room", [(1, 5), (3, 256)])  # at first, for new tokens
+def test_the_tokens(exported, batch, room, monkeypatch):
+    monkeypatch.setattr(eager, "ROOM", room)
     model, made = exported
     program = made.load()
     for length in (9, 4):  # a cache of another length each time

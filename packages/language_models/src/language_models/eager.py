@@ -4,8 +4,8 @@
     step.pt2             one token in; it writes into the cache in place
     model.safetensors    the weights of both, once; the .pt2 files have none
 
-The cache is as long as the text may become, so a step moves none of it. For a model
-whose attention looks at the length of its cache, the cache grows: the step gives a new one.
+The cache has room for more tokens than there are, so a step moves none of it; where a text fills it, it becomes twice
+as long. For a model whose attention looks at the length of its cache, the step gives a new one.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ EXACT: dict[str, Any] = {}
 FEW_BITS: dict[str, Any] = {}
 Stored: TypeAlias = "tuple[dict[str, torch.Tensor], dict[str, str]]"  # weights, and their other names
 LENGTH = 16  # of the example's cache
+ROOM = 256  # new tokens that a cache has room for at first: a step reads all of it
 
 
 class Static(Step):
@@ -226,7 +227,7 @@ def load(folder: Path, manifest: Manifest, **options: Any) -> Generator:
 
 
 class Compiled(Generator):
-    """A generator whose cache is made as long as the text is going to be, and written in place, or grows."""
+    """A generator whose cache has room for the tokens to come and is written in place, or comes anew of each step."""
 
     def __init__(self, manifest: Manifest, step: ir.Exported, prompt: ir.Exported | None) -> None:
         super().__init__(manifest, step)
@@ -244,14 +245,20 @@ class Compiled(Generator):
         text = torch.full((batch, length), self.manifest.pad)
         text[:, :past] = torch.from_numpy(tokens)
         ends, ended = torch.tensor(self.manifest.eos), torch.zeros(batch, dtype=torch.bool)
-        logits, held = self._first(text[:, :past], seen, places)
+        room = min(length, past + ROOM)
+        window = seen[:, :room].contiguous()
+        logits, held = self._first(text[:, :past], window, places)
         for at in range(past, length):
             token = logits[:, -1].argmax(-1)
             text[:, at] = token.masked_fill(ended, self.manifest.pad)
             ended |= torch.isin(token, ends)
             if ended.all() or at == length - 1:
                 break
-            logits, *new = step.run(*self._fed(text, seen, places, at, held))
+            if at == room:
+                room = min(length, 2 * room)
+                window = seen[:, :room].contiguous()
+                held = held if self.grows else self._with_room(held, room)
+            logits, *new = step.run(*self._fed(text, window, places, at, held))
             held = new if self.grows else held
         return text[:, past : at + 1].numpy()
 
@@ -275,6 +282,11 @@ class Compiled(Generator):
         given += [] if self.grows else [torch.tensor([at])]
         return [tokens[:, at : at + 1], *given, *held]
 
+    def _with_room(self, held: list[torch.Tensor], length: int) -> list[torch.Tensor]:
+        """What is remembered, keys and values with places for so many tokens."""
+        past, states = self.manifest.contract.past, self.manifest.states
+        return [_room(t, length) if past in s.shape else t for t, s in zip(held, states, strict=True)]
+
     def _first(self, tokens: Any, mask: Any, places: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Logits after the prompt, and what is remembered of it with room for the rest."""
         step, prompt = self.programs
@@ -283,7 +295,7 @@ class Compiled(Generator):
         if prompt is not None:
             given = [places[:, :past]] if self.manifest.positions else []
             logits, *found = prompt.run(tokens, mask[:, :past].contiguous(), *given)
-            return logits, found if self.grows else [_room(t, length) for t in found]
+            return logits, found if self.grows else self._with_room(found, length)
         sizes = {names.batch: batch, names.past: 0 if self.grows else length}
         held = [
             torch.zeros([sizes[d] if isinstance(d, str) else d for d in s.shape], dtype=element_type(s.dtype))

@@ -24,6 +24,8 @@ from nnef_backend.registry import rows
 def gather(h, self, dim, index, sparse_grad=False):
     if self.type.rank == 0:
         return h.expand(self, h.out.shape)
+    if index.type.rank == 0:
+        return h.take(self, index, 0)
     return h.emit("tract_core_gather_elements", self, index, axis=h.axis(dim, self))
 
 

@@ -27,10 +27,8 @@ def written(h: Any, op: str, x: Any, places: Any, values: Any, reduction: str, *
 
 def along(h: Any, x: Any, axis: int, places: Any, values: Any, reduction: str = "none") -> Any:
     """`x` with slices of `values` written at places along an axis; a 0-d tensor is one of one element."""
-    if places.type.rank == 0:
-        places = h.unsqueeze(places, [0])
+    places, values = (t if t.type.rank else h.unsqueeze(t, [0]) for t in (places, values))
     if x.type.rank == 0:
-        values = values if values.type.rank else h.unsqueeze(values, [0])
         return h.squeeze(along(h, h.unsqueeze(x, [0]), 0, places, values, reduction), [0])
     order = [axis, *(a for a in range(x.type.rank) if a != axis)]
     made = scatter_rows(h, h.transpose(x, order), places, h.transpose(values, order), reduction)

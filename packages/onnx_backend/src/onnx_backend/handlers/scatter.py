@@ -81,7 +81,11 @@ def scatter(h, self, dim, index, src=None, value=None, reduce=None):
 
 
 def fitted(h, src, index):
-    """The part of the source that the index speaks of: the source may be larger."""
+    """The part of the source that the index speaks of: the source may be larger. A 0-d one is one of one element."""
+    if index.type.rank == 0:
+        return h.reshape(src if src.type.rank == 0 else h.slice(src, 0, 0, 1, size=1), ())
+    if src.type.rank == 0:
+        src = h.reshape(src, [1])
     for axis, (have, want) in enumerate(zip(src.type.shape, index.type.shape, strict=True)):
         if have != want:
             src = h.slice(src, axis, 0, want, size=want)
