@@ -10,6 +10,8 @@ memory they lie as this processor wants them, which differs from one to the next
 
 from __future__ import annotations
 
+import mmap
+
 import torch
 from torch import nn
 
@@ -57,13 +59,15 @@ class Int4Linear(FewBits):
 
     def __init__(self, codes: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None) -> None:
         super().__init__(bias)
-        made = Scratch(codes.numel()).empty([len(codes), codes.shape[1] // 2], torch.uint8)
+        scratch = Scratch(codes.numel() // 2 + 4 * scales.numel() + 2 * mmap.PAGESIZE)
+        made = scratch.empty([len(codes), codes.shape[1] // 2], torch.uint8)
+        pairs = scratch.empty([scales.shape[1], len(codes), 2], torch.bfloat16)  # of zeros
         for part in by_rows(codes):
             above = (codes[part] + 8).to(torch.uint8)
             made[part] = above[:, ::2] | above[:, 1::2] << 4
+            pairs[:, part, 0] = scales[part].T
         self.register_buffer(INT4, made)
-        scales = scales.to(torch.bfloat16).T
-        self.register_buffer("scales", torch.stack([scales, torch.zeros_like(scales)], -1))
+        self.register_buffer("scales", pairs)
 
     def product(self, rows: torch.Tensor) -> torch.Tensor:
         codes, scales = self.get_buffer(INT4), self.get_buffer("scales")
