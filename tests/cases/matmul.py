@@ -250,6 +250,7 @@ CASES = family(
         f32(0, 3),
         f32(3),
     ),
+    row("empty_linear_rank_3", lambda x, w, b: F.linear(x, w, b) + 1, f32(3, 0, 1), f32(4, 1), f32(4)),
     row("empty_einsum", lambda x, y: torch.einsum("bij,bjk->bik", x, y), f32(0, 2, 3), f32(0, 3, 4)),
     row("size_one_batch", lambda x, y: (x @ y, y.mT @ x.mT), f32("B", 1, 3, 4), f32(1, 2, 4, 1)),
     row("size_one_vectors", lambda x, y: (x @ y, torch.dot(x, y), torch.outer(x, y)), f32(1), f32(1)),

@@ -64,6 +64,14 @@ def test_a_tensor_made_like_another_does_not_need_it():
     assert [n.op for n in canonicalize_factories(graph).nodes] == ["aten::ones_like", "aten::add"]
 
 
+def test_what_has_no_element_needs_no_operand():
+    def fn(x):
+        return x[:, 9:] @ x[0].T, x + 1
+
+    ops, made = rewritten(lambda g: fold_constants(canonicalize_factories(g)), fn, X)
+    assert "matmul" not in ops and [w.type.shape for w in made.weights.values()] == [(2, 0, 3)]
+
+
 def test_a_constant_larger_than_what_it_is_made_of_is_not_folded():
     def fn(x):
         return x + torch.ones(300, 300), torch.ones(300, 300)[0]
