@@ -254,6 +254,7 @@ CASES = family(
         f32(value=ODD_TOO),
     ),
     row("xlogy", lambda x, y: torch.xlogy(x, y), f32(value=[0.0, 1.0, 0.0]), f32(value=[0.0, 2.0, 3.0])),
+    row("logaddexp_of_itself_f16", lambda x: torch.logaddexp(x.expand(1, *x.shape), x), f16("B", 3)),
     row("logaddexp", lambda x, y: torch.logaddexp(x, y), f32("B", 3), f32("B", 3)),
     row("addcmul", lambda x, y, z: torch.addcmul(x, y, z, value=0.5), f32("B", 3), f32(3), f32("B", 1)),
     row(

@@ -16,7 +16,7 @@ from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
 from nnef_backend.building.emission import Emitter
 from nnef_backend.building.fragments import called
-from nnef_backend.building.hiding import uniform
+from nnef_backend.building.hiding import maker, uniform
 from nnef_backend.building.operators import STORED
 from nnef_backend.building.reshaping import settled
 from nnef_backend.building.sizes import computed, is_textual, product_text, size_text
@@ -160,11 +160,17 @@ class NnefHelper(Emitter):
         return made
 
     def convert(self, x: NnefValue, dtype: DType) -> NnefValue:
-        """`x` in another element type, by torch's rules: floats are cut off, integers wrap."""
+        """`x` in another element type, by torch's rules: floats are cut off, integers wrap.
+
+        What has axes of size 1 more or less is cast before: tract makes one of both orders itself, and may fail on it.
+        """
         if dtype not in STORED:
             self.refuse(f"tract has no {dtype} tensors")
         if x.array is not None:
             return self.constant(x.array.astype(numpy_dtype(dtype)))
+        step = maker(self, x)
+        if self.target.tract and step is not None and step.op in ("unsqueeze", "squeeze"):
+            return self.emit(step.op, self.convert(step.inputs[0], dtype), axes=step.attributes["axes"])
         if x.type.dtype.is_float and dtype.is_integer and dtype not in (DType.int32, DType.int64):
             x = self.convert(x, DType.int64)  # tract's own cast would saturate
         return self.emit("tract_core_cast", x, to=dtype)
