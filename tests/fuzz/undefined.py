@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -87,6 +88,16 @@ def undefined(module: torch.fx.GraphModule, names: Sequence[str], args: Sequence
             return torch.ones((), dtype=torch.bool)
         found = found | ~((a == b) | (a.isnan() & b.isnan())) | (a.signbit() != b.signbit())
     return found
+
+
+def is_shapeless(module: Any, args: Sequence[Tensor]) -> bool:
+    """True if a kernel of torch's gives another shape than its trace: what is computed from it follows neither."""
+    state = {k: v.clone() for k, v in module.named_buffers()}
+    runner = _Undefined(module, 0)
+    with contextlib.suppress(Exception), torch.no_grad():
+        runner.run(*(a.clone() for a in args))
+    restore(module, state)
+    return runner.shapeless
 
 
 def _undefined(
