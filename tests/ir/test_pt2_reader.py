@@ -302,3 +302,15 @@ def test_an_index_that_data_decides_is_believed(tmp_path):
     args = (torch.randn(2, 3), torch.tensor(1))
     torch.export.save(torch.export.export(Picked(), args), path := tmp_path / "picked.pt2")
     ir.check(ir.capture(path))
+
+
+def test_a_slice_whose_start_depends_on_data(tmp_path):
+    """Its size is a symbol of its own, of which nothing is known."""
+
+    class Rest(torch.nn.Module):
+        def forward(self, x, y):
+            return y[torch.masked_select(x, x != x).numel() - 1 :] + 1
+
+    torch.export.save(torch.export.export(Rest(), (torch.ones(2), torch.zeros(4, 5))), tmp_path / "m.pt2")
+    (added,) = ir.capture(tmp_path / "m.pt2").outputs
+    assert str(added.type) == "f32[u1, 5]"

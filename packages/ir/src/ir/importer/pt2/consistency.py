@@ -52,6 +52,7 @@ class _Run:
     def __init__(self, hints: Mapping[str, int], ranges: Mapping[str, Any]) -> None:
         self._hints, self._ranges = hints, ranges
         self._sizes: dict[str, Any] = {}
+        self._met: set[str] = set()  # symbols of these
         self._made: dict[Any, Any] = {}  # layers repeat: what an operator gave for the same arguments
         self._rules = fake_rules.rules()
 
@@ -60,6 +61,7 @@ class _Run:
         env: dict[Any, Any] = {}
         for node in graph.nodes:
             if node.op in ("placeholder", "call_function"):
+                known = self._known(node.meta.get("val"), not self._reads_data(node))
                 env[node] = self._said(node.meta.get("val"))
             if node.op != "call_function":
                 continue
@@ -68,9 +70,9 @@ class _Run:
                 key = node.target, _key(args), tuple((k, _key(a)) for k, a in kwargs.items())
                 if key not in self._made:
                     self._made[key] = self._operator(node, args, kwargs)
-                _compare(node, env[node], self._made[key])
+                _compare(node, env[node], self._made[key], known)
             elif isinstance(env[node], int | float) and node.target is not operator.getitem:
-                _compare(node, env[node], _number(node.target, args))
+                _compare(node, env[node], _number(node.target, args), known)
 
     def _said(self, value: Any) -> Any:
         if isinstance(value, Size):
@@ -83,8 +85,17 @@ class _Run:
         if not isinstance(size, Size):
             return size
         if size.text not in self._sizes:
+            self._met.update(size.tree.symbols)
             self._sizes[size.text] = size.tree.value(self._symbol)
         return self._sizes[size.text]
+
+    def _known(self, value: Any, sure: bool) -> Any:
+        """True for each size in what a node gives; False, if the node is not `sure` of its sizes, for a new symbol."""
+        if isinstance(value, Size):
+            return sure or value.text in self._sizes or self._met.union(self._hints).issuperset(value.tree.symbols)
+        if isinstance(value, Described):
+            return [self._known(size, sure) for size in value.shape]
+        return [self._known(v, sure) for v in value] if isinstance(value, list | tuple) else True
 
     def _symbol(self, name: str) -> Any:
         if name in self._hints:
@@ -121,16 +132,8 @@ class _Run:
 
     def _reads_data(self, node: FxNode) -> bool:
         """True if an argument is a number that data decides, such as an index: nothing is known of it here."""
-        read: set[str] = set()
-
-        def note(name: str) -> int:
-            read.add(name)
-            return self._symbol(name)  # type: ignore[no-any-return]
-
-        for size in (n.meta.get("val") for n in node.all_input_nodes):
-            if isinstance(size, Size):
-                size.tree.value(note)
-        return not read <= self._hints.keys()
+        sizes = (v for n in node.all_input_nodes if isinstance(v := n.meta.get("val"), Size))
+        return any(name not in self._hints for size in sizes for name in size.tree.symbols)
 
 
 def _given(arg: Any, env: Mapping[Any, Any]) -> Any:
@@ -161,16 +164,18 @@ def _number(target: Any, args: Any) -> Any:
         return None
 
 
-def _compare(node: FxNode, said: Any, made: Any) -> None:
-    """Raises CaptureError: what a node gives is not what the file says of it."""
+def _compare(node: FxNode, said: Any, made: Any, known: Any) -> None:
+    """Raises CaptureError: what a node gives is not what the file says of it, in what is known of it."""
     if isinstance(made, _Tensor) and isinstance(said, _Tensor):
-        if (said.dtype, said.shape) != (made.dtype, made.shape):
+        pairs = zip(said.shape, made.shape, known, strict=False)
+        fits = len(said.shape) == len(made.shape) and all(a == b or not sure for a, b, sure in pairs)
+        if said.dtype != made.dtype or not fits:
             raise CaptureError(f"the node {node.name} gives {made}, the file says {said}")
     elif isinstance(said, list | tuple) and isinstance(made, list | tuple):
         if len(said) != len(made):
             raise CaptureError(f"the node {node.name} gives {len(made)} results, the file says {len(said)}")
         read: set[Any] = {u.args[1] for u in node.users if u.target is operator.getitem and u.users}
         for i in read:  # what nobody reads, kernels leave empty
-            _compare(node, said[i], made[i])
-    elif isinstance(said, int | float) and isinstance(made, int | float) and said != made:
+            _compare(node, said[i], made[i], known[i])
+    elif isinstance(said, int | float) and isinstance(made, int | float) and said != made and known:
         raise CaptureError(f"the node {node.name} gives {made} in the example, the file says {said}")
