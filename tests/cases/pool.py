@@ -72,6 +72,7 @@ CASES = family(
     row("avg1d_excludes_pad", lambda x: F.avg_pool1d(x, 3, 2, 1, count_include_pad=False), SOUND),
     row("avg2d", lambda x: F.avg_pool2d(x, 2), IMAGE),
     row("avg2d_padding", lambda x: F.avg_pool2d(x, 3, stride=2, padding=1), IMAGE),
+    row("avg2d_wide_pad", lambda x: F.avg_pool2d(F.pad(x, (1, 3)), 2), IMAGE),
     row("avg2d_excludes_pad", lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), IMAGE),
     row("avg2d_ceil", lambda x: F.avg_pool2d(x, 2, ceil_mode=True), IMAGE),
     row("avg2d_ceil_padding", lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), f32("B", 3, 6, 8)),

@@ -178,3 +178,14 @@ def test_a_zero_of_constants_divided_by_a_size_of_zero_is_nan(name):
     program = ir.export(NOTHING[name], (torch.ones(3, 4),), target="nnef", dynamic_shapes=({0: "B"},))
     assert program(torch.ones(0, 4)).isnan()
     assert program(torch.ones(5, 4)) == 0
+
+
+def test_a_choice_of_what_is_smaller_all_over_keeps_its_size():
+    """tract takes it for what is chosen, and loses the size of a product of it."""
+
+    def product(x):
+        chosen = torch.where(torch.zeros(2, 3) > 1, torch.zeros(2, 3), torch.count_nonzero(x))
+        return chosen @ chosen.T
+
+    x = torch.tensor([1, 0, 2])
+    assert torch.equal(ir.export(product, (x,), target="nnef")(x), product(x))

@@ -212,6 +212,8 @@ def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
     if op not in _NEUTRAL:
         return operands
     chooses = op == "select" and operands[1].type.dtype.is_integer  # to zero all over, whose products tract takes for 0
+    # or to what is smaller, which a product then sees through
+    repeats = op == "select" and not chooses and _are_smaller(operands[1:], operands[0])
 
     def lost(i: int, x: Any) -> bool:
         others = [y for y in operands if y is not x]
@@ -219,12 +221,19 @@ def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
                      for a, s in enumerate(x.type.shape))  # fmt: skip
         if x.fixed and op == "mul" and any(_meets_beyond(h, x, y) for y in others):
             return True
-        if not x.fixed or not (widens or (chooses and i == 0)):
+        unless_told = widens or (chooses and i == 0)
+        if not x.fixed or not (unless_told or (repeats and i == 0)):
             return False
         content = h.content(x)
-        return content is None or (content.size > 0 and bool((content == content.flat[0]).all()))
+        return unless_told if content is None else content.size > 0 and bool((content == content.flat[0]).all())
 
     return [hide(h, x) if lost(i, x) else x for i, x in enumerate(operands)]
+
+
+def _are_smaller(xs: Sequence[Any], whole: Any) -> bool:
+    """True if one of these is repeated to fill a shape."""
+    return any(x.type.rank < whole.type.rank or any(s == 1 != t for s, t in
+               zip(reversed(x.type.shape), reversed(whole.type.shape), strict=False)) for x in xs)  # fmt: skip
 
 
 _FEW = 4096  # elements of which the products are looked at

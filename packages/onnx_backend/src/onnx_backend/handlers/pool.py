@@ -159,6 +159,7 @@ def _avg_pool(h, x, w, ceil_mode, count_include_pad, divisor):
 def _average(h, x, w, after, count_all, count_padding):
     """torch counts the padding (if asked), never what ceil_mode reads past it, unless a divisor is given."""
     zeros, dynamic = [0] * w.n, any(isinstance(a, Expr) for a in after)
+    x = x if _is_within(x, w) else _apart(h, x)
     if after == w.padding or (count_all and not dynamic):
         include = int(count_all or count_padding) if any(after) or any(w.padding) else None
         return w.emit("AveragePool", x, w.padding, after, count_include_pad=include)
@@ -173,6 +174,16 @@ def _average(h, x, w, after, count_all, count_padding):
     if dynamic:
         return w.emit("AveragePool", x, before, before, ceil_mode=1)
     return w.emit("AveragePool", x, before, after)
+
+
+def _is_within(x, w):
+    """False of a Pad of a window's size or more, which onnxruntime makes pads of the pool, though that has fewer."""
+    made = x.made_by("Pad")
+    if made is None or made.inputs[1].const_value is None:
+        return x.value.producer() is not None
+    pads = made.inputs[1].const_value.numpy().tolist()
+    ends = zip([*pads[2 : 2 + w.n], *pads[-w.n :]], [*w.kernel, *w.kernel], strict=True)
+    return all(isinstance(k, int) and p < k for p, k in ends)
 
 
 def _average_by_count(h, x, w, after, count_padding):
