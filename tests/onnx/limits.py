@@ -17,7 +17,6 @@ WITHOUT_CASE = [
     "aten::alias",
     "aten::detach",
     "aten::gelu",
-    "aten::hardswish",
     "aten::logspace",
     "aten::mish",
     "aten::positive",

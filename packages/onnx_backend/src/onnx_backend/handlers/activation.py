@@ -12,7 +12,6 @@ from onnx_backend.registry import register as op
 from onnx_backend.registry import rows
 
 rows({"mish": "Mish"}, since_version=18)
-rows({"hardswish": "HardSwish"}, since_version=14)
 
 
 @op("aten::relu")
@@ -38,7 +37,10 @@ def hardsigmoid(h, self):
 
 @op("aten::hardswish")
 def hardswish(h, self):
-    return h.emit("Mul", self, hardsigmoid(h, self))
+    """Of float64 in torch's order: its product is infinite from a sixth of the largest number on."""
+    if self.type.dtype is DType.float64:
+        return h.emit("Div", h.emit("Mul", self, h.emit("Clip", h.emit("Add", self, 3), 0, 6)), 6)
+    return h.emit("HardSwish", self) if h.has("HardSwish") else h.emit("Mul", self, hardsigmoid(h, self))
 
 
 @op("aten::sigmoid", "aten::special_expit")
