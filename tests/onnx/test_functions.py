@@ -133,3 +133,18 @@ def test_a_module_that_needs_a_constant_is_in_place(tmp_path):
     model = exported(nn.Sequential(Block(), Block()), tmp_path, X, Y, handlers={"aten::linear": needs_content})
     assert functions(model) == {"torch.nn.modules::LayerNorm"}
     assert "/1/linear/linear" in {n.name for n in model.graph.node}
+
+
+def test_pads_of_a_function_are_not_those_of_a_pool(tmp_path):
+    """onnxruntime puts functions in place and makes a Pad's zeros pads of the pool: the lowest numbers, or too many."""
+
+    class Padded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pad, self.mean, self.most = nn.ZeroPad1d((1, 3)), nn.AvgPool1d(2), nn.MaxPool1d(2)
+
+        def forward(self, x):
+            means = self.mean(self.pad(x)), torch.nn.functional.avg_pool1d(self.pad(x), 2)
+            return *means, self.most(self.pad(x)), torch.nn.functional.max_pool1d(self.pad(x), 2)
+
+    exported(Padded(), tmp_path, X - 9, Y - 9)

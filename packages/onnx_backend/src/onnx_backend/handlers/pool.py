@@ -99,8 +99,13 @@ def _max_pool(h, x, w, ceil_mode, indices):
 
 def _apart(h, x):
     """`x`, not from a Pad alone: onnxruntime makes its zeros pads of the pool, which are the lowest number."""
-    outside = h.home.function and x.value.producer() is None  # of a function, which it writes in place
-    return h.squeeze(h.unsqueeze(x, [0]), [0]) if outside or x.made_by("Pad") else x
+    return h.squeeze(h.unsqueeze(x, [0]), [0]) if x.made_by("Pad") or _may_be_padded(h, x) else x
+
+
+def _may_be_padded(h, x):
+    """True of what functions are given and give, which onnxruntime writes in place."""
+    made = x.value.producer()
+    return bool(h.home.function if made is None else made.domain)
 
 
 def _lowest(dtype):
@@ -159,7 +164,7 @@ def _avg_pool(h, x, w, ceil_mode, count_include_pad, divisor):
 def _average(h, x, w, after, count_all, count_padding):
     """torch counts the padding (if asked), never what ceil_mode reads past it, unless a divisor is given."""
     zeros, dynamic = [0] * w.n, any(isinstance(a, Expr) for a in after)
-    x = x if _is_within(x, w) else _apart(h, x)
+    x = x if _is_within(h, x, w) else _apart(h, x)
     if after == w.padding or (count_all and not dynamic):
         include = int(count_all or count_padding) if any(after) or any(w.padding) else None
         return w.emit("AveragePool", x, w.padding, after, count_include_pad=include)
@@ -176,12 +181,14 @@ def _average(h, x, w, after, count_all, count_padding):
     return w.emit("AveragePool", x, before, after)
 
 
-def _is_within(x, w):
+def _is_within(h, x, w):
     """False of a Pad of a window's size or more, which onnxruntime makes pads of the pool, though that has fewer."""
     made = x.made_by("Pad")
-    if made is None or made.inputs[1].const_value is None:
-        return x.value.producer() is not None
-    pads = made.inputs[1].const_value.numpy().tolist()
+    if made is None:
+        return not _may_be_padded(h, x)
+    if (held := made.inputs[1].const_value) is None:  # within a function
+        return False
+    pads = held.numpy().tolist()
     ends = zip([*pads[2 : 2 + w.n], *pads[-w.n :]], [*w.kernel, *w.kernel], strict=True)
     return all(isinstance(k, int) and p < k for p, k in ends)
 
