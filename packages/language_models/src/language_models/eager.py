@@ -227,7 +227,7 @@ def load(folder: Path, manifest: Manifest, **options: Any) -> Generator:
 
 
 class Compiled(Generator):
-    """A generator whose cache has room for the tokens to come and is written in place, or comes anew of each step."""
+    """A generator that writes into its cache in place, or that gets a new cache from each step (`grows`)."""
 
     def __init__(self, manifest: Manifest, step: ir.Exported, prompt: ir.Exported | None) -> None:
         super().__init__(manifest, step)

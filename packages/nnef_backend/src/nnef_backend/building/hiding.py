@@ -212,7 +212,7 @@ def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
     if op not in _NEUTRAL:
         return operands
     chooses = op == "select" and operands[1].type.dtype.is_integer  # to zero all over, whose products tract takes for 0
-    # or to what is smaller, which a product then sees through
+    # or to an operand that is repeated to fill the result: to tract a product of it has the smaller size
     repeats = op == "select" and not chooses and _are_smaller(operands[1:], operands[0])
 
     def lost(i: int, x: Any) -> bool:
@@ -221,11 +221,11 @@ def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
                      for a, s in enumerate(x.type.shape))  # fmt: skip
         if x.fixed and op == "mul" and any(_meets_beyond(h, x, y) for y in others):
             return True
-        unless_told = widens or (chooses and i == 0)
-        if not x.fixed or not (unless_told or (repeats and i == 0)):
+        known_or_not = widens or (chooses and i == 0)
+        if not x.fixed or not (known_or_not or (repeats and i == 0)):
             return False
         content = h.content(x)
-        return unless_told if content is None else content.size > 0 and bool((content == content.flat[0]).all())
+        return known_or_not if content is None else content.size > 0 and bool((content == content.flat[0]).all())
 
     return [hide(h, x) if lost(i, x) else x for i, x in enumerate(operands)]
 

@@ -85,7 +85,8 @@ def cut(h: Any, x: NnefValue, axis: int, size: Dim, kept: Dim) -> NnefValue:
     """`x` with an axis of `size` said to be `kept`: a run where it has more or fewer stops."""
     if h.in_loop:
         h.refuse(f"torch found that the size {size} is {kept}, and tract does not check sizes in the body of a loop")
-    over = 4 * (size - kept)  # of two numbers the second is read, and at no other difference one, from either end
+    # the constant is read at 4 * difference + 1, which is in range, -2 to 1, for a difference of 0 alone
+    over = 4 * (size - kept)
     nothing = h.constant(np.zeros(2, numpy_dtype(x.type.dtype)))  # of one element tract takes any slice for the whole
     if _has(over, "min"):  # tract adds numbers to the operands of a minimum, and then misses that a slice has size 1
         guard = h.take(nothing, h.unsqueeze(h.tensor(over + 1, DType.int64), [0]), 0)
