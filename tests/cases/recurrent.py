@@ -64,6 +64,29 @@ class LastStep(nn.Module):
         return self.head(torch.cat((hidden[0], hidden[1]), -1))
 
 
+class OfPairs(nn.Module):
+    """One network over sequences of sequences, as taggers have one over the letters of words."""
+
+    def __init__(self, network: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.network = network(4, 5, 2, batch_first=True, bidirectional=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out, state = self.network(x.flatten(0, 1))
+        last = state[0] if isinstance(state, tuple) else state
+        return out.unflatten(0, x.shape[:2]) + last.sum()
+
+
+class EverySecond(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 5, proj_size=3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        out, (_, cell) = self.lstm(x[:, 1::2])
+        return out, cell
+
+
 ODD = [[[1.0, nan, 0.0], [0.0, 1.0, 2.0]], [[inf, 0.0, 1.0], [1.0, -0.0, 2.0]]]
 
 CASES = family(
@@ -88,6 +111,10 @@ CASES = family(
     mod("lstm_one_step", lambda: nn.LSTM(4, 5, batch_first=True), f32("B", 1, 4)),
     mod("lstm_f16", lambda: nn.LSTM(4, 5).half(), f16(3, "B", 4)),
     mod("lstm_last_step", LastStep, FIRST),
+    mod("lstm_of_pairs", lambda: OfPairs(nn.LSTM), f32("B", "W", 3, 4)),
+    mod("lstm_every_second", EverySecond, LATER),
+    mod("gru_of_pairs", lambda: OfPairs(nn.GRU), f32("B", "W", 3, 4)),
+    mod("rnn_of_pairs", lambda: OfPairs(nn.RNN), f32("B", "W", 3, 4)),
     mod("gru", lambda: nn.GRU(4, 5), LATER),
     mod("gru_batch_first", lambda: nn.GRU(4, 5, batch_first=True), FIRST),
     mod("gru_layers", lambda: nn.GRU(4, 5, 2, batch_first=True), FIRST),

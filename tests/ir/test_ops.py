@@ -175,7 +175,8 @@ def test_a_node_of_a_pass_is_told_by_all_overloads_of_its_op() -> None:
 SHAPES: dict[str, list[Any]] = {
     "view": [[2, 8]], "reshape": [[2, 8]], "_unsafe_view": [[2, 8]], "unflatten": [0, [2, 2]], "unsqueeze": [1],
     "view_as": [X.view(2, 8)], "reshape_as": [X.view(2, 8)], "_reshape_alias": [[2, 8], [8, 1]],
-    "permute": [[1, 0]], "transpose": [0, 1], "swapaxes": [0, 1],
+    "permute": [[1, 0]], "transpose": [0, 1], "swapaxes": [0, 1], "swapdims": [0, 1], "movedim": [0, 1],
+    "moveaxis": [0, 1],
 }  # fmt: skip
 
 
@@ -185,7 +186,7 @@ def test_reshapes_keep_the_order_of_rows(packet: Any) -> None:
     assert torch.equal(made.flatten(), X.flatten())
 
 
-@pytest.mark.parametrize("packet", packets(ops.PERMUTATIONS), ids=str)
+@pytest.mark.parametrize("packet", packets(ops.MOVES), ids=str)
 def test_permutations_keep_the_axes(packet: Any) -> None:
     made = packet(X, *SHAPES.get(packet.__name__, []))
     assert torch.equal(made, X.mT) and sorted(made.stride()) == sorted(X.stride())

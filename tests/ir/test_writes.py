@@ -92,6 +92,27 @@ def test_a_size_without_room_for_what_is_written_is_refused():
     assert not any(n.op == "ir::require" for n in ir.capture(fn, (torch.randn(5),)).nodes)
 
 
+def test_a_size_that_torch_takes_for_one_may_be_none():
+    """torch.export fixes the piece at 1; of no rows it is empty, and torch's own program runs on."""
+
+    def square(x):
+        piece = torch.tensor_split(x, (1, 2))[0]
+        return piece @ piece.mT
+
+    def fill(x):
+        piece = torch.diag_embed(x[: x.shape[0] // 2, 0])
+        piece.diagonal().fill_(2.0)
+        return piece + 1
+
+    graph = ir.check(ir.capture(square, (torch.randn(3, 1),), dynamic_shapes=({0: "n"},)))
+    assert graph.outputs[0].type.shape == (1, 1)
+    for x in (torch.randn(3, 1), torch.randn(0, 1)):
+        torch.testing.assert_close(run(graph, x), [square(x)], rtol=0, atol=0)
+    for sizes, op in ((({0: "n"},), "aten::diagonal_scatter"), (None, "aten::reshape")):
+        graph = ir.capture(fill, (torch.randn(3, 1),), dynamic_shapes=sizes)
+        assert [n.op for n in graph.nodes][-2:] == [op, "aten::add"]
+
+
 class Unseen(torch.nn.Module):
     """Writes that nobody else sees: in place on what an op has just made."""
 

@@ -36,6 +36,8 @@ RESHAPES = _aten(
 )  # fmt: skip
 # Their result has the axes of the first argument in another order.
 PERMUTATIONS = _aten("permute", "transpose", "t", "mT", "swapaxes", "numpy_T")
+# As these, in other words; the elements of complex numbers are conjugated by some.
+MOVES = PERMUTATIONS | _aten("swapdims", "movedim", "moveaxis", "adjoint", "mH", "matrix_H")
 # Their result holds what their first argument holds if it has the same type, in memory of its own.
 COPIES = _aten(
     "clone", "lift_fresh_copy", "_lazy_clone", "_to_copy", "repeat", "tile", "pin_memory", "_reshape_copy",

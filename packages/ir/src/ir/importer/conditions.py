@@ -10,6 +10,7 @@ from ir import geometry
 from ir.bounds import Range, bounds
 from ir.dims import Dim, Expr, call
 from ir.graph import Node, Value, leaves
+from ir.ops import MOVES
 
 SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_copy"})
 SCATTERS = frozenset({"aten::slice_scatter", "aten::select_scatter"})  # of writes
@@ -96,6 +97,14 @@ def _keeps_pieces(
 def _within(size: Dim, number: int, ranges: Mapping[str, Range]) -> bool:
     """True unless the ranges keep the size above the number."""
     return bounds(size, ranges)[0] <= number
+
+
+def may_do_something(op: str, x: Value) -> bool:
+    """True of what does nothing to this type, and something where a size of 1 in it is one of 0 or a longer one.
+
+    It may be the size of a slice, which is shorter at sizes that torch does not trace for.
+    """
+    return op in SQUEEZES or (op in MOVES and x.type.shape.count(1) > 1)
 
 
 def are_open(op: str, args: Mapping[str, Any]) -> bool:

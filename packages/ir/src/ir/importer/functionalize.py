@@ -38,7 +38,7 @@ class Memories:
 
     def __init__(self, importer: NodeBuilder) -> None:
         self.importer = importer
-        self.scatters = Scatters(importer.emit, self.number)
+        self.scatters = Scatters(importer.emit, self.number, bool(importer.symbols.names))
         self.given: dict[FxNode, View] = {}  # placeholders as they are handed in
         self._names: dict[int, Name] = {}  # by the id of the fake tensor
         self._memories: dict[int, Memory] = {}

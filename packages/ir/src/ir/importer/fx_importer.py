@@ -16,7 +16,7 @@ from ir.errors import CaptureError
 from ir.graph import Graph, Node, Origin, Value, Weight, leaves, symbols_in
 from ir.importer import conditions
 from ir.importer.aliases import Outcome, Uses, copies_by_size, memories_in, observe, written_in
-from ir.importer.conditions import SCATTERS, SQUEEZES, are_open
+from ir.importer.conditions import SCATTERS, are_open, may_do_something
 from ir.importer.functionalize import Memories
 from ir.importer.fx_ops import CAPTURED, HIGHER_ORDER, VANISH, WRAPPERS, handed_out, is_writer, updates_statistics
 from ir.importer.origins import origin_of
@@ -295,17 +295,17 @@ class Importer:
         """The first argument where the op does nothing, else None.
 
         A copy whose memory the graph hands out does something: a caller may write to what it is a copy of. So does a
-        view by a size that its base does not have: of two rows, `x[:n]` is both of them only from n = 2 on; and
-        `squeeze` where a size may be that of a slice, which is shorter at sizes that torch does not trace for.
+        view by a size that its base does not have: of two rows, `x[:n]` is both of them only from n = 2 on; and a
+        squeeze, or a permutation, where a size of 1 may be 0.
         """
         first = next(iter(args.values()))
         if (schema.op in COPIES or args.get("copy") is True) and self.is_handed_out(node):
             return None
-        if schema.op in SQUEEZES and self.symbols.names:
-            return None
         if (flag := DROPOUTS.get(schema.op)) is not None:
             return first if args[flag] is False and isinstance(fake, Tensors) else None
         if not isinstance(first, Value) or not isinstance(fake, Tensors) or first.type != self.type_of(fake):
+            return None
+        if self.symbols.names and may_do_something(schema.op, first):
             return None
         before, own = node.all_input_nodes[0].meta["val"], symbols_in(args.values()) <= symbols_in(first.type.shape)
         return first if own and layout(before, self.symbols) == layout(fake, self.symbols) else None

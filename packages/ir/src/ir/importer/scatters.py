@@ -20,11 +20,12 @@ Lain = tuple[TensorType, Place, tuple[bool, bool]]  # a view: its type, its plac
 
 
 class Scatters:
-    """Emits nodes through `emit`; `number` gives a size's value in the example."""
+    """Emits nodes through `emit`; `number` gives a size's value in the example, of which some are `dynamic`."""
 
-    def __init__(self, emit: Emit, number: Callable[[Dim], int]) -> None:
+    def __init__(self, emit: Emit, number: Callable[[Dim], int], dynamic: bool) -> None:
         self._emit = emit
         self._number = number
+        self._dynamic = dynamic
 
     def _make(self, overload: Any, like: Value, shape: Sequence[Dim], /, **given: Any) -> Value:
         return self._emit(overload, like.type.with_shape(shape), f"{like.name}_part", given)
@@ -109,6 +110,8 @@ class Scatters:
         self, type: TensorType, whole: Place, part: Place, value: Value, base: Callable[[], Value], one_by_one: bool
     ) -> Value | None:
         step = between(whole, part)
+        if step == ("reshape", ()) and self._dynamic and (whole.shape, part.shape) == ((1, 1), (1,)):
+            step = Step("diagonal", (0, 0, 1))  # where torch fixed a size of 1 that may be 0, no reshape has these
         if step is not None:
             return self.backward(step, type, value, base)
         return self.scatter(whole, part, base(), value) if one_by_one else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ir.dims import Dim
+from ir.dims import Dim, Expr, solve
 from ir.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -119,6 +119,18 @@ def _over_constants(
     start = h.expand(h.tensor(length - 1 if reverse else 0, DType.int64), [1])
     last, stacks = scan(h, name, scanned, [*states, start], counted, reverse)
     return last[:-1], stacks
+
+
+def rows_with_a_symbol(h: Any, size: Dim) -> NnefValue | None:
+    """[size] the numbers of all rows, whose count is a symbol to tract; None where a product in a loop knows the size.
+
+    In a loop tract has no symbols but those that it solves the sizes of its operands for, one linear size at a time.
+    What has the rows that these numbers name has that symbol in the loop.
+    """
+    if not isinstance(size, Expr) or any(solve(size, symbol) for symbol in size.symbols):
+        return None
+    places = h.nonzero(h.emit("eq", zeros_at_run_time(h, size), 0))
+    return h.squeeze(places, [0])  # type: ignore[no-any-return]
 
 
 def zeros_at_run_time(h: Any, length: Dim) -> NnefValue:

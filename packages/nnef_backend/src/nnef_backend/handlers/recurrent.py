@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from ir.types import DType
+from nnef_backend.building.loops import rows_with_a_symbol
 from nnef_backend.handlers.activation import tanh
 from nnef_backend.registry import REGISTRY
 from nnef_backend.registry import register as op
@@ -96,6 +97,9 @@ def network(h, input, hx, params, has_biases, num_layers, dropout, train, bidire
     directions = 2 if bidirectional else 1
     each = len(params) // (num_layers * directions)
     x = h.transpose(input, [1, 0, 2]) if batch_first else input
+    batch = x.type.shape[1]
+    if (rows := rows_with_a_symbol(h, batch)) is not None:
+        x, *starts = (h.take(v, rows, 1) for v in (x, *starts))
     ends: list[list[object]] = [[] for _ in starts]
     for layer in range(num_layers):
         outs = []
@@ -108,8 +112,8 @@ def network(h, input, hx, params, has_biases, num_layers, dropout, train, bidire
             for end, s in zip(ends, last, strict=True):
                 end.append(h.unsqueeze(s, [0]))
         x = h.concat(outs, 2)
-    output = h.transpose(x, [1, 0, 2]) if batch_first else x
-    return [output, *(h.concat(end, 0) for end in ends)]
+    x, *ends = (h.slice(v, 1, 0, batch) for v in (x, *(h.concat(end, 0) for end in ends)))
+    return [h.transpose(x, [1, 0, 2]) if batch_first else x, *ends]
 
 
 def _weights(h, params, has_biases):

@@ -70,6 +70,20 @@ def _number(value: onnx_ir.Value) -> float | None:
     return float(held.numpy().item()) if held is not None and held.size == 1 and len(held.shape) < 2 else None
 
 
+def by_column(h: Any, a: Any, b: Any) -> Any:
+    """A matrix, or a batch of them, by a vector as by a matrix of one column; None where MatMul of the two is right.
+
+    onnxruntime takes a transposition of the matrix into the product and then multiplies the matrix as it was.
+    """
+    if b.type.shape is None or b.type.rank != 1 or a.type.shape is None or a.type.rank < 2 or not b.type.dtype.is_float:
+        return None
+    return _by_column(h, a, b) if _turned(h, a.value, any_axis=True) else None
+
+
+def _by_column(h: Any, a: Any, b: Any) -> Any:
+    return h.squeeze(h.emit("MatMul", a, h.unsqueeze(b, [1])), [a.type.rank - 1])
+
+
 def of_perhaps_empty(h: Any, a: Any, b: Any) -> Any:
     """The product in such a form; None where MatMul of the operands as they are is one.
 
@@ -84,7 +98,7 @@ def of_perhaps_empty(h: Any, a: Any, b: Any) -> Any:
     if work is not element:  # here, so that no cast comes between the product and what stops a transposition
         return h.cast(h.emit("MatMul", h.cast(a, work), h.cast(b, work)), element)
     if b.type.rank == 1:
-        return None if a.type.rank == 1 else h.squeeze(h.emit("MatMul", a, h.unsqueeze(b, [1])), [a.type.rank - 1])
+        return None if a.type.rank == 1 else _by_column(h, a, b)
     if a.type.rank == 1:
         return h.squeeze(h.emit("MatMul", h.unsqueeze(a, [0]), b), [b.type.rank - 2])
     batches = [s[:-2] for s in shapes]
