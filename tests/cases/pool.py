@@ -60,6 +60,11 @@ CASES = family(
     row("max2d_no_batch", lambda x: F.max_pool2d(x, 2), f32(3, "H", "W")),
     row("max2d_indices", lambda x: F.max_pool2d(x, 2, return_indices=True), f32("B", 3, 6, 8)),
     row("max2d_indices_padding", lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), f32("B", 3, 7, 9)),
+    row(
+        "averages_of_large_f16",
+        lambda x: (F.avg_pool2d(x, 3, 1, 1), F.adaptive_avg_pool2d(x, (2, 1)), F.avg_pool2d(x, 2, divisor_override=5)),
+        f16("B", 3, 4, 6, low=2e4, high=6e4),
+    ),
     row("max2d_f16", lambda x: F.max_pool2d(x, 2), f16("B", 3, "H", "W")),
     row("max3d", lambda x: F.max_pool3d(x, 2), VOLUME),
     row("max3d_padding", lambda x: F.max_pool3d(x, 3, stride=(1, 2, 2), padding=1), VOLUME),

@@ -24,6 +24,9 @@ OPS: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
     "addmm": lambda x, m, n: torch.addmm(m, m, m, beta=n, alpha=n),
     "addbmm": lambda x, m, n: torch.addbmm(m, m[None], m[None], beta=n, alpha=n),
     "baddbmm": lambda x, m, n: torch.baddbmm(m[None], m[None], m[None], beta=n, alpha=n),
+    "add": lambda x, m, n: torch.add(x, x, alpha=n),
+    "sub": lambda x, m, n: torch.sub(x - n, x, alpha=n),
+    "rsub": lambda x, m, n: torch.rsub(x, x, alpha=n),
 }
 
 
@@ -32,7 +35,7 @@ def test_each_op_is_tried() -> None:
 
 
 @pytest.mark.parametrize("target", ["onnx", "nnef"])
-@pytest.mark.parametrize("number", [1e-6, 1e6])
+@pytest.mark.parametrize("number", [1e-6, 1e6, 3.0, -3.0])
 @pytest.mark.parametrize("name", OPS)
 def test_a_number_beside_halves_has_all_its_digits(name: str, number: float, target: str) -> None:
     args, op = (X.half(), M.half()), OPS[name]

@@ -368,6 +368,14 @@ def test_differences_of_parts_that_repeat(count):
     same(lambda x: torch.diff(torch.cat([x] * count, -1), n=2, dim=-1), (rows(2, 2).long(),))
 
 
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("size", [3, 4])
+def test_differences_of_equal_elements(size, n):
+    """tract takes the product apart for its slices, and fails where two parts come out alike."""
+    same(lambda x: torch.diff(torch.ones(2, size) * x, n=n), (torch.tensor(2.0),))
+    same(lambda x: torch.diff((x + torch.ones(1, size)).exp().reshape(-1, size), n=n), (rows(1),))
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_tanh_reaches_one(dtype):
     far = torch.tensor([0.0, -0.0, 1e-6, 0.9, -1.1, 8.0, 9.2, 30.0, -30.0, inf, -inf, nan], dtype=dtype)

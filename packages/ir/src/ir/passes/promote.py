@@ -52,7 +52,8 @@ TO_BOOL: Mapping[str, tuple[str, ...]] = {
     "logical_and": _BOTH, "logical_or": _BOTH, "logical_xor": _BOTH, "logical_not": _SELF,
 }  # fmt: skip
 # ops of halves in which torch takes Python numbers in float32: what float16 rounds to nothing counts there
-IN_SINGLE = ("mul", "div", "addcmul", "addcdiv", "leaky_relu", "softplus", "addmm", "addbmm", "baddbmm")
+IN_SINGLE = ("mul", "div", "addcmul", "addcdiv", "leaky_relu", "softplus", "addmm", "addbmm", "baddbmm", "add", "sub",
+             "rsub")  # fmt: skip
 _COMPLEX = {DType.float16: DType.complex32, DType.float64: DType.complex128}
 _CATEGORY = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 
@@ -167,10 +168,12 @@ def _in_type(results: tuple[Value, ...], dtypes: Iterable[DType], edit: GraphEdi
 
 
 def _beyond_halves(node: Node) -> bool:
-    """True of an op of `IN_SINGLE` with a number that float16 has not, or few digits of."""
+    """True of an op of `IN_SINGLE` with a number that float16 has not, or few digits of, or with a factor inside."""
     if node.op.removeprefix("aten::") not in IN_SINGLE or node.outputs[0].type.dtype is not DType.float16:
         return False
     numbers = [v for a in node.args.values() for v in leaves(a) if type(v) in (int, float)]
+    if type(alpha := node.args.get("alpha", 1)) in (int, float) and abs(alpha) > 1:
+        return True  # `x - 3 * x` is finite where `3 * x` is not
     return any(v and math.isfinite(v) and not 2**-14 <= abs(v) <= 65504 for v in numbers)
 
 

@@ -192,6 +192,8 @@ class Emitter(DataDependentSizes):
             made.repeated = repeated(op, x.type.shape, x.repeated, shape, attributes)
             made.alike = still_alike(op, x.type.shape, x.alike, shape, attributes)
             made.source = x if op in REARRANGEMENTS else None
+        elif op == "slice":
+            made.alike = values[0].alike
         elif values and OPERATORS[op].broadcasts:
             made.alike = alike(values, shape)
         return made

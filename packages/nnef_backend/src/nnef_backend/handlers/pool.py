@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -129,7 +130,19 @@ def max_unpool(h, self, indices, output_size, stride=None, padding=None):
 # -- mean ------------------------------------------------------------------------------------------------------------
 
 
+def in_single(pool):
+    """A handler of means that computes those of float16 in float32, as torch does: tract's sums end at 65504."""
+
+    def handler(h, self, *given, **named):
+        if self.type.dtype is not DType.float16 or not h.target.tract:
+            return pool(h, self, *given, **named)
+        return h.cast(pool(h, h.cast(self, DType.float32), *given, **named), DType.float16)
+
+    return functools.wraps(pool)(handler)
+
+
 @op("aten::avg_pool1d", "aten::avg_pool2d", "aten::avg_pool3d")
+@in_single
 def avg_pool(h, self, kernel_size, stride=(), padding=0, ceil_mode=False, count_include_pad=True,
              divisor_override=None):  # fmt: skip
     w = Window(h, self, _space(h), kernel_size, stride, padding, 1, ceil_mode)
@@ -151,6 +164,7 @@ def avg_pool(h, self, kernel_size, stride=(), padding=0, ceil_mode=False, count_
 
 @op("aten::adaptive_avg_pool1d", "aten::adaptive_avg_pool2d", "aten::adaptive_avg_pool3d",
     "aten::_adaptive_avg_pool2d", "aten::_adaptive_avg_pool3d")  # fmt: skip
+@in_single
 def adaptive_avg_pool(h, self, output_size):
     return adaptive(h, self, "avg_pool", "mean_reduce")
 
