@@ -3,15 +3,18 @@
 import json
 
 import pytest
+import torch
 
 import ir
 import language_models
 from language_models.embedding import pooling_of
 from language_models.folder import FORMAT, MANIFEST
+from tests.language_models.checkpoints import FAMILIES, model
 
 STATE = {"name": "0.key", "in": "past", "out": "present", "shape": [1, "P"], "dtype": "float32"}
 STEP = {
-    "target": "onnx", "step": "model.onnx", "contract": {"logits": "l", "remembered_in": "i", "remembered_out": "o"},
+    "target": "onnx", "step": "model.onnx",
+    "contract": {"logits": "l", "remembered_in": "i", "remembered_out": "o", "past": "P"},
     "states": [STATE], "mask": False, "positions": False, "one_by_one": False, "weights": "f32", "eos": [0], "pad": 0,
     "vocabulary": 1, "context_length": 1, "files": [],
 }  # fmt: skip
@@ -26,6 +29,15 @@ PARTS = {
     (STEP | {"step": "../model.onnx"}, "'../model.onnx' lies outside of the folder"),
     (STEP | {"step": "/model.onnx"}, "'/model.onnx' lies outside of the folder"),
     (STEP | {"states": [STATE | {"dtype": "save"}]}, "'save' is no element type"),
+    (STEP | {"pad": None}, "pad is None"),
+    (STEP | {"eos": ["x"]}, "eos is"),
+    (STEP | {"vocabulary": "x"}, "vocabulary is 'x'"),
+    (STEP | {"context_length": 1e99}, "context_length is 1e"),
+    (STEP | {"mask": []}, r"mask is \[\]"),
+    (STEP | {"kind": {}}, "kind is {}"),
+    (STEP | {"contract": STEP["contract"] | {"tokens": [1]}}, r"tokens is \[1\]"),
+    (STEP | {"states": [STATE | {"shape": [-1]}]}, "a tensor has the size -1"),
+    (STEP | {"states": [STATE | {"shape": ["x"]}]}, "a tensor has the size 'x'"),
     (PARTS | {"parts": {"e": PARTS["parts"]["encoder_model"] | {"file": "../../e"}}},
      "'../../e' lies outside of the folder"),
     (PARTS | {"said": {"remembered": {"0.key": [1, 8, "__import__"]}}}, "'__import__' is no element type"),
@@ -39,6 +51,20 @@ def test_what_a_folder_says_is_checked(tmp_path, said, told):
     (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, **said}))
     with pytest.raises(ir.CaptureError, match=told):
         language_models.load(folder)
+
+
+@pytest.mark.parametrize("target", ["onnx", "eager"])
+@pytest.mark.parametrize(
+    "damage", [lambda s: [], lambda s: s[1:], lambda s: [s[0] | {"shape": s[0]["shape"][1:]}, *s[1:]]]
+)
+def test_a_description_of_another_step_is_refused(tmp_path, target, damage):
+    folder = language_models.export(
+        model("Llama", **FAMILIES["Llama"]), path=tmp_path / "folder", target=target, tokenizer=False
+    ).path
+    said = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps(said | {"states": damage(said["states"])}))
+    with pytest.raises(ir.ExportError):
+        language_models.load(folder).generate(torch.tensor([[1, 2, 3]]), max_new_tokens=2)
 
 
 def test_poolings_outside_of_a_checkpoint_are_not_read(tmp_path):

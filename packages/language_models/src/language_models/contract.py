@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +11,27 @@ from typing import Any
 import torch
 
 
+class Described:
+    """What is read from a file: each field is what its annotation says, or TypeError is raised."""
+
+    def __post_init__(self) -> None:
+        for name, hint in typing.get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if not _fits(value, hint):
+                raise TypeError(f"{name} is {value!r:.60}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    args = typing.get_args(hint)
+    if isinstance(hint, types.UnionType):
+        return any(_fits(value, a) for a in args)
+    if typing.get_origin(hint) is tuple:
+        return type(value) is tuple and all(_fits(v, args[0]) for v in value)
+    return type(value) is int if hint is int else isinstance(value, hint)
+
+
 @dataclass(frozen=True)
-class Contract:
+class Contract(Described):
     """The names that a runtime binds by; `{layer}` and `{part}` ("key", "conv_states") name what is remembered.
 
     Attributes:
@@ -63,7 +84,7 @@ CAUSAL_LLM = Contract(
 
 
 @dataclass(frozen=True)
-class State:
+class State(Described):
     """One remembered tensor of an exported step: its input, its output, and its shape with P for what grows."""
 
     name: str

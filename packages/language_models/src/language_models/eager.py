@@ -223,7 +223,10 @@ def load(folder: Path, manifest: Manifest, **options: Any) -> Generator:
     for file in files:
         programs[file.name] = ir.export(file, target="eager", **options)
         programs[file.name].artifact.load_state_dict(tensors, strict=False, assign=True)
-    return Compiled(manifest, programs[STEP], programs.get(PROMPT))
+    made = Compiled(manifest, programs[STEP], programs.get(PROMPT))
+    others = 1 + manifest.mask + manifest.positions + (not made.grows)
+    manifest.check(folder, [v.type.shape for v in programs[STEP].graph.inputs[others:]])
+    return made
 
 
 class Compiled(Generator):

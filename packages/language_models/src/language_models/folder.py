@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from ir.errors import CaptureError, OutputError
 from ir.files import size_text, staged
-from language_models.contract import Contract, State
+from language_models.contract import Contract, Described, State
 
 MANIFEST = "language_model.json"
 FORMAT = 1
@@ -23,7 +23,7 @@ UNSOUND = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionEr
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(Described):
     """What is in a folder, for whoever opens it to generate; `one_by_one`: the step takes a token at a time;
     `padding_side`: "left" or "right", where the step wants the padding of a prompt.
     """
@@ -57,14 +57,28 @@ class Manifest:
         """
         said = described(folder)
         try:
-            if not all(isinstance(said[name], str) for name in ("step", "target", "weights")):
-                raise ValueError("a name is no text")
             inside(folder, said["step"])
             said["states"] = tuple(State.of_json(s) for s in said["states"])
-            said["contract"] = Contract(**said["contract"])
+            names = said["contract"] = Contract(**said["contract"])
+            sizes = {d for state in said["states"] for d in state.shape}
+            if strange := [
+                d for d in sizes if (d < 0 if isinstance(d, int) else d not in (names.batch, "1", names.past))
+            ]:
+                raise ValueError(f"a tensor has the size {strange[0]!r:.60}")
             return cls(**{**said, "eos": tuple(said["eos"]), "files": tuple(said["files"])})
         except UNSOUND as error:
             raise no_export(folder, error) from error
+
+    def check(self, folder: Path, states: Sequence[Sequence[Any]]) -> None:
+        """Compare what is remembered with the inputs that the step has for it, by their shapes.
+
+        Raises:
+            CaptureError: it has others, in number, in rank or in a fixed size.
+        """
+        found, said = ([[d if isinstance(d, int) else None for d in shape] for shape in shapes]
+                       for shapes in (states, [s.shape for s in self.states]))  # fmt: skip
+        if found != said:
+            raise no_export(folder, ValueError(f"it does not describe {self.step}"))
 
     def facts(self) -> dict[str, str]:
         """What there is to say of the folder, for a table."""
@@ -93,7 +107,10 @@ def described(folder: Path) -> dict[str, Any]:
         said: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
         if said.pop("format") != FORMAT:
             raise ValueError("another format")
-        return {"kind": "text-generation", **said}
+        said.setdefault("kind", "text-generation")
+        if not isinstance(said["kind"], str):
+            raise TypeError(f"kind is {said['kind']!r:.60}")
+        return said
     except UNSOUND as error:
         raise no_export(folder, error) from error
 

@@ -29,7 +29,7 @@ from language_models import group_query_attention as gqa
 from language_models.checkpoint import Checkpoint
 from language_models.contract import GENAI
 from language_models.decoding import Arrays, Generator
-from language_models.folder import Manifest
+from language_models.folder import Manifest, no_export
 from language_models.packing import packed
 from language_models.step import GROWING
 from language_models.tracing import traced
@@ -178,7 +178,13 @@ def load(folder: Path, manifest: Manifest, accuracy_level: int = 4) -> Generator
     except Exception as error:
         raise RuntimeFailure(f"onnxruntime does not load {folder / manifest.step}: {error}") from error
     names = [o.name for o in session.get_outputs()]
-    taken = {i.name for i in session.get_inputs()}
+    taken = {i.name: i.shape for i in session.get_inputs()}
+    contract, given_back = manifest.contract, {s.given: s.result for s in manifest.states}
+    others = {contract.tokens, contract.mask, contract.positions}
+    held = {n: shape for n, shape in taken.items() if n not in others}
+    manifest.check(folder, [held.pop(n, ()) for n in given_back] + [*held.values()])
+    if not {contract.logits, *given_back.values()} <= {*names}:
+        raise no_export(folder, ValueError(f"it does not describe {manifest.step}"))
 
     def run(feeds: Arrays) -> Arrays:
         given = {n: a for n, a in feeds.items() if n in taken}

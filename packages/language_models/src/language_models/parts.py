@@ -17,7 +17,7 @@ import torch
 
 import ir
 from ir.opening import open_artifact
-from language_models.contract import element_type
+from language_models.contract import Described, element_type
 from language_models.folder import UNSOUND, describe, described, inside, no_export
 
 SUFFIXES = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}
@@ -26,7 +26,7 @@ Scores = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(Described):
     """A program of a folder: its file, and the names of what it takes and gives, in order."""
 
     file: str
