@@ -42,6 +42,15 @@ def test_numbers_shifted_out_by_a_constant_keep_their_sizes():
     same(lambda x: torch.bitwise_left_shift(x, -2) * -1, (x,), (torch.cat([x, x]),), dynamic=({0: "T"},))
 
 
+def test_a_norm_that_adds_nothing_makes_the_zero_positive():
+    x = torch.tensor([-0.0, 0.0, -1.0, 2.0]).view(1, 1, 2, 2)
+    for affine in (True, False):
+        norm = torch.nn.BatchNorm2d(1, affine=affine).eval()
+        found, wanted = ir.export(norm, (x,), target="nnef")(x), norm(x)
+        assert torch.equal(found.signbit(), wanted.signbit())
+        assert not wanted[0, 0, 0].signbit().any()
+
+
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=str)
 def test_sums_with_zero_make_the_zero_positive(dtype):
     x = torch.tensor([-0.0, 0.0, 1.0, -1.0], dtype=dtype)

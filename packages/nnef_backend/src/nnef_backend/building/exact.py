@@ -120,7 +120,8 @@ def _is_root(h: Any, x: Any) -> bool:
     return made is not None and made.op == "sqrt"
 
 
-_SUMS = frozenset({"aten::add", "aten::sub", "aten::rsub", "aten::neg"})  # of the model's own
+_SUMS = frozenset({"aten::add", "aten::sub", "aten::rsub", "aten::neg", "aten::batch_norm",
+                   "aten::_native_batch_norm_legit_no_training"})  # fmt: skip
 
 
 def _with_zero(h: Any, op: str, x: Any, y: Any) -> Any:

@@ -52,9 +52,16 @@ def scaled(h, x, mean, var, weight, bias, eps):
     """`(x - mean) / sqrt(var + eps) * weight + bias` as one product and one sum, which tract folds for constants."""
     scale = h.emit("rsqrt", h.emit("add", var, float(eps)))
     scale = scale if weight is None else h.emit("mul", scale, weight)
+    if all(v is None or _is_zero(h, v) for v in (mean, bias)):  # which tract would leave out: `building/exact.py`
+        return h.emit("add", h.emit("mul", x, scale), 0.0)
     shift = h.emit("mul", h.emit("neg", mean), scale)
     shift = shift if bias is None else h.emit("add", shift, bias)
     return h.emit("add", h.emit("mul", x, scale), shift)
+
+
+def _is_zero(h, v):
+    content = h.content(v.origin)
+    return content is not None and not content.any()
 
 
 def moments(h, x, axes):
