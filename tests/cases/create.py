@@ -84,6 +84,17 @@ CASES = family(
     row("arange_down", lambda x: torch.arange(x.shape[1] - 1, -1, -1), SEQUENCE),
     row("arange_dtype", lambda x: torch.arange(x.shape[1], dtype=torch.float32) / 2, SEQUENCE),
     row("linspace", lambda x: torch.linspace(-1, 1, 5) + x, f32("B", 5)),
+    row("pad_with_a_size", lambda x: F.pad(x, (0, 1), value=x.shape[0] * 2.0), f32("B", 3)),
+    row(
+        "sizes_as_numbers",
+        lambda x: (
+            torch.addmm(x, x, torch.ones(3, 3), alpha=x.shape[0]),
+            torch.lerp(x, x * 2, 1 / x.shape[0]),
+            F.threshold(x, 0.1, x.shape[0]),
+            F.softplus(x, beta=x.shape[0]),
+        ),
+        f32("B", 3),
+    ),
     row("linspace_by_size", lambda x: torch.linspace(0, 1, x.shape[1]), f32("B", 5, 3)),  # torch fixes the count
     row(
         "linspace_of_size",

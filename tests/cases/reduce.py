@@ -192,6 +192,7 @@ CASES = family(
         f32(9, 2),
         f32(value=[-2.0, 0, 3]),
     ),
+    row("bincount_of_a_size", lambda x, y: torch.bincount(x, minlength=y.shape[0]), i64(8, low=0, high=2), f32("B")),
     row("bincount", lambda x: torch.bincount(x, minlength=6), i64(8, low=0, high=6)),
     row(
         "segments",

@@ -11,7 +11,7 @@ def _all(reason: str, names: str) -> dict[str, str]:
 LIMITS: dict[str, str] = {
     **_all(
         "the size of the result depends on data, and tract counts nothing but what is not zero",
-        "reduce/bincount other_names/unique_rows index/unique_rows_beside_nan",
+        "reduce/bincount reduce/bincount_of_a_size other_names/unique_rows index/unique_rows_beside_nan",
     ),
     **_all(
         "depends on data: no input has",

@@ -376,6 +376,17 @@ def test_differences_of_equal_elements(size, n):
     same(lambda x: torch.diff((x + torch.ones(1, size)).exp().reshape(-1, size), n=n), (rows(1),))
 
 
+def test_a_product_with_a_rotation_that_has_zeros():
+    """tract makes one contraction of each part of a join, and fails for parts that are repeated."""
+
+    def chain(x):
+        cos, sin, zero = x[:, 0].cos(), x[:, 0].sin(), torch.zeros_like(x[:, 0])
+        turned = torch.stack([torch.stack([cos, zero], -1), torch.stack([sin, cos], -1)], 1)
+        return (torch.eye(2).expand(len(x), 2, 2) @ turned)[:, :1, 1]
+
+    same(chain, (rows(3, 2),), (rows(5, 2),), dynamic=({0: "B"},))
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_tanh_reaches_one(dtype):
     far = torch.tensor([0.0, -0.0, 1e-6, 0.9, -1.1, 8.0, 9.2, 30.0, -30.0, inf, -inf, nan], dtype=dtype)

@@ -21,7 +21,7 @@ LIMITS: dict[str, str] = {
         "create/exponential create/uniform",
     ),
     # the size of the result depends on data, of which this target has only what a mask picks
-    "reduce/bincount": "aten::bincount",
+    **_all("aten::bincount", "reduce/bincount reduce/bincount_of_a_size"),
     **_all("aten::_unique2", "index/unique index/unique_counts"),
     "other_names/unique_places": "aten::_unique",
     "other_names/unique_rows": "aten::unique_dim",
@@ -44,6 +44,12 @@ LIMITS: dict[str, str] = {
     **_all(
         CRASH,
         "matmul/inv matmul/solve matmul/solve_complex matmul/inv_complex recurrent/lstm_size_one "
-        "control/while_with_cond control/constants_in_map norm/bce_with_logits_weights attention/size_one_heads",
+        "control/while_with_cond control/constants_in_map norm/bce_with_logits_weights attention/size_one_heads "
+        "create/sizes_as_numbers",
     ),
+    **_all(
+        f"{DIFFERS}the network's steps are others in IREE where the batch is a product of two dynamic sizes",
+        "recurrent/lstm_of_pairs recurrent/gru_of_pairs recurrent/rnn_of_pairs",
+    ),
+    "recurrent/lstm_every_second": "its decomposition cannot be used",
 }

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ir.collector import held_back
 from ir.dims import Dim
-from ir.errors import ExportError, HandlerError, MissingOp, RefusedError, UnsupportedOpsError
+from ir.errors import ExportError, MissingOp, RefusedError, UnsupportedOpsError
 from ir.geometry import broadcast, differ, stretches
 from ir.graph import Body, Graph, Node, SymbolSource, Value
+from ir.handler_errors import for_a_size, handler_error
 from ir.helper import OpHelper, Refusal, refusal_text
 from ir.locks import one_at_a_time
 from ir.ops import is_random
 from ir.passes.promote import mixes, promote
 from ir.preparation import prepared, takes_packed
 from ir.progress import stage
-from ir.registry import Handler, Registry, place_of
+from ir.registry import Handler, Registry
 from ir.target import Target
 
 
@@ -231,7 +231,10 @@ class Driver:
             except (ExportError, KeyboardInterrupt):
                 raise
             except BaseException as error:
-                raise handler_error(handler, node, error) from error
+                if (of_size := for_a_size(self.target.name, handler, node, error)) is None:
+                    raise handler_error(handler, node, error) from error
+                self.helper.node = node
+                results, handler = self._expand(node, of_size), None
         self._bind(node, results, handler)
 
     def _mixes(self, node: Node, handler: Handler) -> bool:
@@ -355,16 +358,6 @@ class Driver:
 
 def _shape(shape: Sequence[Dim]) -> str:
     return f"[{', '.join(map(str, shape))}]"
-
-
-def handler_error(handler: Handler, node: Node, error: BaseException) -> HandlerError:
-    """What a handler raised, with the op, the handler's line and the model's."""
-    place = place_of(handler.fn)
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f"{f.filename}:{f.lineno}" for f in frames if f.filename == place.rpartition(":")[0]]
-    what = f"{type(error).__name__}: {error!s:.2000}".rstrip(": ")
-    where = f"the handler of {node.overload} at {[place, *own][-1]}"
-    return HandlerError.of(error, f"{where} failed with {what}\n  at {node.origin}")
 
 
 def _name(op: Any) -> str:

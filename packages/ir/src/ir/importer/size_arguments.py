@@ -83,6 +83,15 @@ def _most(axes: int) -> Callable[..., Any]:
     return rule
 
 
+def _pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    """A value that is a size: pad would ask for it."""
+    if mode != "constant" or not isinstance(value, _SYMBOLIC):
+        return None
+    inside = functional.pad(torch.ones_like(input, dtype=torch.bool), pad)
+    filled = tensor_of_numbers(value, dtype=input.dtype, device=input.device)
+    return torch.where(inside, functional.pad(input, pad), filled)
+
+
 def _is_whole(sizes: Any, kernel: Any, stride: Any, padding: Any) -> bool:
     """True of a pool with one window, which is the whole map."""
     count = len(sizes)
@@ -102,6 +111,8 @@ _RULES: dict[Any, Callable[..., Any]] = {
     torch.asarray: _as_tensor,
     torch.linspace: _linspace,
     functional.one_hot: _one_hot,
+    functional.pad: _pad,
+    NN.pad: _pad,
     torch.avg_pool1d: _mean(1),
     NN.avg_pool2d: _mean(2),
     NN.avg_pool3d: _mean(3),

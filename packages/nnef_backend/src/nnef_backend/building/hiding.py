@@ -131,9 +131,10 @@ def solid(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any])
 
 
 def _joins_repeated(h: Any, x: Any) -> bool:
-    """True of a concatenation with a part that is repeated: tract makes one contraction of each part."""
+    """True of a join with a part that is repeated, or is such a join: tract makes one contraction of each part."""
     made = maker(h, x.origin)
-    return made is not None and made.op == "concat" and any(part.repeated for part in leaves(made.inputs))
+    joined = leaves(made.inputs) if made is not None and made.op in ("concat", "stack") else ()
+    return any(part.repeated or _joins_repeated(h, part) for part in joined)
 
 
 def _merges_repeated(h: Any, x: Any) -> bool:
