@@ -336,6 +336,14 @@ def test_the_shell_completes_commands():
 STAGES = ["load", "capture", "import", "passes", "lower", "write", "verify"]
 
 
+def test_a_source_is_not_written_over(call, tmp_path):
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.ones(3),)), tmp_path / "net.pt2")
+    before = (tmp_path / "net.pt2").read_bytes()
+    code, _, err = call("export net.pt2 -t eager")
+    assert code and "is what is exported" in err and (tmp_path / "net.pt2").read_bytes() == before
+    assert call("export net.pt2 -t eager -o net.eager.pt2")[0] == 0
+
+
 @pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
 def test_a_terminal_shows_each_stage_and_the_bytes_of_the_file(target, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

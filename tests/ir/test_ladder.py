@@ -13,7 +13,7 @@ import ir
 from ir.importer import ladder
 from tests.ir.interpret import run
 
-PLAIN, FOLLOWED, DEFERRED, NOT_EXPORTING, STRICT = ladder.RUNGS
+PLAIN, FOLLOWED, DEFERRED, NOT_EXPORTING, DERIVED, STRICT = ladder.RUNGS
 
 
 def rung(model, *args, shapes=None):
@@ -51,6 +51,31 @@ def test_a_path_for_export_alone_that_fails_gives_way_to_the_one_that_is_run(ask
     kept = ir.capture(lambda x: x + (2 if getattr(torch.compiler, asked)() else 1), (x,))
     assert torch.equal(run(kept, x)[0], x + 2)  # of two that work torch.export's own
     assert not torch.compiler.is_exporting() and torch.compiler.is_exporting.__module__ == "torch.compiler"
+
+
+@pytest.mark.parametrize("transform", ["jacrev", "jacfwd", "vjp"])
+def test_what_derives_itself_is_captured_below_autograd(transform):
+    """torch.export refuses these, or makes a constant of the input."""
+
+    def derived(x):
+        if transform == "vjp":
+            return torch.func.vjp(lambda y: (y * y).sum(1), x)[1](x[:, 0])[0]
+        return torch.func.vmap(getattr(torch.func, transform)(lambda y: y.sin() * y.sum()))(x)
+
+    graph = ir.capture(derived, (x := torch.randn(4, 3),))
+    assert graph.context.rung.name == DERIVED
+    torch.testing.assert_close(run(graph, x)[0], derived(x))
+
+
+def test_a_transform_that_fails_leaves_torch_as_it_was():
+    """torch's strict mode would stay within it."""
+
+    def twice(x):
+        return torch.func.vmap(torch.func.hessian(lambda y: torch.nn.functional.silu(y).sum()))(x)
+
+    with pytest.raises(ir.CaptureError, match="forward AD"):
+        ir.capture(twice, (torch.ones(4, 3),))
+    torch.randn(2)  # refused within vmap
 
 
 def test_a_program_that_exists_has_none():

@@ -3,7 +3,8 @@
 As torch.onnx does it: non-strict runs the model's own Python; with deferred run-time assertions a condition on sizes
 that torch would fix a dimension for is asserted by the program instead; strict reads the byte code, where `int()` of
 a number out of a tensor stays a symbol. A model that takes a path of its own while it is exported is tried on the one
-that it takes when it runs. Only a model that a rung refuses pays for the next one.
+that it takes when it runs, and one that derives by torch.func with its operators below autograd. Only a model that a
+rung refuses pays for the next one.
 """
 
 from __future__ import annotations
@@ -23,18 +24,30 @@ from ir.importer.imports import import_whole
 from ir.importer.known_numbers import followed
 from ir.importer.not_exporting import not_exporting
 from ir.importer.private_writes import written_buffers
-from ir.importer.refusals import asks_for_data, first_line, missing_fake, told
+from ir.importer.refusals import asks_for_data, first_line, in_transform, missing_fake, told
 from ir.importer.size_arguments import around_model
-from ir.importer.torch_api import TRACERS, pytree, quiet_export, size_oblivious, unvalidated_distributions
+from ir.importer.torch_api import (
+    TRACERS,
+    FakeTensor,
+    exported_below_autograd,
+    is_functorch_wrapped_tensor,
+    pytree,
+    quiet_export,
+    size_oblivious,
+    unvalidated_distributions,
+)
 
 _DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
 _FOLLOWED = "non-strict with the numbers in tensors followed"
 _NOT_EXPORTING = "non-strict on the path that the model takes when it is not exported"
+_DERIVED = "non-strict with the transforms of torch.func carried out"
+_WRAPPED = "torch.export takes tensors inside of a transform of torch.func for constants"
 RUNGS: dict[str, dict[str, Any]] = {
     "non-strict": {"strict": False},
     _FOLLOWED: {"strict": False},
     "non-strict with deferred run-time assertions": {"strict": False, _DEFERRED: True},
     _NOT_EXPORTING: {"strict": False},
+    _DERIVED: {"strict": False},
     "strict with deferred run-time assertions": {"strict": True, _DEFERRED: True},
 }
 
@@ -72,11 +85,8 @@ def exported(
     refused: list[tuple[str, str, Exception | None]] = []
     kept: set[type] = set()
     for name, options in RUNGS.items():
-        if options["strict"] and kept:
-            names = ", ".join(sorted(c.__qualname__ for c in kept))
-            refused.append((name, f"not tried, for it would trace through {names} in place of its op", None))
-            continue
-        if name == _FOLLOWED and not asks_for_data(refused[-1][2]):
+        if (why := _left_out(name, refused, kept)) is not None:
+            refused += [(name, why, None)] if why else []
             continue
         follows: Any = followed(model) if name == _FOLLOWED else contextlib.nullcontext(set())
         path: Any = not_exporting() if name == _NOT_EXPORTING else contextlib.nullcontext(True)
@@ -85,7 +95,8 @@ def exported(
         try:
             settled = _settled(model, (args, kwargs), options, kept, decided)
             with settled, _obliviously(bool(refused)), caches.watched(), follows as held, path as asking:
-                program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, **options)
+                export = exported_below_autograd if name == _DERIVED else torch.export.export
+                program = export(model, args, kwargs, dynamic_shapes=shapes, **options)
         except CaptureError:  # ours: another rung would only go round what it says
             raise
         except Exception as error:
@@ -96,11 +107,45 @@ def exported(
             continue
         if not asking:
             continue
-        if not (fixed := guards.truncated(program) or _state_read(program, held)):
+        if not (fixed := guards.truncated(program) or _state_read(program, held) or _lost(program)):
             before = tuple(f"{n} refused it: {first_line(e or text)}" for n, text, e in refused)
             return program, Rung(name, before, tuple(decided))
         refused.append((name, fixed, None))
     raise _failure(refused)
+
+
+def _left_out(name: str, refused: Sequence[tuple[str, str, Exception | None]], kept: set[type]) -> str | None:
+    """Why a rung is not tried, "" where there is nothing in it for the model; None if it is tried."""
+    if name == _FOLLOWED and not asks_for_data(refused[-1][2]):
+        return ""
+    if name == _DERIVED and not _derives(refused):
+        return ""
+    if RUNGS[name]["strict"] and kept:
+        names = ", ".join(sorted(c.__qualname__ for c in kept))
+        return f"not tried, for it would trace through {names} in place of its op"
+    if RUNGS[name]["strict"] and _derives(refused):
+        return "not tried, for torch's tracer of byte code does not leave a transform that fails"
+    return None
+
+
+def _lost(program: ExportedProgram) -> str:
+    """What torch.export made of an input that it did not know again inside of a transform: a constant without data."""
+    lost = [n for n, t in program.constants.items() if isinstance(t, torch.Tensor) and _is_wrapped(t)]
+    return f"{_WRAPPED}: {', '.join(lost)}" if lost and not _is_fake(program) else ""
+
+
+def _is_wrapped(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, FakeTensor) or is_functorch_wrapped_tensor(tensor)
+
+
+def _is_fake(program: ExportedProgram) -> bool:
+    """True of a model that was made without weights, whose constants have no data either."""
+    return any(isinstance(t, FakeTensor) for t in program.state_dict.values())
+
+
+def _derives(refused: Sequence[tuple[str, str, Exception | None]]) -> bool:
+    """True if a rung before ended in a transform of torch.func, whose wrapped tensors its graph cannot hold."""
+    return any(text.startswith(_WRAPPED) or (error is not None and in_transform(error)) for _, text, error in refused)
 
 
 def _state_read(program: ExportedProgram, held: set[str]) -> str:
@@ -111,7 +156,7 @@ def _state_read(program: ExportedProgram, held: set[str]) -> str:
 def _failure(refused: Sequence[tuple[str, str, Exception | None]]) -> CaptureError:
     """The reason that matters; a traceback shows those of the other rungs as notes."""
     # a question about data that the followed numbers answer is not what stands in the way: what comes after it is
-    main = next((r for r in refused if r[0] == _FOLLOWED), refused[0])
+    main = next((r for r in refused if r[0] in (_FOLLOWED, _DERIVED)), refused[0])
     failed = CaptureError(main[1])
     for n, text, e in refused:
         if n != main[0]:

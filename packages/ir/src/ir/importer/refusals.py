@@ -184,3 +184,10 @@ def _notes(error: BaseException) -> str:
     """What was noted at the error, or at one that it came from."""
     notes = next((n for e in causes(error) if (n := getattr(e, "__notes__", []))), [])
     return "".join(f"\n  {note}" for note in dict.fromkeys(notes))
+
+
+def in_transform(error: BaseException) -> bool:
+    """True if the error was raised inside of a transform of torch.func, or about one of its tensors."""
+    files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    transforms = [f for f in files if f.parent.name == "_functorch" and f.stem in ("apis", "eager_transforms", "vmap")]
+    return bool(transforms) or "functorch tensor" in str(error)

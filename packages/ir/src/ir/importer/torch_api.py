@@ -18,6 +18,7 @@ import torch
 import torch.fx.experimental._config
 from torch import _meta_registrations
 from torch._C import DispatchKey as DispatchKey  # names the kinds of kernel of an operator
+from torch._C._functorch import is_functorch_wrapped_tensor as is_functorch_wrapped_tensor  # as torch.func's are
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher  # runs composite ops on fakes
 from torch._functorch import predispatch as predispatch  # the functions that vmap and grad leave in a graph
 from torch._guards import detect_fake_mode as detect_fake_mode  # the mode of fake tensors in arguments
@@ -306,12 +307,8 @@ def pool_shapes(rule: Callable[..., Any]) -> Any:
     return swapped(_meta_registrations, "pooling_output_shape_pad_lr", rule)
 
 
-_NOISY = (  # who logs an error that torch.export then raises
-    "torch._guards",
-    "torch._subclasses.fake_tensor",
-    "torch.export._trace",
-    "torch.fx.experimental.symbolic_shapes",
-)
+_NOISY = ("torch._guards", "torch._subclasses.fake_tensor", "torch.export._trace",  # they log errors that it raises
+          "torch.fx.experimental.symbolic_shapes")  # fmt: skip
 
 
 def _below_warning(record: logging.LogRecord) -> bool:
@@ -359,6 +356,11 @@ def conversion(*args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
 
 
 TRACERS = "torch._dynamo", "torch.export._trace"  # what the first torch.export.export imports
+
+
+def exported_below_autograd(*args: Any, **kwargs: Any) -> torch.export.ExportedProgram:
+    """torch.export.export below the keys of autograd and torch.func: what these make of the operators."""
+    return importlib.import_module(TRACERS[1])._export(*args, **kwargs, pre_dispatch=False)  # type: ignore[no-any-return]
 
 
 def size_oblivious() -> Any:
