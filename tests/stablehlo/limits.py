@@ -48,7 +48,7 @@ LIMITS: dict[str, str] = {
         "create/sizes_as_numbers",
     ),
     **_all(
-        f"{DIFFERS}the network's steps are others in IREE where the batch is a product of two dynamic sizes",
+        "IREE writes the rows of a loop to wrong places where their size is of several",
         "recurrent/lstm_of_pairs recurrent/gru_of_pairs recurrent/rnn_of_pairs",
     ),
     "recurrent/lstm_every_second": "its decomposition cannot be used",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ir.bounds import Range
 from ir.dims import Expr, evaluate
 from ir.errors import RefusedError
 from ir.graph import Graph, Node, Value, symbols_in
+from ir.ops import CONVOLUTIONS, DEMANDING
 
 # the ops that look at sizes, and what their condition and message are called
 _TEXTS = {"ir::require": ("condition", "message"), "aten::_assert_scalar": ("self", "assert_msg")}
@@ -110,33 +111,45 @@ class SharedSizes:
                     )
 
 
-class Slices:
-    """The slices of a graph that are shorter at 0 and 1, sizes that torch.export does not trace for."""
+class SmallSizes:
+    """The nodes of a graph that may not hold at 0 and 1, sizes that torch.export does not trace for."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._cuts = [n for n in graph.nodes if n.op in SHORTER and symbols_of(n)] if graph.context else []
-        self._found: dict[tuple[tuple[str, int], ...], str] = {}
+        nodes = graph.nodes if graph.context else ()
+        self._cuts = [n for n in nodes if n.op in SHORTER and symbols_of(n)]
+        self._demanding = [n for n in nodes if n.op in DEMANDING and symbols_of(n)]
+        self._demanding += [n for n in nodes if n.op in CONVOLUTIONS and symbols_in(n.args["weight"].type.shape)]
+        self._found: dict[Any, str] = {}  # by the question and the sizes
+
+    def refused(self, inputs: Sequence[Any]) -> str:
+        """Which op torch refuses to compute at these sizes, why, and where it was written; "" where there is none."""
+        return self._first(self._demanding, self._refused, inputs)
 
     def shorter(self, inputs: Sequence[Any]) -> str:
         """Which slice does not have the size of the trace, and where it was written; "" where all have."""
-        if not self._cuts:
+        return self._first(self._cuts, self._shorter, inputs)
+
+    def _first(
+        self, nodes: Sequence[Node], reason: Callable[[Node, Mapping[str, int], str], str], inputs: Sequence[Any]
+    ) -> str:
+        if not nodes or not (at := small(sizes := sizes_of(self._graph, inputs))):
             return ""
-        sizes = sizes_of(self._graph, inputs)
-        if not (at := small(sizes)):
-            return ""
-        key = tuple(sizes.items())
+        key = reason, tuple(sizes.items())
         if key not in self._found:
-            node = next((n for n in self._cuts if self._differs(n, sizes)), None)
-            self._found[key] = f"{node.op[6:]} does not hold at {at}, {SINCE}\n  at {node.origin}" if node else ""
+            self._found[key] = next((f"{r}\n  at {n.origin}" for n in nodes if (r := reason(n, sizes, at))), "")
         return self._found[key]
 
-    def _differs(self, node: Node, sizes: Mapping[str, int]) -> bool:
-        if self._graph.context is None or not symbols_of(node) <= sizes.keys():
-            return False
+    def _refused(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
+        why = self._graph.context.refusal(node, sizes) if _taken(node) <= sizes.keys() else ""
+        return why and f"torch does not compute {node.op[6:]} at {at}: {why}"
+
+    def _shorter(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
+        if not symbols_of(node) <= sizes.keys():
+            return ""
         traced = [tuple(evaluate(d, sizes) for d in v.type.shape) for v in node.outputs]
         true = self._graph.context.result_shapes(node, sizes)
-        return true is not None and true != traced
+        return "" if true is None or true == traced else f"{node.op[6:]} does not hold at {at}, {SINCE}"
 
 
 SINCE = "since torch.export traces a model for sizes from 2 on"
@@ -159,5 +172,8 @@ def small(sizes: Mapping[str, int]) -> str:
 
 def symbols_of(node: Node) -> frozenset[str]:
     """The symbols in the shapes of what a node takes and gives, and in the numbers that it is given."""
-    dims = [d for v in (*node.inputs, *node.outputs) for d in v.type.shape]
-    return symbols_in(dims) | symbols_in(node.args.values())
+    return _taken(node) | symbols_in([d for v in node.outputs for d in v.type.shape])
+
+
+def _taken(node: Node) -> frozenset[str]:
+    return symbols_in([d for v in node.inputs for d in v.type.shape]) | symbols_in(node.args.values())

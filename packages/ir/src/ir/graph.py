@@ -107,6 +107,9 @@ class Context(Protocol):
     def result_shapes(self, node: Node, sizes: Mapping[str, int]) -> list[tuple[int, ...]] | None:
         """The shapes of the node's results where the symbols have these values; None where torch refuses."""
 
+    def refusal(self, node: Node, sizes: Mapping[str, int]) -> str:
+        """torch's words where its kernel refuses operands of these sizes; "" where it takes them."""
+
     def flops(self, node: Node, sizes: Mapping[str, int]) -> int:
         """The floating-point operations of the node where the symbols have these values, as torch counts them."""
 

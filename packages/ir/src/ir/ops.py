@@ -62,6 +62,19 @@ SUMS_OF_PRODUCTS = _aten(
     "matmul", "mm", "bmm", "addmm", "baddbmm", "scaled_dot_product_attention", "batch_norm",
     "_native_batch_norm_legit_no_training",
 )  # fmt: skip
+# torch refuses sizes below some number, and runtimes compute: the largest of no elements, a window wider than an image.
+DEMANDING = _aten(
+    "max", "min", "amax", "amin", "aminmax", "argmax", "argmin", "median", "nanmedian", "mode", "quantile",
+    "nanquantile", "norm", "linalg_vector_norm", "linalg_norm", "linalg_matrix_norm", "unique_dim",
+    "max_pool1d", "max_pool2d", "max_pool3d", "max_pool1d_with_indices", "max_pool2d_with_indices",
+    "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "im2col",
+    "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d",
+    "replication_pad3d", "pad", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "stft", "_fft_r2c", "_fft_c2c",
+    "_fft_c2r", *(f"fft_{i}{kind}fft{of}" for i in ("", "i") for kind in ("", "r", "h") for of in ("", "2", "n")),
+)  # fmt: skip
+# Of these a weight of a dynamic size; onnxruntime does not end with a kernel of size 0.
+CONVOLUTIONS = _aten("conv1d", "conv2d", "conv3d", "convolution", "_convolution")
 # They compute nothing: they look at data and raise, or print.
 CHECKS = _aten("_assert_async", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_print")
 # The number in every element of a new tensor; None: the argument `fill_value`.

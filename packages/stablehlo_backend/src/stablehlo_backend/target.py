@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from ir.conditions import SINCE, Slices, sizes_of, small
+from ir.conditions import SINCE, SmallSizes, sizes_of, small
 from ir.errors import RefusedError, RuntimeFailure
 from ir.graph import Graph
 from ir.passes.canonicalize_factories import canonicalize_factories
@@ -82,7 +82,7 @@ class HloProgram:
     """A compiled module: torch tensors in and out."""
 
     def __init__(self, target: StableHLO, artifact: Module, graph: Graph, path: Path | None) -> None:
-        self.graph, self.artifact, self.slices = graph, artifact, Slices(graph)
+        self.graph, self.artifact, self.small_sizes = graph, artifact, SmallSizes(graph)
         self._folder = Path(tempfile.mkdtemp(prefix="stablehlo-"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         if path is None:
@@ -92,8 +92,8 @@ class HloProgram:
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """The results in the order of the graph's outputs and updates."""
-        if shorter := self.slices.shorter(inputs):
-            raise RefusedError(f"target 'stablehlo' refuses to run: {shorter}")
+        if reason := self.small_sizes.refused(inputs) or self.small_sizes.shorter(inputs):
+            raise RefusedError(f"target 'stablehlo' refuses to run: {reason}")
         try:
             return run(self._module, inputs, self.artifact.takes, self.artifact.gives)
         except RuntimeFailure as error:

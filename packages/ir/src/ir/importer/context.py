@@ -14,7 +14,7 @@ from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, Weight
 from ir.importer import calling_convention as st
 from ir.importer.bodies import Bodies
-from ir.importer.evaluate import evaluate, flops, result_shapes, result_types
+from ir.importer.evaluate import evaluate, flops, refusal, result_shapes, result_types
 from ir.importer.float64 import InFloat64, widened
 from ir.importer.ladder import Rung
 from ir.importer.live import Live
@@ -71,6 +71,9 @@ class Capture:
 
     def result_shapes(self, node: Node, sizes: Mapping[str, int]) -> list[tuple[int, ...]] | None:
         return result_shapes(node, sizes)
+
+    def refusal(self, node: Node, sizes: Mapping[str, int]) -> str:
+        return refusal(node, sizes)
 
     def flops(self, node: Node, sizes: Mapping[str, int]) -> int:
         return flops(node, sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from ir.importer.schema import DTYPES, TORCH_DTYPES, op_schema, overload_of
 from ir.importer.torch_api import pytree, schema_of
 from ir.importer.weights import TorchWeight
 from ir.types import DType
+
+FEW = 1 << 12  # elements that a kernel computes in no time
 
 
 def evaluate(nodes: Iterable[Node], weights: Mapping[Value, Weight], value: Value) -> Any:
@@ -111,25 +114,46 @@ def flops(node: Node, sizes: Mapping[str, int]) -> int:
     return int(counter.get_total_flops())
 
 
+def refusal(node: Node, sizes: Mapping[str, int]) -> str:
+    """torch's words where its kernel refuses operands of these sizes; "" where it takes them.
+
+    Its shape rules take some that its kernels do not, so it is the kernel that is asked where the operands are small.
+    """
+    elements = sum(math.prod(number(d, sizes) for d in v.type.shape) for v in node.inputs)
+    try:
+        _called(node, sizes, {}, "cpu" if elements <= FEW else "meta")
+    except (IndexError, RuntimeError, ValueError) as error:
+        said = str(error).partition("\n")[0]
+        return "" if isinstance(error, NotImplementedError) or "not implemented" in said else said
+    except Exception:  # it cannot be asked
+        return ""
+    return ""
+
+
 def _on_meta(node: Node, sizes: Mapping[str, int], dtypes: Mapping[DType, DType]) -> list[Tensor] | None:
     """The results on tensors without data, of these sizes; None where torch refuses."""
+    try:
+        results = _called(node, sizes, dtypes, "meta")
+    except Exception:
+        return None
+    flat = list(results) if isinstance(results, (tuple, list)) else [results]
+    return flat if len(flat) == len(node.outputs) else None
+
+
+def _called(node: Node, sizes: Mapping[str, int], dtypes: Mapping[DType, DType], device: str) -> Any:
+    """What torch makes of zeros of these sizes."""
 
     def resolve(arg: Any) -> Any:
         if isinstance(arg, Value):
             dtype = dtypes.get(arg.type.dtype, arg.type.dtype)
             shape = [number(d, sizes) for d in arg.type.shape]
-            return torch.empty(shape, dtype=TORCH_DTYPES[dtype], device="meta")
+            return torch.zeros(shape, dtype=TORCH_DTYPES[dtype], device=device)
         if isinstance(arg, Expr):
             return number(arg, sizes)
         return TORCH_DTYPES[arg] if isinstance(arg, DType) else arg
 
-    try:
-        args = {k: map_arg(a, resolve) for k, a in node.args.items()}
-        results = args["self"].to(args["dtype"]) if node.op == "ir::cast" else called(node, args)
-    except Exception:
-        return None
-    flat = list(results) if isinstance(results, (tuple, list)) else [results]
-    return flat if len(flat) == len(node.outputs) else None
+    args = {k: map_arg(a, resolve) for k, a in node.args.items()}
+    return args["self"].to(args["dtype"]) if node.op == "ir::cast" else called(node, args)
 
 
 def tensor_of(weight: Weight) -> torch.Tensor:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ir import dims
+from ir.bounds import bounds
 from ir.dims import Dim, Expr, visit
 from ir.helper import numpy_dtype
 from ir.types import DType
@@ -85,15 +86,30 @@ def cut(h: Any, x: NnefValue, axis: int, size: Dim, kept: Dim) -> NnefValue:
     """`x` with an axis of `size` said to be `kept`: a run where it has more or fewer stops."""
     if h.in_loop:
         h.refuse(f"torch found that the size {size} is {kept}, and tract does not check sizes in the body of a loop")
-    # the constant is read at 4 * difference + 1, which is in range, -2 to 1, for a difference of 0 alone
-    over = 4 * (size - kept)
-    nothing = h.constant(np.zeros(2, numpy_dtype(x.type.dtype)))  # of one element tract takes any slice for the whole
+    return _where_zero(h, h.slice(x, axis, 0, kept), size - kept)
+
+
+def at_least(h: Any, x: NnefValue, size: Dim, least: int) -> NnefValue:
+    """`x`, in runs where a size is at least so much: torch refuses to compute for a smaller one, and the run stops."""
+    if not h.target.tract or bounds(size, h.graph.symbols)[0] >= least:
+        return x
+    if h.in_loop:
+        h.refuse(
+            f"torch asks that the size {size} is at least {least}, and tract does not check sizes in a loop's body"
+        )
+    return _where_zero(h, x, least - dims.minimum(size, least))
+
+
+def _where_zero(h: Any, x: NnefValue, number: Dim) -> NnefValue:
+    """`x` in runs where a number is 0; others stop."""
+    # the constant is read at 4 * number + 1, which is in range, -2 to 1, for 0 alone
+    over = 4 * number
+    nothing = h.constant(np.full(2, -0.0).astype(numpy_dtype(x.type.dtype)))  # of one element tract takes any slice
     if _has(over, "min"):  # tract adds numbers to the operands of a minimum, and then misses that a slice has size 1
         guard = h.take(nothing, h.unsqueeze(h.tensor(over + 1, DType.int64), [0]), 0)
     else:
         guard = h.slice(nothing, 0, over + 1, over + 2)
-    part = h.slice(x, axis, 0, kept)
-    made: NnefValue = h.emit("or" if x.type.dtype is DType.bool else "add", part, h.squeeze(guard, [0]))
+    made: NnefValue = h.emit("or" if x.type.dtype is DType.bool else "add", x, h.squeeze(guard, [0]))
     return made
 
 

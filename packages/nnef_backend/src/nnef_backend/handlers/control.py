@@ -5,7 +5,7 @@ from __future__ import annotations
 from ir.dims import Expr, floordiv
 from ir.types import DType
 from nnef_backend.building.loops import zeros_at_run_time
-from nnef_backend.building.reshaping import cut
+from nnef_backend.building.reshaping import at_least, cut
 from nnef_backend.building.sizes import is_textual
 from nnef_backend.registry import register as op
 
@@ -36,6 +36,8 @@ def scan(h, combine_graph, init, xs, additional_inputs=()):
         return results[: len(init)], results[len(init) :]
 
     last, stacks = h.scan("scan_body", xs, init, body)
+    if not h.in_loop:  # of no steps torch makes nothing
+        last = [at_least(h, x, xs[0].type.shape[0], 1) for x in last]
     return [*last, *stacks]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from ir.dims import Expr, ceildiv, floordiv, product, quotient
 from ir.geometry import ceil_overhang, ntuple
 from ir.types import DType
+from nnef_backend.building.reshaping import at_least
 from nnef_backend.registry import register as op
 
 
@@ -172,6 +173,8 @@ def adaptive_avg_pool(h, self, output_size):
 @op("aten::adaptive_max_pool1d", "aten::adaptive_max_pool2d", "aten::adaptive_max_pool3d")
 def adaptive_max_pool(h, self, output_size):
     y = _highest(h, self, lambda x: adaptive(h, x, "max_pool", "max_reduce"))
+    for size in self.type.shape[-_space(h) :]:
+        y = at_least(h, y, size, 1)
     return [y, adaptive_indices(h, self) if wanted(h, 1) else None]
 
 

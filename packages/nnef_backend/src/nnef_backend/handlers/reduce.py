@@ -8,6 +8,7 @@ from ir.dims import Expr, maximum, minimum, product
 from ir.geometry import invert
 from ir.types import DType
 from nnef_backend.building.exact import quotient
+from nnef_backend.building.reshaping import at_least
 from nnef_backend.building.sizes import opaque_size
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
@@ -58,17 +59,24 @@ def _summed(h, op, x, dim, keepdim=False):
 
 @op("aten::amax", "aten::max")
 def amax(h, self, dim=None, keepdim=False):
-    return _extreme(h, "max", self, dim, keepdim)
+    return _some(h, _extreme(h, "max", self, dim, keepdim), self, dim)
 
 
 @op("aten::amin", "aten::min")
 def amin(h, self, dim=None, keepdim=False):
-    return _extreme(h, "min", self, dim, keepdim)
+    return _some(h, _extreme(h, "min", self, dim, keepdim), self, dim)
 
 
 @op("aten::aminmax")
 def aminmax(h, self, dim=None, keepdim=False):
-    return _extreme(h, "min", self, dim, keepdim), _extreme(h, "max", self, dim, keepdim)
+    return amin(h, self, dim, keepdim), amax(h, self, dim, keepdim)
+
+
+def _some(h, made, x, dim):
+    """What was made of `x`, in runs where its axes have elements: torch refuses the largest of none."""
+    for axis in h.axes(dim, x) if x.type.rank else ():
+        made = at_least(h, made, x.type.shape[axis], 1)
+    return made
 
 
 def _extreme(h, op, x, dim, keepdim):
@@ -85,22 +93,22 @@ def _extreme(h, op, x, dim, keepdim):
 
 @op("aten::max.dim")
 def max_dim(h, self, dim, keepdim=False):
-    return _extreme(h, "max", self, dim, keepdim), _place(h, "argmax_reduce", self, dim, keepdim)
+    return amax(h, self, dim, keepdim), argmax(h, self, dim, keepdim)
 
 
 @op("aten::min.dim")
 def min_dim(h, self, dim, keepdim=False):
-    return _extreme(h, "min", self, dim, keepdim), _place(h, "argmin_reduce", self, dim, keepdim)
+    return amin(h, self, dim, keepdim), argmin(h, self, dim, keepdim)
 
 
 @op("aten::argmax")
 def argmax(h, self, dim=None, keepdim=False):
-    return _place(h, "argmax_reduce", self, dim, keepdim)
+    return _some(h, _place(h, "argmax_reduce", self, dim, keepdim), self, dim)
 
 
 @op("aten::argmin")
 def argmin(h, self, dim=None, keepdim=False):
-    return _place(h, "argmin_reduce", self, dim, keepdim)
+    return _some(h, _place(h, "argmin_reduce", self, dim, keepdim), self, dim)
 
 
 def _place(h, op, x, dim, keepdim):
@@ -232,7 +240,7 @@ def _vector_norm(h, x, ord, dim, keepdim):
 def _norm_of_several(h, x, ord, dim, keepdim):
     x = h.emit("abs", x)
     if math.isinf(ord):
-        return _extreme(h, "max" if ord > 0 else "min", x, dim, keepdim)
+        return (amax if ord > 0 else amin)(h, x, dim, keepdim)
     if ord == 0:
         return _summed(h, "sum_reduce", h.cast(h.emit("ne", x, 0.0), x.type.dtype), dim, keepdim)
     powered = x if ord == 1 else h.emit("mul", x, x) if ord == 2 else h.emit("pow", x, float(ord))

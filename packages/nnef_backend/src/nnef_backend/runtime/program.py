@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ir.conditions import SINCE, Slices, sizes_of, small
+from ir.conditions import SINCE, SmallSizes, sizes_of, small
 from ir.errors import RefusedError, RuntimeFailure
 from ir.graph import Graph
 from ir.helper import numpy_dtype
@@ -33,7 +33,7 @@ class NnefProgram:
 
     def __init__(self, artifact: Document, graph: Graph, path: Path | None, limits: Limits) -> None:
         self.narrow = [v.type.dtype is DType.bfloat16 for v in graph.results.values()]
-        self.graph, self.slices = graph, Slices(graph)
+        self.graph, self.small_sizes = graph, SmallSizes(graph)
         self._open = functools.partial(self._opened, artifact, path, limits)
         self._open()
 
@@ -52,8 +52,8 @@ class NnefProgram:
         """The results in the order of the graph's outputs and updates."""
         import torch
 
-        if shorter := self.slices.shorter(inputs):
-            raise RefusedError(f"target 'nnef' refuses to run: {shorter}")
+        if reason := self.small_sizes.refused(inputs) or self.small_sizes.shorter(inputs):
+            raise RefusedError(f"target 'nnef' refuses to run: {reason}")
         if self._folder is not None and self._folder.is_inherited:  # by a fork; it goes when its own process ends
             self._open()
         try:

@@ -176,6 +176,14 @@ class Sizes(Emitter):
         made: OnnxValue = self.emit("Reshape", x, sizes, shape=x.type.shape)
         return made
 
+    def occupied(self, x: OnnxValue, dim: Any) -> OnnxValue:
+        """`x`, in runs where these axes have elements: onnxruntime finds a largest of none but in these types."""
+        if x.type.rank and not x.type.dtype.is_float and x.type.dtype is not DType.int64:
+            for size in dict.fromkeys(x.type.shape[a] for a in self.axes(dim, x)):
+                if isinstance(size, Expr) and bounds(size, self.graph.symbols)[0] < 1:
+                    x = self.require(x, d.call("gt", size, 0))
+        return x
+
     def wanted(self, index: int) -> bool:
         """True if something reads this result of the node."""
         graph, value = self.driver.scopes[-1], self.node.outputs[index]

@@ -120,7 +120,7 @@ def _product_one_by_one(h, x, axis):
 
 @op("aten::amax")
 def amax(h, self, dim=None, keepdim=False, op_type="ReduceMax"):
-    result = reduced(h, op_type, self, dim, keepdim)
+    result = reduced(h, op_type, h.occupied(self, dim), dim, keepdim)
     if not self.type.dtype.is_float:
         return result
     unknown = reduced(h, "ReduceMax", h.emit("IsNaN", self), dim, keepdim)  # onnxruntime skips a nan on some axes
@@ -162,7 +162,7 @@ def max_(h, self, dim=None, keepdim=False, other=None, extreme="Max"):
         return self, h.const(0, DType.int64)
     axis = h.axis(dim, self)
     if not self.type.dtype.is_float:
-        return h.reduce(f"Reduce{extreme}", self, [axis], keepdim), place(h, f"Arg{extreme}", self, axis, keepdim)
+        return amax(h, self, axis, keepdim, f"Reduce{extreme}"), place(h, f"Arg{extreme}", self, axis, keepdim)
     at = place(h, f"Arg{extreme}", self, axis, True)
     found = h.emit("GatherElements", self, at, axis=axis)
     return [found, at] if keepdim else [h.squeeze(x, [axis]) for x in (found, at)]

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import onnx_ir
 
-from ir.conditions import SINCE, SharedSizes, Slices, sizes_of, small
+from ir.conditions import SINCE, SharedSizes, SmallSizes, sizes_of, small
 from ir.errors import ExportError, RefusedError, RuntimeFailure
 from ir.graph import Graph
 from ir.opened import Timed
@@ -46,7 +46,7 @@ class OnnxProgram:
         folder: Path | None = None,
         settings: Settings | None = None,
     ) -> None:
-        self.graph, self.slices, self._shared = graph, Slices(graph), SharedSizes(graph)
+        self.graph, self.small_sizes, self._shared = graph, SmallSizes(graph), SharedSizes(graph)
         self._settings = settings or Settings()
         self._open = functools.partial(self._opened, artifact, path, folder)
         self._open()
@@ -76,6 +76,8 @@ class OnnxProgram:
     def __call__(self, *inputs: Any) -> list[Any]:
         """The results in the order of the graph's outputs and updates."""
         self._shared.check(inputs)
+        if reason := self.small_sizes.refused(inputs):
+            raise RefusedError(f"target 'onnx' refuses to run: {reason}")
         if os.getpid() != self._owner:  # after a fork
             self._open()
         try:
@@ -84,8 +86,8 @@ class OnnxProgram:
             if needed := _NEEDED.search(str(error)):
                 way = f"the program needs {needed[1]}; capture the model anew for other sizes"
                 raise RefusedError(f"target 'onnx' refuses to run: {way}") from error
-            if shorter := self.slices.shorter(inputs):
-                raise RefusedError(f"target 'onnx' refuses to run: {shorter}") from error
+            if reason := self.small_sizes.shorter(inputs):
+                raise RefusedError(f"target 'onnx' refuses to run: {reason}") from error
             if at := small(sizes_of(self.graph, inputs)):
                 raise RefusedError(f"target 'onnx': a step may not hold at {at}, {SINCE}\n{error}") from error
             raise RuntimeFailure(f"onnxruntime failed while it ran the model: {error}") from error

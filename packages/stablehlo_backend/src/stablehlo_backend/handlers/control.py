@@ -1,5 +1,6 @@
 """Control flow that stays in the module: cond is if; while_loop, scan and map are while."""
 
+from ir.dims import Expr
 from ir.types import DType
 from stablehlo_backend.registry import register as op
 
@@ -43,6 +44,9 @@ def looped(h, graph, init, xs, more):
     """The graph called with what it carries and a row of each of `xs`, for each row; its other results are stacked."""
     count = h.tensor(xs[0].type.shape[0], DType.int64)
     types, n = h.results, len(init)
+    mixed = [d for t in types[n:] for d in t.shape if isinstance(d, Expr) and len(d.symbols) > 1]
+    if mixed:
+        h.refuse(f"IREE writes the rows of a loop to wrong places where their size is of several: {mixed[0]}")
     zero = h.const(0, DType.int64)
     start = [zero, *init, *(h.full(t.shape, 0, t.dtype) for t in types[n:])]
 
