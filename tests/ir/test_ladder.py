@@ -334,3 +334,30 @@ def test_a_size_that_is_fixed_is_told_by_its_name_and_line():
 
     with pytest.raises(ir.CaptureError, match=r"(?s)n is 3 whatever comes.*the axis 1 of x is fixed at .*torch.vander"):
         ir.capture(repeated, (torch.randn(2, 3),), dynamic_shapes=({1: Dim("n", min=2)},))
+
+
+class Forces(torch.nn.Module):
+    """Differentiates its energy by autograd, as interatomic potentials do; `by_func` says it with torch.func."""
+
+    def __init__(self, by_func: bool) -> None:
+        super().__init__()
+        self.layer, self.by_func = torch.nn.Linear(3, 1), by_func
+
+    def forward(self, x):
+        if self.by_func:
+            return -torch.func.grad(lambda x: self.layer(x).tanh().sum())(x)
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            return -torch.autograd.grad(self.layer(x).tanh().sum(), x)[0]
+
+
+def test_a_gradient_of_autograd_is_refused_with_the_line_and_what_to_write():
+    with pytest.raises(ir.CaptureError, match=r"differentiates by autograd(.|\n)*test_ladder.py(.|\n)*torch.func.grad"):
+        ir.capture(Forces(by_func=False), (torch.randn(4, 3),))
+    assert ir.capture(Forces(by_func=True), (torch.randn(4, 3),)).outputs[0].type.shape == (4, 3)
+
+
+def test_torch_has_its_own_functions_of_autograd_after_a_capture():
+    before = torch.autograd.grad, torch.autograd.backward
+    ir.capture(torch.nn.Linear(3, 1), (torch.randn(4, 3),))
+    assert before == (torch.autograd.grad, torch.autograd.backward)

@@ -107,7 +107,7 @@ def told(error: Exception) -> str:
             f"its code fixes sizes that dynamic_shapes calls dynamic ({', '.join(fixed)})",
             "leave them out there",
         )
-        lines_of_sizes = list(fixing(error, _own))
+        lines_of_sizes = list(fixing(error, is_own))
     elif _of_packed_sequence(error):
         said, way = "a packed sequence has sizes that its data decides", _INSTEAD_OF_PACKED
     else:
@@ -142,7 +142,7 @@ def _place(error: BaseException) -> Iterator[str]:
     while error.__traceback__ is None and error.__cause__ is not None:
         error = error.__cause__
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if _own(frame):
+        if is_own(frame):
             yield f"at {place(frame)}"
             return
 
@@ -154,7 +154,7 @@ def _of_packed_sequence(error: BaseException) -> bool:
     return any(isinstance(held, kind) for f in frames for held in list(f.f_locals.values()))
 
 
-def _own(frame: traceback.FrameSummary) -> bool:
+def is_own(frame: traceback.FrameSummary) -> bool:
     """True for a line of the model: neither torch's nor ours."""
     parents = Path(frame.filename).parents
     return not frame.filename.startswith("<") and _TORCH not in parents and _OURS not in parents
