@@ -358,6 +358,7 @@ CASES = family(
         f32(value=ODD),
     ),
     row("isnan_int", lambda x: (x.isnan(), x.isfinite()), i64("B", 3)),
+    row("isnan_bool_squared", lambda x: torch.div(x.isnan().long().square().mT, 0.5), boolean("B", 3)),
     # choice and bounds
     row("where", lambda c, x, y: torch.where(c, x, y), boolean("B", 1), f32("B", 3), f32(3)),
     row("where_scalars", lambda c: torch.where(c, 1.0, 0.0), boolean("B", 3)),

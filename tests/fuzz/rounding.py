@@ -118,6 +118,9 @@ class Shaken(torch.fx.Interpreter):
         were rounded all the same, and of which other runtimes make the number beside 1. Every third seed does the same
         with those that torch has a decomposition of beside its kernel: the norm of equal numbers is 0 to the kernel.
         """
+        if target in QUOTIENTS and kwargs.get("rounding_mode") == "trunc" and args[0].is_floating_point():
+            divisor = torch.as_tensor(args[1], dtype=None if isinstance(args[1], Tensor) else args[0].dtype)
+            return self.call_function(_ATEN.div.Tensor, (args[0], divisor), {}).trunc()
         if _composed(target) and not target._schema.is_mutable:
             whole = super().call_function(target, args, kwargs)
             if _shares_memory(whole, args):  # a dropout that does nothing, say: writes show in both
@@ -254,6 +257,7 @@ _ATEN = torch.ops.aten
 FIRST_OF_EQUALS = (_ATEN.topk.default, _ATEN.kthvalue.default, _ATEN.median.dim, _ATEN.nanmedian.dim)
 SUMS = (_ATEN.sum.default, _ATEN.sum.dim_IntList, _ATEN.nansum.default, _ATEN.mean.default, _ATEN.mean.dim,
         _ATEN.prod.default, _ATEN.prod.dim_int)  # fmt: skip
+QUOTIENTS = (_ATEN.div.Tensor_mode, _ATEN.div.Scalar_mode)  # cut off behind the division, which rounds
 HALVES = (torch.float16, torch.bfloat16)
 # each result a sum of products, which a kernel may fuse: of a product beyond the largest number and -inf, -inf or nan
 OF_PRODUCTS = {"cross", "linalg_cross", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "linear", "dot", "vdot",

@@ -70,3 +70,15 @@ def test_the_refusal_says_what_torch_says(target):
     program = exported(lambda x: x.amax(1), torch.randn(3, 4), {1: "columns"}, target)
     with pytest.raises((IndexError, ir.RefusedError), match="non-zero size"):
         program(torch.empty(3, 0))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("place", [3, -4])
+def test_a_place_out_of_range_of_one_of_two_indices(place, target):
+    """As one number for both axes it would be a place of another row."""
+    x, i = torch.arange(12.0).view(4, 3), torch.tensor([0, 1])
+    model = type("Model", (torch.nn.Module,), {"forward": lambda self, x, i, j: x[i, j]})()
+    program = ir.export(model, (x, i, i), dynamic_shapes=({0: "rows"}, {0: "n"}, {0: "n"}), target=target)
+    program.verify((x, i, torch.tensor([2, -3])))
+    with pytest.raises((IndexError, RuntimeError, ir.ExportError)):
+        program(x, i, torch.tensor([place, 0]))

@@ -163,6 +163,7 @@ class NnefHelper(Emitter):
         """`x` in another element type, by torch's rules: floats are cut off, integers wrap.
 
         What has axes of size 1 more or less is cast before: tract makes one of both orders itself, and may fail on it.
+        So is a constant that fills a shape: of a `false` all over tract keeps its products in another shape.
         """
         if dtype not in STORED:
             self.refuse(f"tract has no {dtype} tensors")
@@ -171,6 +172,8 @@ class NnefHelper(Emitter):
         step = maker(self, x)
         if self.target.tract and step is not None and step.op in ("unsqueeze", "squeeze"):
             return self.emit(step.op, self.convert(step.inputs[0], dtype), axes=step.attributes["axes"])
+        if step is not None and step.op == "tract_core_broadcast" and step.inputs[0].array is not None:
+            return self.expand(self.convert(step.inputs[0], dtype), x.type.shape)
         if x.type.dtype.is_float and dtype.is_integer and dtype not in (DType.int32, DType.int64):
             x = self.convert(x, DType.int64)  # tract's own cast would saturate
         return self.emit("tract_core_cast", x, to=dtype)

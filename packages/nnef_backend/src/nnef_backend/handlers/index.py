@@ -61,16 +61,19 @@ def _linear(h, x, indices):
     axes = [a for a, i in enumerate(indices) if i is not None]
     order = axes + [a for a in range(x.type.rank) if a not in axes]
     shape = x.type.shape
+    whole = product(shape[a] for a in axes)
     linear = None
     for a in axes:
         place = h.cast(indices[a], DType.int64)
         size = h.tensor(shape[a], DType.int64)
-        if len(axes) > 1:  # a single one may stay negative
+        if len(axes) > 1:  # a single one may stay negative, and tract stops at one that is out of range
             place = h.emit("select", h.emit("lt", place, 0), h.emit("add", place, size), place)
+            outside = h.emit("or", h.emit("lt", place, 0), h.emit("ge", place, size))
+            place = h.emit("select", outside, h.tensor(whole, DType.int64), place)
         linear = place if linear is None else h.emit("add", h.emit("mul", linear, size), place)
     front = h.transpose(x, order)
     rest = [shape[a] for a in order[len(axes) :]]
-    return h.reshape(front, [product(shape[a] for a in axes), *rest]), linear, order, axes
+    return h.reshape(front, [whole, *rest]), linear, order, axes
 
 
 @op("aten::one_hot")
