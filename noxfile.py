@@ -235,6 +235,13 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def refusing(session: nox.Session) -> None:
+    """Sizes that torch refuses and a target computes for, of every case (7 minutes a half): -- --part 0/2."""
+    install(session, *PACKAGES)
+    session.run("python", "-m", "tests.refusing", *session.posargs)
+
+
+@nox.session
 def mutants(session: nox.Session) -> None:
     """Damaged and hostile files of every kind that is read: -- --kind archives --count 500 --seed 7 --write."""
     install(session, *PACKAGES)

@@ -29,6 +29,35 @@ WINDOWS = {
     "spectrum": (lambda x: torch.fft.rfft(x).abs(), 0),
 }
 
+# Operands of another size than torch's kernels take, which its shape rules do not compare.
+X, ROW = torch.randn(3, 4), torch.randn(4)
+MASK = torch.tensor([[True, False, True, True]] * 3)
+PLACES = torch.arange(6)
+DISAGREEING = {
+    "select_scatter": (lambda x, v: x.select_scatter(v, 0, 1), (X, ROW), (X, torch.randn(1))),
+    "select_scatter_beyond": (lambda x, v: x.select_scatter(v, 0, 1), (X, ROW), (X[:1], ROW)),
+    "slice_scatter": (lambda x, v: x.slice_scatter(v, 1, 1, 3), (X, X[:, :2]), (X, X[:1, :2])),
+    "slice_scatter_of_all": (lambda x, v: x.slice_scatter(v, 0), (X, X), (X, X[:1])),
+    "diagonal_scatter": (lambda x, v: x.diagonal_scatter(v), (X, ROW[:3]), (X, ROW[:1])),
+    "index_add": (lambda x, v: x.index_add(0, torch.tensor([0, 2]), v), (X, X[:2]), (X, X[:2, :1])),
+    "index_reduce": (lambda x, v: x.index_reduce(0, torch.tensor([0, 2]), v, "amax"), (X, X[:2]), (X, X[:2, :1])),
+    "mask": (lambda x, m: x[m], (X, MASK), (X, MASK[:2])),
+    "assigned_mask": (lambda x, m: x.index_put((m,), torch.tensor(0.0)), (X, MASK), (X, MASK[:, :3])),
+    "assigned_rows": (lambda x, v: x.clone().index_put_((MASK[0, :3],), v), (X, ROW), (X, ROW[:2])),
+    "keys_and_values": (
+        lambda k, v: F.scaled_dot_product_attention(v[:, :2], k, v),
+        (torch.randn(2, 5, 4), torch.randn(2, 5, 4)),
+        (torch.randn(2, 5, 4), torch.randn(2, 3, 4)),
+    ),
+    "dropped_term": (lambda b, x: torch.addmm(b, x, x.mT, beta=0), (ROW[:3], X), (ROW[:2], X)),
+    "repeats": (
+        lambda x, n: x.repeat_interleave(n, 0, output_size=6),
+        (X, torch.tensor([1, 3, 2])),
+        (X, PLACES[1:4] * 3),
+    ),
+    "flat_places": (lambda x, i: torch.take_along_dim(x, i), (X, PLACES), (X, PLACES * 3)),
+}
+
 
 def exported(function, x, sizes, target):
     model = type("Model", (torch.nn.Module,), {"forward": staticmethod(function)})()
@@ -82,3 +111,37 @@ def test_a_place_out_of_range_of_one_of_two_indices(place, target):
     program.verify((x, i, torch.tensor([2, -3])))
     with pytest.raises((IndexError, RuntimeError, ir.ExportError)):
         program(x, i, torch.tensor([place, 0]))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", DISAGREEING)
+def test_operands_whose_sizes_do_not_agree(name, target):
+    function, example, other = DISAGREEING[name]
+    model = type("Model", (torch.nn.Module,), {"forward": staticmethod(function)})()
+    sizes = tuple(dict.fromkeys(range(x.ndim), torch.export.Dim.AUTO) for x in example)
+    program = ir.export(model, example, dynamic_shapes=sizes, target=target)
+    program.verify(example)
+    with pytest.raises((IndexError, RuntimeError)):
+        model(*other)
+    with pytest.raises((IndexError, RuntimeError, ir.ExportError)):
+        program(*other)
+
+
+@pytest.mark.parametrize(("target", "transposed"), [(t, b) for t in TARGETS for b in (False, True)][:-2])
+def test_convolutions_of_no_rows(target, transposed):
+    """Padded by so much, the image has a result, which eager's kernel gives: that of the padding."""
+    make = torch.nn.ConvTranspose2d if transposed else torch.nn.Conv2d
+    model = make(2, 3, 3, padding=0 if transposed else 2)
+    program = ir.export(model, (torch.randn(2, 2, 5, 6),), dynamic_shapes=({0: "batch", 2: "height"},), target=target)
+    program.verify((torch.randn(0, 2, 5, 6),))
+    with pytest.raises((IndexError, RuntimeError, ir.ExportError)):
+        program(torch.randn(2, 2, 0, 6))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_dropped_term_is_broadcast(target):
+    model = type("Model", (torch.nn.Module,), {"forward": lambda self, b, x: torch.addmm(b, x, x.mT, beta=0)})()
+    sizes = ({0: torch.export.Dim.AUTO}, {0: torch.export.Dim.AUTO})
+    program = ir.export(model, (ROW[:3], X), dynamic_shapes=sizes, target=target)
+    program.verify((ROW[:1], X))
+    program.verify((ROW[:2], X[:2]))

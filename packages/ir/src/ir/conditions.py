@@ -119,7 +119,7 @@ class SmallSizes:
         nodes = graph.nodes if graph.context else ()
         self._cuts = [n for n in nodes if n.op in SHORTER and symbols_of(n)]
         self._demanding = [n for n in nodes if n.op in DEMANDING and symbols_of(n)]
-        self._demanding += [n for n in nodes if n.op in CONVOLUTIONS and symbols_in(n.args["weight"].type.shape)]
+        self._demanding += [n for n in nodes if n.op in CONVOLUTIONS and symbols_of(n)]
         self._found: dict[Any, str] = {}  # by the question and the sizes
 
     def refused(self, inputs: Sequence[Any]) -> str:
@@ -141,7 +141,9 @@ class SmallSizes:
         return self._found[key]
 
     def _refused(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
-        why = self._graph.context.refusal(node, sizes) if _taken(node) <= sizes.keys() else ""
+        if not _taken(node) <= sizes.keys() or (node.op in CONVOLUTIONS and 0 not in sizes.values()):
+            return ""
+        why = self._graph.context.refusal(node, sizes)
         return why and f"torch does not compute {node.op[6:]} at {at}: {why}"
 
     def _shorter(self, node: Node, sizes: Mapping[str, int], at: str) -> str:

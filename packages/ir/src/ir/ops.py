@@ -73,8 +73,11 @@ DEMANDING = _aten(
     "replication_pad3d", "pad", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "stft", "_fft_r2c", "_fft_c2c",
     "_fft_c2r", *(f"fft_{i}{kind}fft{of}" for i in ("", "i") for kind in ("", "r", "h") for of in ("", "2", "n")),
 )  # fmt: skip
-# Of these a weight of a dynamic size; onnxruntime does not end with a kernel of size 0.
-CONVOLUTIONS = _aten("conv1d", "conv2d", "conv3d", "convolution", "_convolution")
+# These refuse sizes of 0 only; onnxruntime does not end with a kernel of size 0.
+CONVOLUTIONS = _aten(
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution",
+    "_convolution",
+)  # fmt: skip
 # They compute nothing: they look at data and raise, or print.
 CHECKS = _aten("_assert_async", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_print")
 # The number in every element of a new tensor; None: the argument `fill_value`.

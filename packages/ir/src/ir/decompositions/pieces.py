@@ -73,6 +73,7 @@ def _slice_scatter(
         start = min(start, size)
         after = self.narrow(axis, start + length, size - start - length)
         return torch.cat([self.narrow(axis, 0, start), src, after], axis)
+    src = fitted(src, [length if i == axis else n for i, n in enumerate(self.shape)])
     return self.index_copy(axis, torch.arange(length) * step + start, src)
 
 

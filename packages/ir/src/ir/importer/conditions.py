@@ -9,7 +9,8 @@ from typing import Any
 from ir import geometry
 from ir.bounds import Range, bounds
 from ir.dims import Dim, Expr, call
-from ir.graph import Node, Value, leaves
+from ir.graph import Node, Value, leaves, map_arg
+from ir.importer.agreement import agreed
 from ir.ops import MOVES
 
 SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_copy"})
@@ -20,21 +21,41 @@ PIECES = frozenset({"aten::split", "aten::unsafe_split", "aten::chunk", "aten::u
 def required(op: str, args: Mapping[str, Any], results: Sequence[Value], ranges: Mapping[str, Range]) -> Node | None:
     """The node that hands the operand on where the results' number and rank hold; None where they always do."""
     x = args["self"]
-    what = "gives as many axes or pieces as in the graph"
-    if op in SCATTERS:
-        what, condition = "has a place for what is written", _has_place(args, x, ranges)
-    elif op in SQUEEZES:
+    if op in SQUEEZES:
         sizes = [x.type.shape[a] for a in _axes(args.get("dim"), x)]
         gone = {s for s in sizes if results[0].type.shape.count(s) < x.type.shape.count(s)}
         condition = _keeps_axes(sizes, gone, ranges)
     else:
         axis = geometry.axis(args["dim"], x.type.rank)
         condition = _keeps_pieces(op, args, x.type.shape[axis], [r.type.shape[axis] for r in results], ranges)
+    return _handing_on(x, op, "gives as many axes or pieces as in the graph", condition, results[0].name)
+
+
+def agreeing(op: str, args: Mapping[str, Any], results: Sequence[Value]) -> Node | None:
+    """The node that hands the first operand on where the sizes of the others fit it; None where they always do."""
+    if (condition := agreed(op, args, results)) is None:
+        return None
+    x = next(iter(leaves(args.values())))
+    return _handing_on(x, op, "takes operands of these sizes", condition, results[0].name)
+
+
+def place(op: str, args: Mapping[str, Any], result: Value, ranges: Mapping[str, Range]) -> Node | None:
+    """The node that hands on what a part is written to, where that has a place for the part."""
+    condition = _has_place(args, args["self"], ranges)
+    return _handing_on(args["self"], op, "has a place for what is written", condition, result.name)
+
+
+def _handing_on(x: Value, op: str, what: str, condition: Expr | None, name: str) -> Node | None:
     if condition is None:
         return None
-    message = f"{op[6:]} {what} only where {condition}"
-    given = {"self": x, "condition": condition, "message": f"{message}; capture the model anew for other sizes"}
-    return Node("ir::require", given, (Value(f"{results[0].name}_of", x.type),))
+    message = f"{op[6:]} {what} only where {condition}; capture the model anew for other sizes"
+    return Node("ir::require", {"self": x, "condition": condition, "message": message}, (Value(f"{name}_of", x.type),))
+
+
+def reading(args: Mapping[str, Any], required: Node) -> dict[str, Any]:
+    """The arguments with the operand as the node hands it on."""
+    x, handed = required.args["self"], required.outputs[0]
+    return {name: map_arg(a, lambda v: handed if v is x else v) for name, a in args.items()}
 
 
 def copied(op: str, args: Mapping[str, Any], name: str, ranges: Mapping[str, Range]) -> Node | None:

@@ -173,9 +173,8 @@ class Importer:
             args = self._handed(conditions.copied(schema.op, args, node.name, self.symbols.ranges), args, node)
         if schema.op == "export::access_subclass_inner_tensor":
             return self._inner_tensor(node, args["src_subclass_tensor"], args["attr"])
-        is_complex = isinstance(fake, Tensors) and fake.dtype.is_complex
-        same = self._identity(node, schema, args, fake) if holds_the_same(schema, is_complex) else None
-        if same is not None:
+        alike = holds_the_same(schema, isinstance(fake, Tensors) and fake.dtype.is_complex)
+        if alike and (same := self._identity(node, schema, args, fake)) is not None:
             return same
         if schema.op in TRAINING_FLAG and updates_statistics(schema, node):
             return training_norm(self, node, args, fake)
@@ -201,14 +200,15 @@ class Importer:
         self._results(node.name, self._returned(node), results)
         return self._handed(conditions.required(op, args, results, self.symbols.ranges), args, node)
 
-    def _handed(self, handed: Node | None, args: dict[str, Any], node: FxNode) -> dict[str, Any]:
+    def _handed(self, handed: Node | None, args: Mapping[str, Any], node: FxNode) -> dict[str, Any]:
         if handed is None:
-            return args
+            return dict(args)
         self.nodes.append(replace(handed, origin=replace(origin_of(node), overload="")))
-        return args | {"self": handed.outputs[0]}
+        return conditions.reading(args, handed)
 
     def append(self, node: FxNode, schema: OpSchema, args: Mapping[str, Any], outputs: Sequence[Value]) -> None:
         """Add the node of an operator."""
+        args = self._handed(conditions.agreeing(schema.op, args, outputs), args, node)
         returns, origin = "tuple" if schema.fresh else schema.returns, origin_of(node, schema.overload)
         self.nodes.append(Node(schema.op, args, tuple(outputs), origin, returns, schema.defaults))
 
@@ -245,7 +245,7 @@ class Importer:
         args = schema.bind((), {k: self._arg(a) for k, a in given.items()})
         self._written_again += 1
         value = Value(f"{name}{self._written_again}", type)
-        if schema.op in SCATTERS and (condition := conditions.required(schema.op, args, (value,), self.symbols.ranges)):
+        if schema.op in SCATTERS and (condition := conditions.place(schema.op, args, value, self.symbols.ranges)):
             self._add(condition)
             args = {**args, "self": condition.outputs[0]}
         self._add(Node(schema.op, args, (value,), Origin(schema.overload), schema.returns, schema.defaults))

@@ -31,9 +31,9 @@ def gather(h, self, dim, index, sparse_grad=False):
 
 @op("aten::take_along_dim")
 def take_along_dim(h, self, indices, dim=None):
-    if dim is None:
-        self, indices, dim = flat(h, self), flat(h, indices), 0
     indices = h.cast(indices, DType.int64)
+    if dim is None:
+        return h.emit("GatherElements", flat(h, self), flat(h, indices), axis=0, shape=h.out.shape)
     axis = h.axis(dim, self)
     # torch counts on past the end: place 4 of 4 is the first
     indices = h.emit("Mod", indices, h.size(maximum(self.type.shape[axis], 1)))

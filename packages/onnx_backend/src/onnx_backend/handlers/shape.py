@@ -55,19 +55,21 @@ def repeat_interleave_tensor(h, self, repeats, dim=None, output_size=None):
     axis = h.axis(dim or 0, x)
     if repeats.type.rank == 0 or repeats.type.shape[0] == 1:  # one number for all places
         repeats = h.expand(repeats, [x.type.shape[axis]])
-    return h.emit("Gather", x, _repeated(h, repeats), axis=axis, shape=h.out.shape)
+    return h.emit("Gather", x, _repeated(h, repeats, output_size), axis=axis, shape=h.out.shape)
 
 
 @op("aten::repeat_interleave.Tensor")
 def repeat_interleave_index(h, repeats, output_size=None):
-    return h.cast(_repeated(h, repeats), h.out.dtype)
+    return h.cast(_repeated(h, repeats, output_size), h.out.dtype)
 
 
-def _repeated(h, repeats):
+def _repeated(h, repeats, output_size):
     """0 repeated `repeats[0]` times, 1 `repeats[1]` times ...: how many running totals each place has passed."""
     ends = h.emit("CumSum", h.cast(repeats, DType.int64), h.const(0, DType.int64))
     total = h.reduce("ReduceSum", h.cast(repeats, DType.int64))
     places = h.emit("Range", h.const(0, DType.int64), total, h.const(1, DType.int64), shape=(-1,))
+    if output_size is not None:  # a run stops where the repeats have another sum
+        places = h.reshape(places, [output_size])
     passed = h.emit("LessOrEqual", h.unsqueeze(ends, [0]), h.emit("Unsqueeze", places, [1], shape=(-1, 1)))
     return h.emit("ReduceSum", h.cast(passed, DType.int64), [1], keepdims=0, shape=(-1,))
 

@@ -1,0 +1,129 @@
+"""Sizes of two operands that torch's kernels want to agree, and that its shape rules do not compare.
+
+torch.export gives such operands a symbol each; a runtime would broadcast, cut or read beside what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+from ir import geometry
+from ir.dims import Dim, Expr, call, ceildiv, maximum, minimum
+from ir.graph import Value
+from ir.types import DType, TensorType
+
+Args = Mapping[str, Any]
+Rule = Callable[[Args, Sequence[Value]], Iterator[Expr]]  # of the arguments and the results: what holds
+_MASKS = (DType.bool, DType.uint8)
+
+
+def agreed(op: str, args: Args, results: Sequence[Value]) -> Expr | None:
+    """The condition on sizes under which torch's kernel takes the operands; None where it always does."""
+    parts = dict.fromkeys(RULES[op](args, results)) if op in RULES else ()
+    return reduce(lambda a, b: call("and", a, b), parts) if parts else None
+
+
+def _equal(given: Sequence[Dim], wanted: Sequence[Dim]) -> Iterator[Expr]:
+    return (call("eq", a, b) for a, b in zip(given, wanted, strict=False) if isinstance(a - b, Expr))
+
+
+def _broadcast(given: Sequence[Dim], wanted: Sequence[Dim | None]) -> Iterator[Expr]:
+    """What has these sizes is broadcast to the others, those that are known."""
+    for a, b in zip(reversed(given), reversed(wanted), strict=False):
+        if a != 1 and b is not None and isinstance(a - b, Expr):
+            yield call("or", call("eq", a, b), call("eq", a, 1))
+
+
+# -- the source of a scatter -------------------------------------------------------------------------------------------
+
+
+def _select(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
+    shape, index = list(args["self"].type.shape), args["index"]
+    size = shape.pop(geometry.axis(args["dim"], len(shape)))
+    at = index + size if isinstance(index, int) and index < 0 else index
+    yield from (call("le", d, 0) for d in (at + 1 - size, -at) if isinstance(d, Expr))
+    yield from _equal(args["src"].type.shape, shape)
+
+
+def _slice(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
+    shape = list(args["self"].type.shape)
+    axis = geometry.axis(args["dim"], len(shape))
+    start, end = (_within(args[k], shape[axis], other) for k, other in (("start", 0), ("end", shape[axis])))
+    shape[axis] = ceildiv(maximum(end - start, 0), args["step"])
+    yield from _equal(args["src"].type.shape, shape)
+
+
+def _within(at: Dim | None, size: Dim, other: Dim) -> Dim:
+    """Where a slice begins or ends, within its axis; a dynamic place is not negative."""
+    if at is None:
+        return other
+    if isinstance(at, int) and at < 0:
+        return maximum(size + at, 0)
+    return at if at == 0 else minimum(at, size)
+
+
+def _diagonal(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
+    x, offset = args["self"].type, args["offset"]
+    rows, columns = (geometry.axis(args[d], x.rank) for d in ("dim1", "dim2"))
+    length = maximum(minimum(x.shape[rows] - max(-offset, 0), x.shape[columns] - max(offset, 0)), 0)
+    yield from _equal(args["src"].type.shape, [*_without(x, rows, columns), length])
+
+
+def _without(x: TensorType, *axes: int) -> list[Dim]:
+    return [d for i, d in enumerate(x.shape) if i not in axes]
+
+
+def _source(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
+    x, source, index = (args[n].type for n in ("self", "source", "index"))
+    if x.rank and source.rank == x.rank and index.rank == 1:
+        axis = geometry.axis(args["dim"], x.rank)
+        yield from _equal(source.shape, [*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]])
+
+
+# -- masks among indices -----------------------------------------------------------------------------------------------
+
+
+def _masks(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
+    """A mask has the sizes of the axes that it stands for; what is assigned is broadcast to what is indexed."""
+    shape, at = list(args["self"].type.shape), 0
+    kept: list[Dim | None] = []  # the sizes of what is indexed; None for the places that indices pick
+    for index in args["indices"]:
+        mask = index.type if isinstance(index, Value) and index.type.dtype in _MASKS else None
+        axes = 1 if mask is None else mask.rank
+        if mask is not None:
+            yield from _equal(mask.shape, shape[at : at + axes])
+        kept += shape[at : at + axes] if index is None else [None]
+        at += axes
+    picked = [i for i, d in enumerate(kept) if d is None]
+    if "values" in args and len(picked) == 1 and (args["indices"][picked[0]].type.rank == 1):
+        yield from _broadcast(args["values"].type.shape, [*kept, *shape[at:]])
+
+
+# -- terms and keys ----------------------------------------------------------------------------------------------------
+
+
+def _term(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
+    """A term of weight 0 is left out by the shape rules; the kernels broadcast it."""
+    if args["beta"] == 0:
+        yield from _broadcast(args["self"].type.shape, results[0].type.shape)
+
+
+def _keys(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
+    return _equal(args["value"].type.shape[-2:-1], args["key"].type.shape[-2:-1])
+
+
+def _rules(rule: Rule, *names: str) -> dict[str, Rule]:
+    return dict.fromkeys([f"aten::{n}" for n in names], rule)
+
+
+RULES: Mapping[str, Rule] = {
+    **_rules(_select, "select_scatter"),
+    **_rules(_slice, "slice_scatter"),
+    **_rules(_diagonal, "diagonal_scatter"),
+    **_rules(_source, "index_add", "index_copy", "index_reduce"),
+    **_rules(_masks, "index", "index_put", "_unsafe_index", "_unsafe_index_put"),
+    **_rules(_term, "addmm", "addmv", "addbmm", "baddbmm", "addr"),
+    **_rules(_keys, "scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu"),
+}
