@@ -143,7 +143,7 @@ BUGS = (
     Bug(HELPER, "not in self.scope.made or is_source or", "not in self.scope.made or",
         "tests/nnef/test_io.py tests/nnef/test_numbers.py"),
     Bug(EMISSION, "fixed=all(v.fixed", "fixed=any(v.fixed", "tests/nnef/test_numbers.py"),
-    Bug(HELPER, "if 0 in value.type.shape and", "if False and", TABLE + "'nnef and of_nothing'"),
+    Bug(HELPER, "if 0 in value.type.shape and", "if False and", TABLE + "'nnef and empty_batch'"),
     Bug(EMISSION, "made[0].may_be(made[1])", "made[0] is None", "tests/nnef/test_numbers.py -k squares"),
     Bug("nnef_backend/format/archive.py", "padding = -size % TAR_BLOCK", "padding = size % TAR_BLOCK",
         "tests/nnef/test_io.py"),
