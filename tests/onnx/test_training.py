@@ -76,6 +76,23 @@ def test_dropout_drops_in_training(make: Any, dropped: Callable[[Tensor], Tensor
     assert torch.equal(still(x), x)
 
 
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: nn.functional.dropout(x.relu(), 0.5, True) @ torch.ones(4, 4),
+        lambda x: torch.native_dropout(x.relu(), 0.5, True)[0] * 2,
+        lambda x: nn.functional.scaled_dot_product_attention(x, x, torch.ones_like(x), dropout_p=0.5) * 1,
+    ],
+)
+def test_dropout_within_a_graph_drops(fn: Callable[[Tensor], Tensor], opset: int) -> None:
+    """onnxruntime takes a Dropout out that stands between other nodes."""
+    x = torch.ones(64, 32, 4)
+    program = ir.export(Fn(fn), (x,), target="onnx", opset=opset)
+    y, expected = program(x), fn(x)
+    assert abs(y.mean() / expected.mean() - 1) < 0.05 and abs(y.std() / expected.std() - 1) < 0.1
+
+
 def test_rrelu_draws_slopes_in_training() -> None:
     x = torch.randn(1000)
     y = ir.export(nn.RReLU(0.2, 0.4).train(), (x,), target="onnx")(x)

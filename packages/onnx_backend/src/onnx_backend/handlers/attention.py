@@ -8,6 +8,7 @@ import numpy as np
 
 from ir.dims import Expr, call, floordiv
 from ir.types import DType
+from onnx_backend.handlers.norm import dropped
 from onnx_backend.registry import register as op
 
 
@@ -120,7 +121,7 @@ def _by_hand(h, q, k, v, mask, dropout, causal, scale, sums=None):
         sums.append(h.reduce("ReduceLogSumExp", scores, [rank - 1]))
     weights = h.emit("Softmax", scores, axis=-1)
     if dropout:
-        weights = h.emit("Dropout", weights, h.const(dropout, DType.float32), h.const(True))
+        weights = h.emit("Mul", weights, 0) if dropout == 1 else dropped(h, weights, dropout)[0]
     if groups:
         weights = _regroup(h, weights, inner)
     y = h.emit("MatMul", weights, v, shape=(shape[0], *inner, v.type.shape[-1]) if groups else h.out.shape)

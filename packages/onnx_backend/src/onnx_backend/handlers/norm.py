@@ -261,14 +261,20 @@ for _name, _op in (("softmax", "Softmax"), ("log_softmax", "LogSoftmax")):
 def dropout(h, input, p, train):
     if train and p == 1:
         return h.emit("Mul", input, 0)  # ONNX's ratio stays below 1
-    return h.emit("Dropout", input, h.const(p, DType.float32), h.const(train, DType.bool)) if train and p else input
+    return dropped(h, input, p)[0] if train and p else input
+
+
+def dropped(h, x, p):
+    """The numbers and the mask: onnxruntime takes Dropout out of a graph, training or not, if nothing reads its mask."""
+    y, mask = h.emit("Dropout", x, h.const(p, DType.float32), h.const(True), outputs=2, shape=x.type.shape)
+    return h.emit("Where", h.cast(mask, DType.bool), y, 0), mask
 
 
 @op("aten::native_dropout")
 def native_dropout(h, input, p, train):
     if not train:
         h.refuse("ONNX's Dropout gives no mask when train=False")
-    return h.emit("Dropout", input, h.const(p, DType.float32), h.const(True), outputs=2, shape=input.type.shape)
+    return dropped(h, input, p)
 
 
 @op("aten::feature_dropout")
