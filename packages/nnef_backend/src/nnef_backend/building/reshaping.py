@@ -100,16 +100,33 @@ def at_least(h: Any, x: NnefValue, size: Dim, least: int) -> NnefValue:
     return _where_zero(h, x, least - dims.minimum(size, least))
 
 
+def where_holds(h: Any, x: NnefValue, condition: Expr | NnefValue) -> NnefValue:
+    """`x` in runs where a condition on data holds; others stop, at a place that a constant does not have."""
+    holds = h.reshape(h.tensor(condition, DType.bool), [1])
+    place = h.emit("select", holds, h.const(0, DType.int64), h.const(4, DType.int64))
+    return _guarded(h, x, h.take(_nothing(h, x), place, 0))
+
+
 def _where_zero(h: Any, x: NnefValue, number: Dim) -> NnefValue:
     """`x` in runs where a number is 0; others stop."""
     # the constant is read at 4 * number + 1, which is in range, -2 to 1, for 0 alone
     over = 4 * number
-    nothing = h.constant(np.full(2, -0.0).astype(numpy_dtype(x.type.dtype)))  # of one element tract takes any slice
+    nothing = _nothing(h, x)
     if _has(over, "min"):  # tract adds numbers to the operands of a minimum, and then misses that a slice has size 1
         guard = h.take(nothing, h.unsqueeze(h.tensor(over + 1, DType.int64), [0]), 0)
     else:
         guard = h.slice(nothing, 0, over + 1, over + 2)
-    made: NnefValue = h.emit("or" if x.type.dtype is DType.bool else "add", x, h.squeeze(guard, [0]))
+    return _guarded(h, x, guard)
+
+
+def _nothing(h: Any, x: NnefValue) -> NnefValue:
+    """What changes nothing that it is added to, twice: of one element tract takes any slice."""
+    made: NnefValue = h.constant(np.full(2, -0.0).astype(numpy_dtype(x.type.dtype)))
+    return made
+
+
+def _guarded(h: Any, x: NnefValue, nothing: NnefValue) -> NnefValue:
+    made: NnefValue = h.emit("or" if x.type.dtype is DType.bool else "add", x, h.squeeze(nothing, [0]))
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ir.dims import Expr, floordiv
 from ir.types import DType
 from nnef_backend.building.loops import zeros_at_run_time
-from nnef_backend.building.reshaping import at_least, cut
+from nnef_backend.building.reshaping import at_least, cut, where_holds
 from nnef_backend.building.sizes import is_textual
 from nnef_backend.registry import register as op
 
@@ -17,6 +17,14 @@ def same_size(h, self):
     for axis, size in enumerate(h.out.shape):
         self = self if self.type.shape[axis] == size else cut(h, self, axis, self.type.shape[axis], size)
     return self
+
+
+@op("ir::require")
+def require(h, self, condition, message):
+    """A condition on data; those on sizes of inputs a program looks at before it runs."""
+    if h.in_loop or (isinstance(condition, Expr) and condition.symbols <= h.known):
+        return self
+    return where_holds(h, self, condition)
 
 
 @op("higher_order::cond")

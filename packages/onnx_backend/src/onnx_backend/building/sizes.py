@@ -161,19 +161,29 @@ class Sizes(Emitter):
             return self.emit("Shape", x, start=axis, end=axis + 1, shape=(1,))
         return self.emit("Gather", self.emit("Shape", x), [axis], axis=0)
 
-    def require(self, x: OnnxValue, condition: Expr) -> OnnxValue:
-        """`x` where a condition on sizes holds; a run fails where it does not, at a node that is named by it.
+    def require(self, x: OnnxValue, condition: Expr | OnnxValue, asserted: str = "") -> OnnxValue:
+        """`x` where a condition on sizes or a truth value holds; a run fails where not, at a node that is named by it.
 
-        ONNX has no assertion: the tensor gets its own shape again, whose sizes are then read from beyond its rank.
+        What the model asserts of data is named by its text. ONNX has no assertion: the tensor gets its own shape again,
+        whose sizes are then read from beyond its rank; a number is read from beyond its row.
         """
         rank = x.type.rank
-        holds = self._cached(("holds", condition), lambda: self._expression(condition, DType.bool))
-        places = self.emit("Where", holds, self.const(list(range(rank))), self.const(rank))
-        sizes = self.emit("Gather", self.emit("Shape", x), places, axis=0)
-        node = sizes.value.producer()
+        if isinstance(condition, Expr):
+            holds = self._cached(("holds", condition), lambda: self._expression(condition, DType.bool))
+        else:
+            holds = self.cast(condition, DType.bool)
+        if rank:
+            places = self.emit("Where", holds, self.const(list(range(rank))), self.const(rank))
+            looked = sizes = self.emit("Gather", self.emit("Shape", x), places, axis=0)
+            made: OnnxValue = self.emit("Reshape", x, sizes, shape=x.type.shape)
+        else:
+            row = self.emit("Reshape", x, self.const([1]), shape=(1,))
+            looked = self.emit("Gather", row, self.emit("Where", holds, self.const(0), self.const(1)), axis=0)
+            made = self.emit("Reshape", looked, self.const([], DType.int64), shape=())
+        node = looked.value.producer()
         assert node is not None
-        node.name = f"{node.name} needs {condition}"
-        made: OnnxValue = self.emit("Reshape", x, sizes, shape=x.type.shape)
+        said = f"asserts {asserted}" if asserted else f"needs {condition}"
+        node.name = f"{node.name} {said}".replace("'", "`")
         return made
 
     def occupied(self, x: OnnxValue, dim: Any) -> OnnxValue:

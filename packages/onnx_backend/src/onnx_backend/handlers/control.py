@@ -5,6 +5,7 @@ The operands of torch's higher-order operators are values of the outer graph; ON
 
 from __future__ import annotations
 
+from ir.dims import Expr
 from ir.types import DType
 from onnx_backend.registry import register as op
 
@@ -65,4 +66,6 @@ def _scalar(dtype):
 
 @op("ir::require")
 def require(h, self, condition, message):
-    return h.require(self, condition)
+    sources = [h.graph.sources.get(s) for s in condition.symbols] if isinstance(condition, Expr) else [None]
+    of_sizes = all(s and s.axis is not None and s.value in h.graph.inputs for s in sources)
+    return h.require(self, condition, "" if of_sizes else message)

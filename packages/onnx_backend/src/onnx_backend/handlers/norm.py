@@ -265,7 +265,7 @@ def dropout(h, input, p, train):
 
 
 def dropped(h, x, p):
-    """The numbers and the mask: onnxruntime takes Dropout out of a graph, training or not, if nothing reads its mask."""
+    """The numbers and the mask; onnxruntime takes Dropout out, in training mode too, where nothing reads its mask."""
     y, mask = h.emit("Dropout", x, h.const(p, DType.float32), h.const(True), outputs=2, shape=x.type.shape)
     return h.emit("Where", h.cast(mask, DType.bool), y, 0), mask
 

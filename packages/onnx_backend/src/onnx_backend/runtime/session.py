@@ -29,7 +29,7 @@ from onnx_backend.runtime.timing import timed
 
 LIMIT = 2**31 - 2**20  # what a protobuf message may hold, less room for the graph itself
 # An Expand that a condition fails at, as onnxruntime's message names it.
-_NEEDED = re.compile(r"Name:'[^']* needs ([^']*)'")
+_NEEDED = re.compile(r"Name:'[^']* (needs|asserts) ([^']*)'")
 
 
 class OnnxProgram:
@@ -84,7 +84,9 @@ class OnnxProgram:
             return run(self.session, self.inputs, self.outputs, inputs)
         except Exception as error:
             if needed := _NEEDED.search(str(error)):
-                way = f"the program needs {needed[1]}; capture the model anew for other sizes"
+                way = f"the program needs {needed[2]}; capture the model anew for other sizes"
+                if needed[1] == "asserts":
+                    way = f"the model's own check fails: {needed[2]}"
                 raise RefusedError(f"target 'onnx' refuses to run: {way}") from error
             if reason := self.small_sizes.shorter(inputs):
                 raise RefusedError(f"target 'onnx' refuses to run: {reason}") from error
