@@ -55,6 +55,7 @@ DISAGREEING = {
         (X, torch.tensor([1, 3, 2])),
         (X, PLACES[1:4] * 3),
     ),
+    "view_as_another": (lambda x, y: x.view(y.shape), (torch.randn(6, 4), torch.randn(8, 3)), (X, X[:, :3])),
     "flat_places": (lambda x, i: torch.take_along_dim(x, i), (X, PLACES), (X, PLACES * 3)),
 }
 
@@ -145,3 +146,64 @@ def test_a_dropped_term_is_broadcast(target):
     program = ir.export(model, (ROW[:3], X), dynamic_shapes=sizes, target=target)
     program.verify((ROW[:1], X))
     program.verify((ROW[:2], X[:2]))
+
+
+RECURRENT = {"lstm": torch.nn.LSTM(3, 4), "gru": torch.nn.GRU(3, 4, batch_first=True), "rnn": torch.nn.RNN(3, 4, 2)}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_networks_of_no_steps(name, target):
+    """onnxruntime ends the process, or gives states of zeros."""
+    model = RECURRENT[name].eval()
+    program = ir.export(model, (torch.randn(5, 6, 3),), dynamic_shapes=({0: "a", 1: "b"},), target=target)
+    program.verify((torch.randn(1, 2, 3),))
+    empty = (2, 0, 3) if model.batch_first else (0, 2, 3)
+    with pytest.raises((RuntimeError, ir.ExportError)):
+        program(torch.randn(empty))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_window_longer_than_a_row(size, target):
+    model = torch.nn.Sequential(torch.nn.MaxPool1d(4), torch.nn.ReLU())
+    program = ir.export(model, (torch.randn(2, 3, 10),), dynamic_shapes=({2: "t"},), target=target)
+    program.verify((torch.randn(2, 3, 4),))
+    with pytest.raises((RuntimeError, ir.ExportError)):
+        program(torch.randn(2, 3, size))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_window_over_what_is_rounded_up(target):
+    model = torch.nn.MaxPool1d(3, padding=1, dilation=2, ceil_mode=True)
+    program = ir.export(model, (torch.randn(2, 3, 10),), dynamic_shapes=({2: "t"},), target=target)
+    program.verify((torch.randn(2, 3, 2),))
+
+
+CHECKED = {
+    "number": (lambda x, n: (torch._check((k := n.item()) >= 1), torch._check(k < 4), x * k)[-1], 2, 7),
+    "number_of_a_sum": (lambda x, n: (torch._check((k := n.item()) >= 1), (x * k).sum())[-1], 2, -1),
+    "float": (lambda x, n: (torch._check((k := n.item()) > 0.5), x * k)[-1], 2.0, 0.25),
+    "tensor": (lambda x, n: (torch._assert_async((n > 0).all(), "n isn't positive"), x * n)[-1], 2, -1),
+    "count": (lambda x, n: (torch._check((y := x[x > n]).shape[0] < 3), y)[-1], 1, 0),
+    "fixed_count": (lambda x, n: (torch._check((y := x[x > n]).shape[0] == 2), y.reshape(2) * 2)[-1], 1, 0),
+    "fixed_selection": (
+        lambda x, n: (torch._check((y := torch.masked_select(x, x > n)).shape[0] == 2), y.reshape(2) * 2)[-1],
+        *(1, 0),
+    ),
+    "assigned": (lambda x, n: x.clone().index_put((x > n,), x[:2]), 1, 0),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CHECKED)
+def test_what_a_model_asserts_of_data(name, target):
+    """A file has no assertions: a result of it is held to them."""
+    function, good, bad = CHECKED[name]
+    x = torch.tensor([0.0, 1, 2, 3])
+    model = type("Model", (torch.nn.Module,), {"forward": staticmethod(function)})()
+    program = ir.export(model, (x, torch.tensor(good)), target=target, verify=True)
+    with pytest.raises((RuntimeError, ValueError)):
+        torch.export.export(model, (x, torch.tensor(good))).module()(x, torch.tensor(bad))
+    with pytest.raises((RuntimeError, ir.ExportError)):
+        program(x, torch.tensor(bad))

@@ -141,7 +141,7 @@ class SmallSizes:
         return self._found[key]
 
     def _refused(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
-        if not _taken(node) <= sizes.keys() or (node.op in CONVOLUTIONS and 0 not in sizes.values()):
+        if not _taken(node) <= sizes.keys() or (node.op in CONVOLUTIONS and not _few_places(node, sizes)):
             return ""
         why = self._graph.context.refusal(node, sizes)
         return why and f"torch does not compute {node.op[6:]} at {at}: {why}"
@@ -170,6 +170,12 @@ def sizes_of(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:
 def small(sizes: Mapping[str, int]) -> str:
     """Those below 2, as text: "batch=1"."""
     return ", ".join(f"{name}={n}" for name, n in sizes.items() if n < 2)
+
+
+def _few_places(node: Node, sizes: Mapping[str, int]) -> bool:
+    """True of a convolution where anything is empty, or an axis that the kernel moves along has one place."""
+    shapes = [[evaluate(d, sizes) for d in v.type.shape] for v in node.inputs[:2]]
+    return any(0 in s for s in shapes) or 1 in shapes[0][-(len(shapes[1]) - 2) :]
 
 
 def symbols_of(node: Node) -> frozenset[str]:

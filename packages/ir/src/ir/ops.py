@@ -73,7 +73,7 @@ DEMANDING = _aten(
     "replication_pad3d", "pad", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "stft", "_fft_r2c", "_fft_c2c",
     "_fft_c2r", *(f"fft_{i}{kind}fft{of}" for i in ("", "i") for kind in ("", "r", "h") for of in ("", "2", "n")),
 )  # fmt: skip
-# These refuse sizes of 0 only; onnxruntime does not end with a kernel of size 0.
+# These refuse empty operands and images smaller than the kernel; onnxruntime does not end with a kernel of size 0.
 CONVOLUTIONS = _aten(
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution",
     "_convolution",

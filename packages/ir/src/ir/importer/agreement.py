@@ -1,6 +1,6 @@
-"""Sizes of two operands that torch's kernels want to agree, and that its shape rules do not compare.
+"""Sizes that torch's kernels refuse and its shape rules take: of operands that do not agree, of what is too short.
 
-torch.export gives such operands a symbol each; a runtime would broadcast, cut or read beside what is there.
+torch.export gives each of two operands a symbol of its own; a runtime would broadcast, cut or read what is not there.
 """
 
 from __future__ import annotations
@@ -101,6 +101,28 @@ def _masks(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
         yield from _broadcast(args["values"].type.shape, [*kept, *shape[at:]])
 
 
+# -- lengths -----------------------------------------------------------------------------------------------------------
+
+
+def _window(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
+    """Of one axis alone, torch's shape rules take a window that is longer than what it runs over."""
+    names = ("kernel_size", "padding", "dilation", "stride")
+    (kernel,), (padding,), (dilation,), (stride,) = (geometry.ntuple(args[n] or args["kernel_size"], 1) for n in names)
+    beyond = stride - 1 if args["ceil_mode"] else 0
+    return _at_least(args["self"].type.shape[-1], dilation * (kernel - 1) + 1 - 2 * padding - beyond)
+
+
+def _steps(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
+    """A recurrent network has a step; a packed sequence has one for each row of it."""
+    if "batch_first" in args:
+        return _at_least(args["input"].type.shape[1 if args["batch_first"] else 0], 1)
+    return iter(())
+
+
+def _at_least(size: Dim, least: int) -> Iterator[Expr]:
+    return iter([call("ge", size, least)] if isinstance(size, Expr) and least > 0 else ())
+
+
 # -- terms and keys ----------------------------------------------------------------------------------------------------
 
 
@@ -124,6 +146,8 @@ RULES: Mapping[str, Rule] = {
     **_rules(_diagonal, "diagonal_scatter"),
     **_rules(_source, "index_add", "index_copy", "index_reduce"),
     **_rules(_masks, "index", "index_put", "_unsafe_index", "_unsafe_index_put"),
+    **_rules(_window, "max_pool1d", "max_pool1d_with_indices"),
+    **_rules(_steps, "lstm", "gru", "rnn_tanh", "rnn_relu"),
     **_rules(_term, "addmm", "addmv", "addbmm", "baddbmm", "addr"),
     **_rules(_keys, "scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu"),
 }

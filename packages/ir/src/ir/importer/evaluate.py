@@ -117,9 +117,10 @@ def flops(node: Node, sizes: Mapping[str, int]) -> int:
 def refusal(node: Node, sizes: Mapping[str, int]) -> str:
     """torch's words where its kernel refuses operands of these sizes; "" where it takes them.
 
-    Its shape rules take some that its kernels do not, so it is the kernel that is asked where the operands are small.
+    Its shape rules take some that its kernels do not, so it is the kernel that is asked where the first operand is
+    small.
     """
-    elements = sum(math.prod(number(d, sizes) for d in v.type.shape) for v in node.inputs)
+    elements = math.prod(number(d, sizes) for v in node.inputs[:1] for d in v.type.shape)
     try:
         _called(node, sizes, {}, "cpu" if elements <= FEW else "meta")
     except (IndexError, RuntimeError, ValueError) as error:

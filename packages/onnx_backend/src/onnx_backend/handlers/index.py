@@ -126,7 +126,7 @@ def index(h, self, indices):
     first = indices[known[0]]
     if len(known) == 1 and is_mask(first):
         if first.type.rank == 1:
-            return h.emit("Compress", self, h.cast(first, DType.bool), axis=known[0], shape=h.out.shape)
+            return compressed(h, self, h.cast(first, DType.bool), known[0])
         if first.type.rank == self.type.rank:
             return masked_select(h, self, first)
     if len(known) == 1 and not is_mask(first):
@@ -144,7 +144,14 @@ def index(h, self, indices):
 def masked_select(h, self, mask):
     shape = geometry.broadcast(self.type.shape, mask.type.shape)
     self, mask = h.expand(self, shape), h.expand(h.cast(mask, DType.bool), shape)
-    return h.emit("Compress", flat(h, self), flat(h, mask), axis=0, shape=h.out.shape)
+    return compressed(h, flat(h, self), flat(h, mask), 0)
+
+
+def compressed(h, x, mask, axis):
+    """What the mask selects; where the model fixes how much that is, a run with more or less of it stops."""
+    counted = any(s.value is h.node.outputs[0] for s in h.graph.sources.values())
+    shape = [hits(h) if i == axis and not counted else d for i, d in enumerate(h.out.shape)]
+    return h.reshape(h.emit("Compress", x, mask, axis=axis, shape=shape), h.out.shape)
 
 
 # -- positions that depend on the data ---------------------------------------------------------------------------------

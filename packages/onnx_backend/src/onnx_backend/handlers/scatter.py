@@ -236,11 +236,18 @@ def fill_mask(h, x, mask, after, values, accumulate):
 
 
 def one_each(h, x, mask, axis, after, values, accumulate):
-    """The n-th hit of a mask over the axes from `axis` on takes the n-th element, whatever their number is."""
+    """The n-th hit of a mask over the axes from `axis` on takes the n-th element, or all the only one."""
     values = h.unsqueeze(values, range(axis + 1 + after - values.type.rank))
+    count, place = h.tensor(values.type.shape[axis], DType.int64), running(h, mask)
+    found = h.reduce("ReduceSum", h.cast(flat(h, mask), DType.int64))
+    only = h.emit("Equal", count, 1)
+    x = h.require(
+        x, h.emit("Or", h.emit("Equal", found, count), only), "the mask selects as many places as are assigned"
+    )
+    place = place if isinstance(values.type.shape[axis], int) else h.emit("Where", only, 0, place)
     spare = [1 if i == axis else s for i, s in enumerate(values.type.shape)]  # there is one to read without any hit
     values = h.concat([values, h.full(spare, 0, values.type.dtype)], axis)
-    found = h.emit("Gather", values, running(h, mask), axis=axis)
+    found = h.emit("Gather", values, place, axis=axis)
     shape = [*values.type.shape[:axis], *mask.type.shape, *values.type.shape[axis + 1 :]]
     found = h.reshape(found, shape)
     mask = h.unsqueeze(h.cast(mask, DType.bool), range(mask.type.rank, mask.type.rank + after))

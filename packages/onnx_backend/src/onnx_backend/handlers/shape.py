@@ -17,8 +17,13 @@ START = -(2**63)
 
 @op("aten::view", "aten::reshape", "aten::_unsafe_view", "aten::_reshape_alias", "aten::view_copy")
 @op("aten::flatten", "aten::unflatten", "aten::ravel", "aten::view_as", "aten::reshape_as")
-def reshape(h, self, **_):
-    return h.reshape(self, h.out.shape)
+def reshape(h, self, size=None, shape=None, other=None, **_):
+    """Sizes of another input are asked for as they are: torch's rules say what they must be, not what they are."""
+    asked = other.type.shape if other is not None else size or shape or ()
+    if all(n in (-1, d) for n, d in zip(asked, h.out.shape, strict=False)):
+        return h.reshape(self, h.out.shape)
+    allowzero = 1 if -1 not in asked and h.opset >= 14 else None
+    return h.emit("Reshape", self, h.lengths(asked), allowzero=allowzero, shape=h.out.shape)
 
 
 @op("aten::view.dtype", since_version=26)

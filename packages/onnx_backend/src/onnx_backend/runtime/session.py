@@ -86,7 +86,7 @@ class OnnxProgram:
             if needed := _NEEDED.search(str(error)):
                 way = f"the program needs {needed[2]}; capture the model anew for other sizes"
                 if needed[1] == "asserts":
-                    way = f"the model's own check fails: {needed[2]}"
+                    way = f"what the model asserts does not hold: {needed[2]}"
                 raise RefusedError(f"target 'onnx' refuses to run: {way}") from error
             if reason := self.small_sizes.shorter(inputs):
                 raise RefusedError(f"target 'onnx' refuses to run: {reason}") from error
