@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ir.dims import Expr, call, symbol
-from ir.graph import Graph, Node, Origin, Value
+from ir.bounds import Range, bounds
+from ir.dims import Expr, call, is_static, product, symbol, visit
+from ir.graph import Graph, Node, Origin, SymbolSource, Value
 from ir.ops import CHECKS
 from ir.passes.contract import contract
 from ir.passes.graph_editor import GraphEditor, over_graphs
+from ir.types import DType
 
 _CONDITIONS = ("aten::_assert_scalar", "aten::_assert_async")
 
@@ -39,22 +41,40 @@ def drop_checks(graph: Graph) -> Graph:
 
 
 def _data_conditions(graph: Graph) -> list[Node]:
-    """The checks that look at data: at a tensor, or at a number read out of one."""
+    """The checks that look at data: at a tensor, or at a number read out of one, as far as it may be another."""
     from_data = {n for n, s in graph.sources.items() if s.value not in graph.inputs or s.axis is None}
-    counts = {n for n in from_data if graph.sources[n].axis is not None}
+    made_by = {v: n for n in graph.nodes for v in n.outputs}
+    ranges = {n: _of_count(graph.sources[n], made_by) for n in from_data}
 
     def looks_at_data(condition: Any) -> bool:
-        if isinstance(condition, Value):
-            return True
-        known = isinstance(condition, Expr) and condition.symbols <= graph.sources.keys()
-        # that a count is not negative needs no look
-        return (
-            known
-            and bool(condition.symbols & from_data)
-            and condition not in {call("ge", symbol(n), 0) for n in counts}
-        )
+        if not isinstance(condition, Expr):
+            return isinstance(condition, Value)
+        known = condition.symbols <= graph.sources.keys() and condition.symbols & from_data
+        return bool(known) and not _always(condition, ranges)
 
     return [n for n in graph.nodes if n.op in _CONDITIONS and looks_at_data(n.args["self"])]
+
+
+def _of_count(source: SymbolSource, made_by: Mapping[Value, Node]) -> Range:
+    """What a number out of data can be: a count is not negative, and not above the number of elements."""
+    if source.axis is None:
+        return Range(None, None)
+    operands = made_by[source.value].inputs if source.value in made_by else ()
+    counted = [v for v in operands if v.type.dtype in (DType.bool, DType.uint8)] or operands
+    sizes = [product(v.type.shape) for v in counted]
+    return Range(0, max(sizes) if sizes and is_static(sizes) else None)
+
+
+def _always(condition: Expr, ranges: Mapping[str, Range]) -> bool:
+    """True of a comparison that the ranges show to hold."""
+
+    def apply(fn: str, args: Sequence[Any]) -> Any:
+        if fn not in ("le", "ge") or not all(isinstance(a, (int, Expr)) for a in args):
+            return call(fn, *args)
+        low, _ = bounds(args[1] - args[0] if fn == "le" else args[0] - args[1], ranges)
+        return True if low >= 0 else call(fn, *args)
+
+    return visit(condition, lambda n: n, lambda s: symbol(s.name, s.kind), apply) is True
 
 
 def _holding(graph: Graph, checks: Sequence[Node]) -> Graph:
