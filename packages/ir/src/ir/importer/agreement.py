@@ -10,6 +10,7 @@ from functools import reduce
 from typing import Any
 
 from ir import geometry
+from ir.bounds import Range, bounds
 from ir.dims import Dim, Expr, call, ceildiv, maximum, minimum
 from ir.graph import Value
 from ir.types import DType, TensorType
@@ -26,13 +27,19 @@ def agreed(op: str, args: Args, results: Sequence[Value]) -> Expr | None:
 
 
 def _equal(given: Sequence[Dim], wanted: Sequence[Dim]) -> Iterator[Expr]:
-    return (call("eq", a, b) for a, b in zip(given, wanted, strict=False) if isinstance(a - b, Expr))
+    return (call("eq", a, b) for a, b in zip(given, wanted, strict=False) if _may_differ(a, b))
+
+
+def _may_differ(a: Dim, b: Dim) -> bool:
+    """True unless the sizes are the same wherever torch traces: a size of 1 may be of a slice, and less at 0."""
+    by = a - b
+    return isinstance(by, Expr) and bounds(by, dict.fromkeys(by.symbols, Range(2))) != (0, 0)
 
 
 def _broadcast(given: Sequence[Dim], wanted: Sequence[Dim | None]) -> Iterator[Expr]:
     """What has these sizes is broadcast to the others, those that are known."""
     for a, b in zip(reversed(given), reversed(wanted), strict=False):
-        if a != 1 and b is not None and isinstance(a - b, Expr):
+        if a != 1 and b is not None and _may_differ(a, b):
             yield call("or", call("eq", a, b), call("eq", a, 1))
 
 
