@@ -44,7 +44,7 @@ def test_the_summary_says_what_goes_in_and_what_each_target_does(call):
     assert (code, err) == (0, "") and max(map(len, out.splitlines())) <= 80
     for text in ("f32[batch, length, 16]", "dynamic: batch from 0", "largest weights", "FLOP at batch=2, length=7"):
         assert text in out
-    assert re.search(r"linear +16 +[\d.]+ K +native +native", out) and re.search(r"polar.* by its body", out)
+    assert re.search(r"linear +16 +[\d.]+ K +native +native", out) and re.search(r"polar.* body", out)
 
 
 def test_the_listing_has_80_columns_and_leaves_defaults_out(graph):
@@ -124,3 +124,31 @@ def test_a_wrong_call_is_told_in_one_message(call, tmp_path, line):
 )
 def test_short_numbers(number, text):
     assert short(number) == text
+
+
+class Halves(torch.nn.Module):
+    """The export of half an axis holds a check of data."""
+
+    def forward(self, x):
+        return x[:, : x.shape[1] // 2].sum(-1)
+
+
+class AsComplex(torch.nn.Module):
+    """Targets without complex numbers get other ops for these two."""
+
+    def forward(self, x):
+        return torch.view_as_real(torch.view_as_complex(x) * 2j)
+
+
+@pytest.mark.parametrize(("model", "x"), [(Halves(), torch.randn(2, 8)), (AsComplex(), torch.randn(3, 2))])
+def test_show_says_what_ops_and_an_export_say(call, tmp_path, model, x):
+    axes = dict.fromkeys(range(2), torch.export.Dim.AUTO) if isinstance(model, Halves) else None
+    torch.export.save(torch.export.export(model, (x,), dynamic_shapes=(axes,)), tmp_path / "model.pt2")
+    for target in ("onnx", "nnef", "khronos"):
+        code, out, _ = call(f"show model.pt2 -t {target}")
+        assert code == 0 and "MISSING" not in out and "lacks" not in out
+        assert ("dropped" in out) == isinstance(model, Halves)
+        assert call(f"ops model.pt2 --target {target}")[0] == 0
+    assert call("export model.pt2 -t onnx -o .")[0] == 0
+    ways = {o["op"]: o["ways"]["onnx"] for o in json.loads(call("show model.pt2 --json -t onnx")[1])["ops"]}
+    assert ways == {op: ways[op] for op in ways if ways[op] in ("native", "body", "dropped")}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ir.errors import RefusedError
 from ir.graph import Graph, Node
 from ir.lower import Driver
+from ir.ops import CHECKS
 from ir.preparation import prepared
 from ir.target import Target
 
@@ -41,10 +45,30 @@ def coverage(graph: Graph, target: Target) -> list[OpRow]:
 
 
 def ways(graph: Graph, target: Target) -> dict[str, str]:
-    """How each op of the graph as it is reaches a target, "native", "body" or "missing"; the core's own are native."""
+    """How each op of the graph as it is reaches a target: "native", "body", "dropped" or "missing".
+
+    The core's own are native. What `prepared` takes away or writes in other ops is not missing: `coverage` and an
+    export see the graph after it.
+    """
     driver = Driver(graph, target, target.registry)
     first = {n.overload: n for n in reversed(_all_nodes(graph))}
-    return {op: "native" if op.startswith("ir::") else _row(driver, node, 1).how for op, node in first.items()}
+    found = {op: "native" if op.startswith("ir::") else _row(driver, node, 1).how for op, node in first.items()}
+    unknown = [op for op, how in found.items() if how == "missing"]
+    if unknown:
+        with contextlib.suppress(RefusedError):  # of a graph that the target refuses as a whole
+            found |= _rewritten(prepared(graph, target, target.registry, graph.context), target, unknown, first)
+    return found
+
+
+def _rewritten(ready: Graph, target: Target, unknown: Sequence[str], first: Mapping[str, Node]) -> dict[str, str]:
+    """The way of ops that had none before the graph was made ready: missing where a node from the same place is."""
+    driver = Driver(ready, target, target.registry)
+    lacking = {str(n.origin) for n in _all_nodes(ready) if _row(driver, n, 1).how == "missing"}
+    checks = () if target.has_checks else CHECKS
+    return {
+        op: "dropped" if first[op].op in checks else "missing" if str(first[op].origin) in lacking else "body"
+        for op in unknown
+    }
 
 
 def _row(driver: Driver, node: Node, count: int) -> OpRow:

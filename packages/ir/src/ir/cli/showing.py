@@ -8,7 +8,6 @@ from rich.table import Table
 from ir.view.facts import Facts, Tensor, joined, short
 from ir.words import counted
 
-_WAYS = {"native": "native", "body": "by its body", "missing": "MISSING"}
 _OPS = 25
 
 
@@ -70,7 +69,7 @@ def _largest(facts: Facts) -> Table:
 def _ops(facts: Facts) -> Table:
     table = _table("ops", "count", "FLOP", *facts.targets)
     for op in facts.ops[:_OPS]:
-        ways = [_WAYS[op.ways[t]] for t in facts.targets]
+        ways = [op.ways[t].replace("missing", "MISSING") for t in facts.targets]
         table.add_row(op.op.removeprefix("aten::"), str(op.count), short(op.flops) if op.flops else "", *ways)
     if len(facts.ops) > _OPS:
         table.add_row(f"and {len(facts.ops) - _OPS} more (--json has them all)")
