@@ -9,7 +9,7 @@ from torch import Tensor
 import ir
 from ir.passes.cse import cse
 from ir.plugins import warn_of_misspelt
-from ir.registry import registry
+from ir.registry import registries, registry
 from ir.testing import check_op
 
 
@@ -211,9 +211,16 @@ def test_a_handler_for_a_misspelt_target_is_told():
     def spelt(x: torch.Tensor) -> torch.Tensor:
         return x * 3
 
-    spelt.handler("onnxx")(lambda h, x: x)
+    for name, near in {"onxn": "onnx", "ONNX": "onnx", "tract": "nnef"}.items():
+        with pytest.raises(ir.ExportError, match=f"a handler of counts::spelt: .* '{name}'; did you mean {near}?"):
+            spelt.handler(name)
+        assert name not in {r.target for r in registries()}
+    spelt.handler("stablehlo")(lambda h, x: x)  # which need not be installed
+    spelt.handler("a_backend_of_mine")(lambda h, x: x)
+    registry("onnxx").add("counts::spelt", lambda h, x: x)  # as a backend does that is being written
     try:
         with pytest.warns(UserWarning, match="no target is called 'onnxx', which counts::spelt has .* 'onnx'"):
             warn_of_misspelt()
     finally:
-        registry("onnxx").remove("counts::spelt")
+        for name in ("onnxx", "stablehlo", "a_backend_of_mine"):
+            registry(name).remove("counts::spelt")

@@ -53,6 +53,24 @@ def test_handlers_of_a_call_come_first():
     assert ir.export(lambda x: torch.sin(x), (X,), target=target).artifact == ["sin(x)"]
 
 
+def test_a_handler_of_a_call_that_no_node_is_of_is_told(recwarn):
+    emit = dict.fromkeys(("aten::sin", "aten::add_", "aten::silu"), lambda h, self: h.emit("mine", self))
+    target = Toy()
+    target.registry.add("aten::add", lambda h, self, other: h.emit("add", self))
+    target.registry.add("aten::mul", lambda h, self, other: h.emit("mul", self))
+    with pytest.warns(UserWarning) as told:
+        ir.export(lambda x: (x + 1) * 2, (X,), target=target, handlers=emit)
+    found = sorted(str(w.message) for w in told)
+    what = "was not used: no node of the model is of this op"
+    assert [m.partition(what)[0] for m in found] == [f"handlers['aten::{n}'] " for n in ("add_", "silu", "sin")]
+    assert found[0].endswith("; the model has aten::add.Tensor")
+    recwarn.clear()
+    ir.export(lambda x: torch.sin(x), (X,), target=target, handlers={"aten::sin": emit["aten::sin"]})
+    body = {"aten::sigmoid": lambda h, self: h.emit("mine", self)}  # in the decomposition of silu
+    ir.export(lambda x: torch.nn.functional.silu(x), (X,), target=target, handlers=body)
+    assert not recwarn.list
+
+
 def test_only_a_handler_of_the_backend_is_spared_operands_of_several_types():
     class Promoting(Toy):
         passes = (promote,)

@@ -16,7 +16,7 @@ from ir.errors import warn
 from ir.exported import Exported
 from ir.files import staged, writable
 from ir.importer.capture import arguments, capture
-from ir.importer.wrong_calls import check_handlers
+from ir.importer.wrong_calls import check_handlers, unused_handlers
 from ir.loading import loaded
 from ir.lower import lower
 from ir.passes.own_state import with_own_state
@@ -97,7 +97,8 @@ def export(
         output_names: names for the flat tensor outputs.
         handlers: op name -> handler, for this call alone, before all others.
         plugins: modules that register handlers; IR_PLUGINS names more, `discover_plugins` asks for entry points.
-        strict_plugins: a plugin that cannot be imported is an error, not a warning.
+        strict_plugins: a plugin that raises while it is imported is an error, and not a warning. A name in `plugins`
+            that is no module is an error always.
         verify: run the artifact (from its file, if there is one) and compare with torch on the example arguments, and
             at other sizes of the dynamic dimensions. "thorough" then tries every operator signature alone on random
             and adversarial inputs: `program.certificate`, and as JSON beside the file, `<path>.certificate.json`.
@@ -115,7 +116,7 @@ def export(
 
     Warns:
         UserWarning: the model's code asks whether a dynamic size is 0 or 1, or branches on sizes in another way, and
-            nothing was asked to verify the answers that the graph has.
+            nothing was asked to verify the answers that the graph has. A handler of `handlers` was not used.
 
     Raises:
         CaptureError, UnsupportedOpsError, RefusedError, MismatchError, PluginError: see ir.errors. No file is left
@@ -157,6 +158,8 @@ def export(
             graph, kept, max_error = narrowed(graph, chosen, registry, call, dtype, keep_float32, max_error)
             noted.graph = graph
         artifact = lower(graph, chosen, registry)
+        for message in unused_handlers(handlers, registry.used, graph):
+            warn(message)
         program = noted.program = Exported(chosen, graph, artifact, None, handlers)
         program.max_error, program.kept_float32 = max_error, kept
         given = (args, kwargs) if args or kwargs else graph.context.example() if verify else ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import inspect
 import os
@@ -17,9 +16,9 @@ from ir import foreign
 from ir.errors import PluginError, UnknownName, warn
 from ir.registry import loading, registries
 from ir.target import Target
-from ir.words import meant
+from ir.target_names import KNOWN, TARGETS, likely
+from ir.target_names import targets as targets
 
-TARGETS = "ir.targets"  # entry points of backends: target name -> "package:TargetClass"
 HANDLERS = "ir.handlers"  # entry points of plugins: any name -> "module"
 VARIABLE = "IR_PLUGINS"
 OWN = (  # of ir.export
@@ -27,23 +26,6 @@ OWN = (  # of ir.export
     "discover_plugins", "strict_plugins", "verify", "report", "dtype", "keep_float32", "max_error",
     "deploy",
 )  # fmt: skip
-KNOWN = {
-    "onnx": "onnx_backend",
-    "nnef": "nnef_backend",
-    "khronos": "nnef_backend",
-    "eager": "eager_backend",
-    "stablehlo": "stablehlo_backend",
-}
-
-RUNTIMES = {  # what somebody may call a target who thinks of what runs it
-    "tract": "nnef",
-    "onnxruntime": "onnx",
-    "ort": "onnx",
-    "torch": "eager",
-    "pytorch": "eager",
-    "pt2": "eager",
-    "iree": "stablehlo",
-}
 
 
 @dataclass(frozen=True)
@@ -52,11 +34,6 @@ class Plugin:
 
     module: str
     source: str
-
-
-def targets() -> dict[str, str]:
-    """The installed target names and the "package:Class" behind each."""
-    return {e.name: e.value for e in entry_points(group=TARGETS)}
 
 
 def find_target(target: str | Target, options: dict[str, Any]) -> Target:
@@ -111,8 +88,7 @@ def _not_found(target: Any) -> PluginError:
     package = KNOWN.get(target) if isinstance(target, str) else None
     if package is None:
         names = [*KNOWN, *(n for n in here if n not in KNOWN)]
-        runtime = RUNTIMES.get(str(target).lower())
-        near = f"; did you mean {runtime}?" if runtime else meant(str(target), names)
+        near = f"; did you mean {name}?" if (name := likely(str(target))) else ""
         return UnknownName(f"there is no target {target!r:.80}{near}; targets: {', '.join(names)}")
     where = f"from a checkout pip install ./packages/{package}, from wheels pip install --find-links dist {package}"
     return PluginError(f"target {target!r} is not installed: {where}; installed: {', '.join(here) or 'none'}")
@@ -132,11 +108,11 @@ def working_targets() -> tuple[list[Target], list[str]]:
 def warn_of_misspelt() -> None:
     """Warn of handlers for a name that is no target but nearly one; a target that is not installed may have some."""
     for other in registries():
-        if other.target in KNOWN or not other.entries or other.target in (installed := targets()):
+        if other.target in KNOWN or not other.entries or other.target in targets():
             continue
-        if near := difflib.get_close_matches(other.target, {*KNOWN, *installed}, 1):
+        if near := likely(other.target):
             what = ", ".join(other.ops()[:3])
-            warn(f"no target is called {other.target!r}, which {what} has a handler for; did you mean {near[0]!r}?")
+            warn(f"no target is called {other.target!r}, which {what} has a handler for; did you mean {near!r}?")
 
 
 def found(explicit: Sequence[str] = (), discover: bool = False) -> list[Plugin]:

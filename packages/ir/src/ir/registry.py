@@ -119,6 +119,7 @@ class Registry:
     fallback: Callable[[str], HandlerFn | None] | None = None
     adapt: Callable[[Any], HandlerFn] | None = None
     shadowed: dict[tuple[str, str], str] = field(default_factory=dict)  # plugin and op -> the plugin that was first
+    used: set[str] = field(default_factory=set)  # the names of handlers of this call that a node was found to be of
 
     def register(
         self, op: str, *more: str, since_version: int = 0, override: bool = False
@@ -179,6 +180,7 @@ class Registry:
                 ]
                 if fitting:
                     found = max(fitting, key=lambda e: e.since_version)
+                    self.used.update((name,) if layer == "call" else ())
                     return replace(found, fn=self.adapt(found.fn)) if self.adapt else found
         fn = self.fallback(overload or op) if self.fallback else None
         return Handler(op, fn, 0, "builtin", place_of(fn)) if fn else None

@@ -29,6 +29,7 @@ from ir.importer.torch_api import (
     storage_key,
 )
 from ir.registry import put, registry
+from ir.target_names import refuse_misspelt
 
 Fn = Callable[..., Any]
 
@@ -57,7 +58,12 @@ class CustomOp:
         return fn
 
     def handler(self, target: str, *, since_version: int = 0, override: bool = False) -> Callable[[Fn], Fn]:
-        """Decorator: the op's native form `(h, *args) -> result` on one target."""
+        """Decorator: the op's native form `(h, *args) -> result` on one target, which need not be installed.
+
+        Raises:
+            UnknownName: no target has the name, and one has nearly this name: it is misspelt.
+        """
+        refuse_misspelt(target, f"a handler of {self.name}")
         return registry(target).register(self.name, since_version=since_version, override=override)
 
     def register_fake(self, fn: Fn) -> Fn:

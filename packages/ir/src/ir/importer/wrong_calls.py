@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from ir.errors import CaptureError
+from ir.graph import Graph, Node
 from ir.importer.torch_api import operator_names, pytree
 
 
@@ -130,3 +131,22 @@ def check_handlers(handlers: Mapping[str, Any] | None) -> None:
             near = difflib.get_close_matches(op.partition(".")[0], operator_names(), 3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
             raise ValueError(f"handlers: torch has no op {op!r:.80}{hint}")
+
+
+def unused_handlers(handlers: Mapping[str, Any] | None, used: Collection[str], graph: Graph) -> Iterator[str]:
+    """What to say of each handler of a call that no node of the model or of a decomposition in use is of."""
+    for key in handlers or {}:
+        if key in used:
+            continue
+        names = sorted({n.overload for n in _nodes(graph) if not n.op.startswith("ir::")})
+        own = key.partition(".")[0].removesuffix("_")
+        near = [n for n in names if n.partition(".")[0] == own] or difflib.get_close_matches(key, names, 3)
+        hint = f"; the model has {', '.join(near)}" if near else ""
+        yield f"handlers[{key!r:.80}] was not used: no node of the model is of this op{hint}"
+
+
+def _nodes(graph: Graph) -> Iterator[Node]:
+    for node in graph.nodes:
+        yield node
+        for inner in node.graphs:
+            yield from _nodes(inner)
