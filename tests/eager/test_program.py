@@ -295,6 +295,15 @@ def test_a_handler_replaces_the_closure() -> None:
     assert_same(program(MATRIX), swish(MATRIX, 2.0))
 
 
+def test_an_op_that_is_no_function_is_an_error_of_the_handler() -> None:
+    ways = {"relu": "str: 'relu'; give torch.relu", "aten::add_.Tensor": "give torch.Tensor.add_", "x": "such as torch"}
+    for op, way in ways.items():
+        handlers = {"aten::relu": lambda h, self, op=op: h.emit(op, self)}
+        with pytest.raises(ir.HandlerError, match=r"handler of aten::relu at .*test_program.py:\d+ failed") as caught:
+            ir.export(torch.nn.ReLU(), (torch.ones(2),), target="eager", handlers=handlers)
+        assert way in str(caught.value)
+
+
 def test_a_registered_handler() -> None:
     @eager_backend.register("eager_test::swish")
     def _(h: Any, x: Any, beta: float) -> Any:

@@ -84,3 +84,25 @@ def test_one_handler_serves_every_target(target):
     for size in (4, 7):
         program.verify((torch.randn(size, 6),))
     assert seen
+
+
+OF_A_TYPE = {
+    "cast": lambda h, x, dtype: h.cast(x, dtype),
+    "tensor": lambda h, x, dtype: h.tensor(x, dtype),
+    "const": lambda h, x, dtype: h.const([1.0, 2.0], dtype),
+    "scalar": lambda h, x, dtype: h.expand(h.scalar(1.0, dtype), [2]),
+    "full": lambda h, x, dtype: h.full([2], 1.0, dtype),
+    "a large full": lambda h, x, dtype: h.full([100], 1.0, dtype),
+}
+
+
+@pytest.mark.parametrize("target", [*HELPERS, "khronos"])
+@pytest.mark.parametrize("verb", OF_A_TYPE)
+def test_what_is_no_element_type_is_an_error_of_the_handler(verb, target):
+    helper("nnef" if target == "khronos" else target)
+    for wrong, way in (("int64", "give DType.int64"), (torch.float16, "give DType.float16"), (3, "one of ir.DType")):
+        handlers = {"aten::relu": lambda h, self, wrong=wrong: OF_A_TYPE[verb](h, self, wrong)}
+        with pytest.raises(
+            ir.HandlerError, match=f"the handler of aten::relu .* TypeError: .* no element type: .*{way}"
+        ):
+            ir.export(torch.nn.ReLU(), (torch.ones(2),), target=target, handlers=handlers)

@@ -66,7 +66,7 @@ def test_a_broken_plugin_warns_or_with_strict_raises(modules):
 
 def test_a_name_in_the_list_that_is_no_module_is_an_error_and_in_the_variable_a_warning(modules, monkeypatch):
     for strict in (False, True):
-        with pytest.raises(ir.PluginError, match="plug_nope .* plugins are modules, by the names that import takes"):
+        with pytest.raises(ir.PluginError, match=r"plug_nope .* plugins are modules, by the names that import takes"):
             plugins.load(["plug_nope"], strict=strict)
     monkeypatch.setenv(plugins.VARIABLE, "plug_nope")
     with pytest.warns(UserWarning, match=r"plug_nope.* \(environment\) could not be imported"):

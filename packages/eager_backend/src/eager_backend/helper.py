@@ -62,7 +62,12 @@ class EagerHelper(Verbs, OpHelper[Slot]):
             fn: a torch function or a method of torch.Tensor; `plain` bindings cost half of an OpOverload.
             type: the type of the result, or a sequence where `fn` returns one; None takes the node's own results,
                 which is right for the last step of a handler.
+
+        Raises:
+            TypeError: `fn` cannot be called.
         """
+        if not callable(fn) and not isinstance(fn, (Function, Number)):
+            raise TypeError(_no_function(fn))
         if type is None:
             single, types = self.node.returns == "one", self.results
         else:
@@ -273,3 +278,14 @@ class EagerHelper(Verbs, OpHelper[Slot]):
 def _solve(size: int, offset: int, scale: int) -> int:
     """The symbol of a dimension `scale * symbol + offset`."""
     return (size - offset) // scale
+
+
+def _no_function(op: Any) -> str:
+    """What to write in place of an op that is no function; torch's own where it is a name of one."""
+    name = str(op).rpartition("::")[2].partition(".")[0]
+    found = next(
+        (p for p, home in (("torch", torch), ("torch.Tensor", Tensor)) if callable(getattr(home, name, 0))), ""
+    )
+    return f"h.emit takes a function of torch and no {type(op).__name__}: {op!r:.60}; give " + (
+        f"{found}.{name}" if found else "one such as torch.relu"
+    )

@@ -14,7 +14,7 @@ from ir import geometry
 from ir.dims import Dim, Expr
 from ir.errors import ExportError, RefusedError
 from ir.graph import Body, Graph, Node, SymbolSource, Value, Weight
-from ir.types import DType, TensorType
+from ir.types import DType, TensorType, element_type
 
 
 class Typed(Protocol):
@@ -178,7 +178,7 @@ class OpHelper(abc.ABC, Generic[V]):
 
     def cast(self, x: V, dtype: DType | None) -> V:
         """`x` in another element type, `dtype`; `x` itself if it has that type or `dtype` is None."""
-        return x if dtype is None or x.type.dtype is dtype else self.convert(x, dtype)
+        return x if dtype is None or x.type.dtype is dtype else self.convert(x, element_type(dtype))
 
     @abc.abstractmethod
     def convert(self, x: V, dtype: DType) -> V:
@@ -195,9 +195,9 @@ class OpHelper(abc.ABC, Generic[V]):
 
         Raises:
             Refusal: the element type is an integer's and the number is none.
+            TypeError: `dtype` is neither.
         """
-        if dtype is not None and not isinstance(dtype, DType):
-            dtype = dtype.type.dtype
+        dtype = self._element_type(dtype)
         if dtype is None:
             return self.constant(np.asarray(value))
         array = np.asarray(value)
@@ -212,13 +212,18 @@ class OpHelper(abc.ABC, Generic[V]):
 
         `dtype` is the element type, or another value whose type it takes; None leaves a value as it is.
         """
-        if dtype is not None and not isinstance(dtype, DType):
-            dtype = dtype.type.dtype
+        dtype = self._element_type(dtype)
         if self.is_value(x):
             return self.cast(x, dtype)
         if isinstance(x, Expr):
             return self.scalar(x, dtype or DType.int64)
         return self.const(x, dtype)
+
+    def _element_type(self, dtype: DType | V | None) -> DType | None:
+        """The element type that is meant: of a value its own."""
+        if dtype is None or isinstance(dtype, DType):
+            return dtype
+        return dtype.type.dtype if hasattr(dtype, "type") else element_type(dtype)
 
     def stored(self, value: Any, dtype: DType) -> Any:
         """The number `value` as torch stores it in a tensor of `dtype`: of integers the part before the point.

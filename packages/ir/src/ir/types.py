@@ -82,6 +82,19 @@ _REAL = {
 }
 
 
+def element_type(dtype: object) -> DType:
+    """What a handler gives for an element type, if it is one.
+
+    Raises:
+        TypeError: it is none; of a name or a type of torch's the message has ours.
+    """
+    if isinstance(dtype, DType):
+        return dtype
+    name = str(dtype).removeprefix("torch.")
+    ours = f"DType.{name}" if name in DType.__members__ else "one of ir.DType, such as DType.int64"
+    raise TypeError(f"{dtype!r:.60} is no element type: give {ours}")
+
+
 @dataclass(frozen=True)
 class TensorType:
     """A tensor's element type and its dimensions, each an int or an expression over named symbols.
@@ -93,6 +106,9 @@ class TensorType:
     dtype: DType
     shape: tuple[Dim, ...]
     layout: str = "strided"
+
+    def __post_init__(self) -> None:
+        element_type(self.dtype)
 
     @property
     def rank(self) -> int:
