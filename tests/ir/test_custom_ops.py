@@ -224,3 +224,20 @@ def test_a_handler_for_a_misspelt_target_is_told():
     finally:
         for name in ("onnxx", "stablehlo", "a_backend_of_mine"):
             registry(name).remove("counts::spelt")
+
+
+def test_a_write_to_an_argument_that_is_not_declared_is_told():
+    @ir.custom_op("counts::hidden_write")
+    def hidden(x: Tensor, state: Tensor, more: list[Tensor]) -> Tensor:
+        x = x.clone().add_(1)
+        state.add_(x)
+        more[1].mul_(2)
+        return x + state
+
+    def f(x, y, z):
+        return hidden(x, y, [x, z]) * y
+
+    graph = ir.capture(f, (torch.ones(2), torch.ones(2), torch.ones(2)))
+    told = r'counts::hidden_write writes to its argument state and more, .* mutates_args=\["state", "more"\]'
+    with pytest.raises(ir.CaptureError, match=rf"function of {told}.*\n  at .*test_custom_ops.py:\d+  `return hidden"):
+        graph.context.body(graph.nodes[0])

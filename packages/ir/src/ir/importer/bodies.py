@@ -169,7 +169,7 @@ class Bodies:
         sizes = sorted({name for e in exprs if e.kind == "int" for name in e.symbols})
         fakes += [trace.size(symbol(name)) for name in sizes]
 
-        call = _on_operands(node, fn, trace, len(values), sizes, apart)
+        call = _on_operands(node, _declared_writes(node, fn) if named else fn, trace, len(values), sizes, apart)
         with trace.tracing():
             traced = _traced(call, fakes)
         trace.check(traced)
@@ -217,6 +217,32 @@ def _on_operands(
         return [r for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor)]
 
     return call
+
+
+def _declared_writes(node: Node, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of an op, which writes to no argument but those that the op's schema says it writes to.
+
+    Raises:
+        CaptureError: it does; torch.export keeps no such write, and the program would lose it.
+    """
+    overload = overload_of(node.op, node.origin.overload)
+    formals = schema_of(overload).arguments if isinstance(overload, OpOverload) else ()
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        given = [*zip(formals, args, strict=False), *((a, kwargs[a.name]) for a in formals if a.name in kwargs)]
+        kept = {a.name: pytree.tree_leaves(x) for a, x in given if a.alias_info is None}
+        before = {name: [getattr(x, "_version", 0) for x in xs] for name, xs in kept.items()}
+        result = fn(*args, **kwargs)
+        written = [name for name, xs in kept.items() if before[name] != [getattr(x, "_version", 0) for x in xs]]
+        if written:
+            names = ", ".join(f'"{name}"' for name in written)
+            raise CaptureError(
+                f"the function of {node.op} writes to its argument {' and '.join(written)}, which its definition does "
+                f"not declare: declare it, mutates_args=[{names}], or write to a clone\n  at {node.origin}"
+            )
+        return result
+
+    return checked
 
 
 def _read(nodes: Sequence[Node], results: Sequence[Any]) -> list[Node]:
