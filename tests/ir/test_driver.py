@@ -308,6 +308,13 @@ def test_what_a_handler_raises_is_told_with_its_line_and_the_models(error):
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
+def test_an_error_in_a_body_has_the_models_line():
+    said = r"\n  in the body of aten::silu\n  at .*test_driver.py:\d+  `lowered\(lambda x: torch.nn.functional.silu"
+    for handler in (_fails(KeyError("k")), lambda h, self: h.refuse("no"), lambda h, self: [self, self]):
+        with pytest.raises(ir.ExportError, match=said):
+            lowered(lambda x: torch.nn.functional.silu(x), X, {"aten::sigmoid": handler, "aten::mul": handler})
+
+
 def test_an_interrupt_in_a_handler_is_one():
     with pytest.raises(KeyboardInterrupt):
         lowered(lambda x: torch.sin(x), X, {"aten::sin": _fails(KeyboardInterrupt())})

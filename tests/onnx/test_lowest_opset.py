@@ -63,3 +63,9 @@ def refused_below(lowest, opset, op, fn, args, key, handler, tmp_path):
 def test_what_is_no_opset(opset, error):
     with pytest.raises(error, match="13 to "):
         ir.export(torch.nn.ReLU(), (torch.ones(2),), target="onnx", opset=opset)
+
+
+def test_what_a_later_opset_has_is_refused_with_it():
+    x = torch.randn(3)
+    with pytest.raises(ir.RefusedError, match=r"aten::view.dtype: it needs BitCast, .*; use opset=26"):
+        ir.export(lambda x: x.view(torch.int32), (x,), target="onnx")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import traceback
 
 from ir.dims import Expr
-from ir.errors import HandlerError
-from ir.graph import Node
+from ir.errors import ExportError, HandlerError
+from ir.graph import Node, Origin
 from ir.helper import Refusal, refusal_text
 from ir.registry import Handler, place_of
 
@@ -28,3 +28,10 @@ def for_a_size(target: str, handler: Handler, node: Node, error: BaseException) 
         return None
     reason = f"its handler takes a number, and not a size: {', '.join(sizes)} ({handler.source}: {error})"
     return Refusal(refusal_text(target, node, reason))
+
+
+def place_in_body(error: ExportError, node: Node) -> None:
+    """Say where the model has the node that is meant by an error about its body, whose nodes have no source line."""
+    nowhere, text = f"\n  at {Origin()}", str(error)
+    if text.endswith(nowhere) and node.origin.file:
+        error.args = (f"{text.removesuffix(nowhere)}\n  in the body of {node.overload}\n  at {node.origin}",)

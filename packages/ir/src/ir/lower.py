@@ -12,7 +12,7 @@ from ir.dims import Dim
 from ir.errors import ExportError, MissingOp, RefusedError, UnsupportedOpsError
 from ir.geometry import broadcast, differ, stretches
 from ir.graph import Body, Graph, Node, SymbolSource, Value
-from ir.handler_errors import for_a_size, handler_error
+from ir.handler_errors import for_a_size, handler_error, place_in_body
 from ir.helper import OpHelper, Refusal, refusal_text
 from ir.locks import one_at_a_time
 from ir.ops import is_random
@@ -310,10 +310,12 @@ class Driver:
             if body.name is not None:
                 return list(self.helper.call(body, inputs))
             return self.inline(body.graph, inputs)
-        except RefusedError as inner:
-            if refusal is None:
+        except ExportError as inner:
+            place_in_body(inner, node)
+            if refusal is None or not isinstance(inner, RefusedError):
                 raise
-            if str(refusal).partition("\n")[0].partition(": ")[2] in str(inner):  # the same reason once more
+            reason = str(refusal).partition("\n")[0].partition(": ")[2].partition("; ")[0]
+            if reason in str(inner):  # once more
                 raise refusal from inner
             raise RefusedError(f"{refusal}\n  and its decomposition does not help: {inner}") from inner
         finally:

@@ -276,9 +276,11 @@ class _Observer:
         given = twin.bind(bound, None)
         key = (twin.target, *map(_signature, given.values()))
         if key not in self.twins:
-            positional = [given.pop(a.name) for a in schema_of(twin.target).arguments if not a.kwarg_only]
+            formals = schema_of(twin.target).arguments
+            positional = [given.pop(a.name) for a in formals if not a.kwarg_only]
+            needed = {a.name for a in formals if a.kwarg_only and not a.has_default_value()}
             with enable_python_dispatcher():  # some of torch's meta kernels take symbolic sizes only there
-                made = twin.target(*positional, **{k: v for k, v in given.items() if v is not None})
+                made = twin.target(*positional, **{k: v for k, v in given.items() if v is not None or k in needed})
             self.twins[key] = list(seen_in(self._seen(made)))
         return self.twins[key]
 

@@ -132,8 +132,11 @@ class Bodies:
             if own is not None or shared is not None:
                 self.errors[node.overload] = str(error)
             return None
-        except CaptureError:
-            raise
+        except CaptureError as error:
+            if own is not None or shared is not None:
+                raise
+            self.errors[node.overload] = str(error).partition("\n")[0]  # torch's own, which another may stand for
+            return None
         except Exception as error:
             self.errors[node.overload] = _told(error, node)
             if given is not None:

@@ -59,12 +59,18 @@ def _rows(h, slices):
     return [h.take(x, h.const(0, DType.int64), 0) for x in slices]
 
 
+_NO_LOOP = (
+    "tract has no loop whose end depends on data; write a for loop with a fixed number of steps, and torch.where for "
+    "what no longer changes, or export to onnx, which has such loops"
+)
+
+
 @op("higher_order::while_loop")
 def while_loop(h, cond_graph, body_graph, carried_inputs, additional_inputs=()):
     """A loop that counts from one size to another: written out where it is short, else a scan over what it counts."""
     found = _steps(h, cond_graph, body_graph, carried_inputs)
     if found is None:
-        h.refuse("tract has no loop whose end depends on data")
+        h.refuse(_NO_LOOP)
     k, start, step, steps = found
 
     def body(slices, states):

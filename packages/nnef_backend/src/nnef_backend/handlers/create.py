@@ -84,11 +84,17 @@ def eye(h, n=None, m=None, **options):
 def chance(h, p=None, **options):
     if p in (0, 1) and h.node.op == "aten::bernoulli":
         return filled(h, p)
-    h.refuse("tract draws no random numbers")
+    refuse_chance(h, "draw them outside of the model and give them to it as an input")
+
+
+def refuse_chance(h, way_out):
+    h.refuse(f"{'tract' if h.target.tract else 'NNEF'} draws no random numbers; {way_out}")
 
 
 @op("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout")
 def dropout(h, input, p, train):
     if not train or p == 0:
         return input
-    return filled(h, 0) if p == 1 and h.node.op != "aten::alpha_dropout" else h.refuse("tract draws no random numbers")
+    if p == 1 and h.node.op != "aten::alpha_dropout":
+        return filled(h, 0)
+    refuse_chance(h, "export the model after model.eval()")

@@ -280,8 +280,15 @@ def unique(h, self, sorted=True, return_inverse=False, return_counts=False):
     return [h.take(ordered, first, 0), inverse, counts][: len(h.results)]  # of the older _unique, two
 
 
+_COUNTS = "tract counts nothing but what is not zero"
+_OUTSIDE = "compute it outside of the model"
+_ELSE = {
+    "aten::bincount": "torch.zeros(n).scatter_add(0, x, torch.ones_like(x, dtype=torch.float32)) counts to a fixed n"
+}
+
+
 def _depends(h, **arguments):
-    h.refuse("the size of the result depends on data, and tract counts nothing but what is not zero")
+    h.refuse(f"the size of the result depends on data, and {_COUNTS}; {_ELSE.get(h.node.op, _OUTSIDE)}")
 
 
 rows(dict.fromkeys(("unique_dim", "bincount"), _depends))

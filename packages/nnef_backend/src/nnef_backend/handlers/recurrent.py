@@ -10,6 +10,7 @@ import math
 from ir.types import DType
 from nnef_backend.building.loops import rows_with_a_symbol
 from nnef_backend.handlers.activation import tanh
+from nnef_backend.handlers.create import refuse_chance
 from nnef_backend.registry import REGISTRY
 from nnef_backend.registry import register as op
 
@@ -91,7 +92,7 @@ _STEPS = {"lstm": _lstm_step, "gru": _gru_step, "rnn_tanh": _tanh_step, "rnn_rel
 @op("aten::lstm.input", "aten::gru.input", "aten::rnn_tanh.input", "aten::rnn_relu.input")
 def network(h, input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
     if train and dropout and num_layers > 1:
-        h.refuse("tract draws no random numbers")
+        refuse_chance(h, "export the model after model.eval()")
     kind = h.node.op.removeprefix("aten::")
     starts = hx if isinstance(hx, list) else [hx]
     directions = 2 if bidirectional else 1

@@ -54,7 +54,7 @@ def repeat_interleave_each(h, self, repeats, dim=None, output_size=None):
 def repeated_places(h, repeats, output_size=None):
     """Where each place of the result comes from: the number of elements that end before it."""
     if output_size is None:
-        h.refuse("the size of the result depends on the repeats; give output_size")
+        h.refuse("the size of the result depends on the repeats; give repeat_interleave their sum, output_size=")
     ends = h.emit("tract_core_cumsum", h.cast(repeats, DType.int64), axis=0, exclusive=False, reverse=False)
     index = h.unsqueeze(h.positions(output_size), [1])
     before = h.cast(h.emit("le", h.unsqueeze(ends, [0]), index), DType.int64)

@@ -35,7 +35,7 @@ def bitcast(h, self, dtype):
 
 @op("aten::view.dtype")
 def bitcast_refused(h, self, dtype):
-    h.refuse("it needs BitCast, which opset 26 brings")
+    h.refuse("it needs BitCast, which opset 26 brings; use opset=26")
 
 
 # -- repetition --------------------------------------------------------------------------------------------------------
