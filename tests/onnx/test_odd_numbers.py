@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -168,3 +170,18 @@ def test_a_product_of_what_is_divided_by_zero() -> None:
 
     x = torch.tensor([[-3.0, 0.5, 0.0], [3.0, 3.0, 1.0], [0.5, 3.0, 4.0]])
     torch.testing.assert_close(ir.export(product, (x,), target="onnx")(x), product(x), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("shape", [(3, 4), (), (0, 4)])
+def test_floats_of_8_bits_go_in_and_out(dtype, shape, tmp_path) -> None:
+    x = torch.linspace(-3, 3, math.prod(shape)).reshape(shape).to(dtype)
+    sizes = ({0: "n"},) if shape else None
+    program = ir.export(
+        lambda x: (x.float() * 2, (x.float() / 2).to(dtype)), (x,), path=tmp_path / "m.onnx", verify=True,
+        dynamic_shapes=sizes,
+    )  # fmt: skip
+    wide, half = program(x)
+    assert torch.equal(wide, x.float() * 2) and torch.equal(
+        half.view(torch.uint8), (x.float() / 2).to(dtype).view(torch.uint8)
+    )

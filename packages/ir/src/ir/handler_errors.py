@@ -33,5 +33,5 @@ def for_a_size(target: str, handler: Handler, node: Node, error: BaseException) 
 def place_in_body(error: ExportError, node: Node) -> None:
     """Say where the model has the node that is meant by an error about its body, whose nodes have no source line."""
     nowhere, text = f"\n  at {Origin()}", str(error)
-    if text.endswith(nowhere) and node.origin.file:
-        error.args = (f"{text.removesuffix(nowhere)}\n  in the body of {node.overload}\n  at {node.origin}",)
+    if nowhere in text and node.origin.file:
+        error.args = (f"{text.replace(nowhere, '')}\n  in the body of {node.overload}\n  at {node.origin}",)

@@ -155,4 +155,6 @@ def _is_smooth(tensor: torch.Tensor) -> bool:
     """True of floats that are no mask: numbers between two of them are as good."""
     if not tensor.is_floating_point() or tensor.layout is not torch.strided or not tensor.numel():
         return False
+    if tensor.dtype.itemsize == 1:  # torch does not compute with floats of 8 bits
+        return False
     return bool(tensor.isfinite().all()) and not bool(((tensor == 0) | (tensor == 1)).all())

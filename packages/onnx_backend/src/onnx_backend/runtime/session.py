@@ -21,7 +21,7 @@ from ir.errors import ExportError, RefusedError, RuntimeFailure
 from ir.graph import Graph
 from ir.opened import Timed
 from ir.types import DType
-from onnx_backend.building.dtypes import FROM_ONNX
+from onnx_backend.building.dtypes import FROM_ONNX, TO_ONNX
 from onnx_backend.format.data_files import locations
 from onnx_backend.format.writer import proto_of
 from onnx_backend.runtime.settings import Settings
@@ -114,11 +114,13 @@ def _ort_value(tensor: Any) -> Any:
     from onnxruntime.capi.onnxruntime_pybind11_state import OrtValue as COrtValue
 
     t = tensor.detach().cpu().resolve_neg().contiguous()
-    if t.dtype != torch.bool and t.numel() and t.dim():  # what onnxruntime's dlpack import takes
+    eight = t.dtype.is_floating_point and t.dtype.itemsize == 1
+    if t.dtype != torch.bool and not eight and t.numel() and t.dim():  # what onnxruntime's dlpack import takes
         return COrtValue.from_dlpack(t.__dlpack__(), *_is_bool())
-    if t.dtype == torch.bfloat16:
-        bits = t.view(torch.int16).numpy()
-        return OrtValue.ortvalue_from_numpy_with_onnx_type(bits, onnx_ir.DataType.BFLOAT16)._ortvalue
+    if t.dtype == torch.bfloat16 or eight:  # as their bits, for numpy has no such types
+        bits = t.view(torch.uint8 if eight else torch.int16).numpy()
+        kind = TO_ONNX[DType[str(t.dtype).removeprefix("torch.")]]
+        return OrtValue.ortvalue_from_numpy_with_onnx_type(bits, kind)._ortvalue
     return OrtValue.ortvalue_from_numpy(t.numpy())._ortvalue
 
 
