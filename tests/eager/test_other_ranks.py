@@ -81,3 +81,49 @@ def test_another_element_type_is_refused_there():
     assert program(torch.randn(2, 4)).shape == (2, 4)
     with pytest.raises(ir.RefusedError, match="capture the model anew"):
         program(torch.randn(1, 4))
+
+
+def _chunks(x):
+    return x.chunk(3, 0)
+
+
+def _first(x, n):
+    i = n.item()
+    torch._check(i >= 0)
+    torch._check(i <= x.shape[0])
+    return x[:i] + 1
+
+
+def _few(x):
+    n = int((x > 0).sum())
+    torch._check(n <= 3)
+    return x.flatten()[:n]
+
+
+AUTO = {0: torch.export.Dim.AUTO}
+TOLD = {
+    "pieces": (_chunks, (torch.ones(6, 2),), (torch.ones(4, 2),), r"s0 == 0\); .*; here s0 is axis 0 of the input x\n"),
+    "a number": (
+        _first, (torch.ones(8, 2), torch.tensor(3)), (torch.ones(2, 2), torch.tensor(3)),
+        "only where u0 <= s0; .*; here s0 is axis 0 of the input x and u0 is the input n\n",
+    ),
+    "data": (
+        _few, (torch.eye(2),), (torch.ones(3, 2),),
+        r"only where u0 <= 3; .*; here u0 is the result of aten::sum at .*test_other_ranks.py:\d+\n",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_condition_is_told_in_the_graphs_names_with_its_line_and_what_they_stand_for(name):
+    model, example, other, said = TOLD[name]
+    program = ir.export(model, example, target="eager", dynamic_shapes=(AUTO, None)[: len(example)])
+    with pytest.raises(ir.RefusedError, match=rf"{said}  at .*test_other_ranks.py:\d+  `") as caught:
+        program(*other)
+    assert "Runtime assertion" not in str(caught.value) and " on node " not in str(caught.value)
+
+
+def test_a_name_of_the_users_needs_no_more_words():
+    program = ir.export(_chunks, (torch.ones(6, 2),), target="eager", dynamic_shapes=({0: "rows"},))
+    with pytest.raises(ir.RefusedError, match=r"rows == 0\); capture the model anew for other sizes\n  at .*`return x"):
+        program(torch.ones(4, 2))

@@ -16,15 +16,19 @@ rows(
 @register("aten::_assert_scalar")
 def assert_scalar(h, self, assert_msg):
     """The model's own raises what torch raises; one that the importer made, which has no overload, refuses."""
-    h.emit(raise_unless if h.node.origin.overload else captured.hold, self, assert_msg, type=())
+    h.emit(raise_unless if h.node.origin.overload else captured.hold, self, _placed(h, assert_msg), type=())
 
 
 @register("ir::require")
 def require(h, self, condition, message):
     """For sizes at which it does not hold torch's own program takes over, before a step meets them where it can."""
-    h.emit(captured.require, condition, message, type=())
+    h.emit(captured.require, condition, _placed(h, message), type=())
     h.block.first(h.block.steps[-1])
     return self
+
+
+def _placed(h, message):
+    return f"{message}\n  at {h.node.origin}" if h.node.origin.file else message
 
 
 def _tensors(h, operands):

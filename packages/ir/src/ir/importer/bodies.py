@@ -34,6 +34,7 @@ from ir.importer.torch_api import (
     pytree,
     run_kernel,
     schema_of,
+    version_of,
 )
 from ir.importer.trace_context import SizeSpecific, TraceContext
 from ir.ops import is_random
@@ -234,9 +235,9 @@ def _declared_writes(node: Node, fn: Callable[..., Any]) -> Callable[..., Any]:
     def checked(*args: Any, **kwargs: Any) -> Any:
         given = [*zip(formals, args, strict=False), *((a, kwargs[a.name]) for a in formals if a.name in kwargs)]
         kept = {a.name: pytree.tree_leaves(x) for a, x in given if a.alias_info is None}
-        before = {name: [getattr(x, "_version", 0) for x in xs] for name, xs in kept.items()}
+        before = {name: _versions(xs) for name, xs in kept.items()}
         result = fn(*args, **kwargs)
-        written = [name for name, xs in kept.items() if before[name] != [getattr(x, "_version", 0) for x in xs]]
+        written = [name for name, xs in kept.items() if before[name] != _versions(xs)]
         if written:
             names = ", ".join(f'"{name}"' for name in written)
             raise CaptureError(
@@ -246,6 +247,10 @@ def _declared_writes(node: Node, fn: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return checked
+
+
+def _versions(values: Sequence[Any]) -> list[int]:
+    return [version_of(x) for x in values if isinstance(x, torch.Tensor) and not x.is_inference()]
 
 
 def _read(nodes: Sequence[Node], results: Sequence[Any]) -> list[Node]:

@@ -16,6 +16,7 @@ from ir.graph import Graph, Value, Weight
 from ir.importer import calling_convention as st
 from ir.importer import file_guards, guards, io_names, numbers_for_sizes
 from ir.importer.bodies import Bodies
+from ir.importer.condition_texts import worded
 from ir.importer.context import Capture
 from ir.importer.dim_names import signature_names
 from ir.importer.fx_importer import Importer
@@ -71,7 +72,7 @@ def graph_of(
     spec, own = program.call_spec, tuple(signature_names(program))
     convention = st.Structure(spec.in_spec, spec.out_spec, tuple(work.leaves), kinds, names, own)
     bodies = Bodies(symbols)
-    return Graph(
+    graph = Graph(
         inputs=tuple(work.inputs),
         nodes=tuple(work.importer.nodes),
         outputs=outputs,
@@ -84,6 +85,7 @@ def graph_of(
         structure=convention,
         context=Capture(program, bodies, live, rung),
     )
+    return worded(graph)
 
 
 class _ProgramImporter:
