@@ -361,3 +361,23 @@ def test_torch_has_its_own_functions_of_autograd_after_a_capture():
     before = torch.autograd.grad, torch.autograd.backward
     ir.capture(torch.nn.Linear(3, 1), (torch.randn(4, 3),))
     assert before == (torch.autograd.grad, torch.autograd.backward)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM])
+def test_what_torchs_own_recurrent_modules_assign_is_no_warning(kind, recwarn):
+    ir.capture(torch.nn.Sequential(kind(3, 4)), (torch.ones(5, 2, 3),))
+    assert not recwarn.list
+
+
+def test_what_the_model_assigns_is_a_warning():
+    class Keeps(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = torch.zeros(1)
+
+        def forward(self, x):
+            self.last = x.sum()
+            return x + 1
+
+    with pytest.warns(UserWarning, match=r"self.last was assigned during export.*register_buffer"):
+        ir.capture(Keeps(), (torch.ones(3),))

@@ -10,6 +10,7 @@ rung refuses pays for the next one.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ RUNGS: dict[str, dict[str, Any]] = {
 }
 
 
+# torch's own recurrent modules are told to register what are their parameters, which nobody can do anything about
+_OWN_WEIGHTS = r"The tensor attributes? (self\.[\w.]*_flat_weights\[\d+\](, )?)+ (was|were) assigned during export"
 _CONTAINERS = (dict, OrderedDict, defaultdict, list, set)
 
 
@@ -186,7 +189,8 @@ def _obliviously(again: bool) -> Iterator[None]:
 
     What torch logs and prints of a rung that fails, the graph so far, is not for who gets the next one's program.
     """
-    with quiet_export(), size_oblivious() if again else contextlib.nullcontext():
+    with quiet_export(), size_oblivious() if again else contextlib.nullcontext(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _OWN_WEIGHTS, UserWarning)
         yield
 
 

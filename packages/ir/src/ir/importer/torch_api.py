@@ -58,7 +58,7 @@ SPECIAL: Any = torch._C._special  # type: ignore[attr-defined]
 addmm_activation: Any = torch._addmm_activation  # a product, a bias and relu or gelu
 native_batch_norm_no_training: Any = VF._native_batch_norm_legit_no_training
 assert_scalar: Any = VF._assert_scalar  # raises what the model says
-version_of: Any = torch.Tensor._version.__get__  # how often the memory of a tensor was written to
+version_of: Any = vars(torch._C.TensorBase)["_version"].__get__  # how often a tensor was written to
 set_grad_enabled: Any = torch._C._set_grad_enabled  # the public one makes an object
 BelowAutograd: Any = torch._C._AutoDispatchBelowAutograd  # a block that skips the autograd kernels
 
