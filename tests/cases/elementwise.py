@@ -305,6 +305,56 @@ CASES = family(
     row("complex_trigonometry", lambda x: (x.sin(), x.cos(), x.tan(), x.sinh(), x.cosh(), x.tanh()), c64("B", 3)),
     row("complex_inverses", lambda x: (x.asin(), x.acos(), x.atan(), x.asinh(), x.acosh(), x.atanh()), c64("B", 3)),
     row(
+        "complex_huge",
+        lambda x: (
+            x.log(),
+            x.log10(),
+            x.log1p(),
+            x.sqrt(),
+            x.rsqrt() * 1e20,
+            x**-2,
+            x**-0.5,
+            x**2.5,
+            x.asin(),
+            x.acos(),
+            x.atan(),
+            x.asinh(),
+            x.acosh(),
+            x.atanh(),
+        ),
+        c64(value=[1e20, 3e38, -3e38 + 3e38j, 2 - 3e38j, -1e25 - 2e19j]),
+    ),
+    row(
+        "complex_huge_angles", lambda x: (x.tan(), x.tanh(), x.sin(), x.cos()), c64(value=[3e38, 1 - 3e38j, 3e38j, 1e5])
+    ),
+    row(
+        "complex_cancelling",
+        lambda x: (x.atan(), x.atanh(), (x - 1).log1p(), x.acosh(), x.asin(), x.tan()),
+        c64(value=[1e-3 + 1j, 1.001 + 1e-3j, -1.001 - 2e-3j, 1.0001 - 1e-30j, 1.5707 + 1e-4j, -0.8 + 0.6j]),
+    ),
+    row(
+        "complex_log_near_one",
+        lambda x: (x.log().real * 1e8, x.log2().real * 1e8, (x * 1j).log().real * 1e8),
+        c64(value=[1 + 3e-4j, 1 - 2e-4j, 1 + 1e-4j]),
+    ),
+    row(
+        "complex_sigmoid",
+        lambda x: (x.sigmoid(), F.silu(x), x.sigmoid() * (-x).exp(), F.silu(x) * (-x).exp()),
+        c64(value=[0, 1 - 3j, -20, -8 + 1j, -20 - 2j, 30 + 100j, -40 + 1e5j, 3.14j, 1000 + 1j]),
+    ),
+    row(
+        "complex_overflow",
+        lambda x: (x.exp(), x.exp2(), x.sinh(), x.cosh(), x.sin(), x.cos(), 1 / (1 + x.exp()), x.sinc().isnan()),
+        c64(value=[0, 1000, -1000 + 2j, 89 + 1.5j, -89 - 1j, 1 + 89j, 1e5, 89]),
+    ),
+    row(
+        "complex_zero",
+        lambda x: tuple(
+            torch.view_as_real(y) for y in (x.reciprocal(), x.rsqrt(), x**-1, (1 + 2j) / x, x**2.5, x**-1.5, x**1j)
+        ),
+        c64(value=[0, 1, -2j, 1e-30 + 1e-30j]),
+    ),
+    row(
         "complex_comparison",
         lambda x: (x == x.conj(), x != 0, torch.isfinite(x / x.abs()), x.sgn(), x.to(torch.bool)),
         c64("B", 3),

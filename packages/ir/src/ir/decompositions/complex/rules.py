@@ -52,7 +52,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "log": p.log,
     "log2": lambda z: p.log(z, 2),
     "log10": lambda z: p.log(z, 10),
-    "log1p": lambda z: Pair(0.5 * torch.log1p(z.re * (2 + z.re) + z.im * z.im), torch.atan2(z.im, 1 + z.re)),
+    "log1p": p.log1p,
     "sqrt": p.sqrt,
     "rsqrt": lambda z: 1.0 / p.sqrt(z),
     "sinh": p.sinh,
