@@ -69,6 +69,7 @@ def joined_in_a_loop(x: Tensor) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
+SAMPLED, PADDED = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 ODD = [nan, inf, -inf, -0.0, 0.0, 1.0]
 
 
@@ -380,6 +381,16 @@ CASES = family(
         "grid_sample_3d",
         lambda x, g: F.grid_sample(x, g, align_corners=True),
         *(f32("B", 2, 3, 4, 5), f32("B", 2, 2, 3, 3, low=-1.2, high=1.2)),
+    ),
+    row(
+        "grid_sample_nan",
+        lambda x, g: tuple(F.grid_sample(x, g, m, p, align_corners=False) for m in SAMPLED for p in PADDED),
+        *(IMAGE, f32("B", 2, 3, 2, value=[[nan, nan], [nan, 0.3], [0.2, nan]])),
+    ),
+    row(
+        "grid_sample_3d_nan",
+        lambda x, g: tuple(F.grid_sample(x, g, m, p, align_corners=False) for m in SAMPLED[:2] for p in PADDED),
+        *(f32("B", 2, 3, 4, 5), f32("B", 1, 1, 3, 3, value=[[nan, nan, nan], [nan, 0.3, 0.1], [0.2, 0.5, nan]])),
     ),
     row(
         "affine_grid",

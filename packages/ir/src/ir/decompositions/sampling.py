@@ -26,7 +26,7 @@ def _grid_sampler(
         weight = torch.ones([], dtype=input.dtype)
         for (place, share), size in zip(corner, sizes, strict=True):
             held = place.clamp(0, size - 1)
-            weight = weight * (share * (held == place) if padding_mode == 0 else share)
+            weight = weight * (torch.where(held == place, share, 0.0) if padding_mode == 0 else share)
             number = number * size + held.to(torch.int64).clamp(min=0)  # nan is somewhere, too
         found = rows.index_select(0, number.reshape(-1)).reshape(total.shape)
         total = total + found * weight.unsqueeze(-1)
@@ -41,7 +41,8 @@ def _inside(place: Tensor, size: Any, padding: int, align: bool) -> Tensor:
         low, span = (0.0, size - 1) if align else (-0.5, size)
         span = torch.scalar_tensor(span, dtype=place.dtype).clamp(min=1e-6)  # one element mirrors onto itself
         place = span - (torch.fmod((place - low).abs(), span + span) - span).abs() + low
-    return place if padding == 0 else place.clamp(0, size - 1)
+    # nan is the last element, as in torch's kernel
+    return place if padding == 0 else torch.where(place.isnan(), size - 1, place).clamp(0, size - 1)
 
 
 def _corners(place: Tensor, nearest: bool) -> list[tuple[Tensor, Tensor]]:

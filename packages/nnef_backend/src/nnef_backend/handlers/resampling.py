@@ -38,8 +38,17 @@ def grid_sample(h: Any, x: Any, grid: Any, mode: int, border: int, corners: bool
     """The values at the places that a grid gives."""
     if MODES[mode] == "bicubic" and BORDERS[border] == "border":
         h.refuse("tract clips the places of bicubic sampling where torch clips its neighbours")
+    rank = x.type.rank
+    places = grid
+    if BORDERS[border] != "zeros" and MODES[mode] != "bicubic":  # nan is the first element of an image, as torch has it
+        finite = h.emit("mul", grid, 0.0) if BORDERS[border] == "reflection" else grid
+        places = h.emit("select", h.is_nan(finite), -1.0 if rank == 4 else 1.0, grid)
     if BORDERS[border] != "border":  # places without end become nan, or indices outside: tract aborts
         limit = 8.0 if BORDERS[border] == "zeros" else 2.0 ** (15 if grid.type.dtype is DType.float16 else 20)
-        grid = h.emit("min", h.emit("max", grid, -limit), limit)
-    return h.emit("tract_core_grid_sample", x, grid, mode=MODES[mode], padding_mode=BORDERS[border],
+        places = h.emit("min", h.emit("max", places, -limit), limit)
+    made = h.emit("tract_core_grid_sample", x, places, mode=MODES[mode], padding_mode=BORDERS[border],
                   align_corners=corners, shape=h.out.shape)  # fmt: skip
+    if rank > 4 or not (MODES[mode] == "bicubic" or (MODES[mode] == "bilinear" and BORDERS[border] == "zeros")):
+        return made
+    nothing = h.reduce("sum_reduce", h.emit("mul", grid, 0.0), 3)  # nan at places that torch's weights are nan of
+    return h.emit("add", made, h.unsqueeze(nothing, [1]))
