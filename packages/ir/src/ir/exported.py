@@ -19,6 +19,7 @@ from ir.graph import Graph
 from ir.importer.capture import arguments
 from ir.importer.plain import refused_layout
 from ir.loading import loaded
+from ir.places import Places
 from ir.target import A, Runner, Target
 from ir.trial import Trial, notes_of
 from ir.verify import Report
@@ -93,6 +94,10 @@ class Exported(Generic[A]):
     def _conditions(self) -> Conditions:
         return Conditions(self.graph)
 
+    @cached_property
+    def _places(self) -> Places:
+        return Places(self.graph)
+
     def _results(self, args: Any, kwargs: Any) -> Any:
         inputs = self.graph.structure.flatten(args, kwargs)
         if self.target.has_ranks:  # the runtime is torch, which says itself what it does not read
@@ -107,6 +112,7 @@ class Exported(Generic[A]):
         if refused := refused_layout(self.graph.inputs, inputs):
             raise refused
         self._conditions.check(inputs)
+        self._places.check(inputs)
         return self.runner(*inputs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
