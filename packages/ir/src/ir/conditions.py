@@ -9,7 +9,7 @@ from ir.bounds import Range
 from ir.dims import Expr, evaluate
 from ir.errors import RefusedError
 from ir.graph import Graph, Node, Value, symbols_in
-from ir.ops import CONVOLUTIONS, DEMANDING
+from ir.ops import CONVOLUTIONS, DEMANDING, RECURRENT
 
 # the ops that look at sizes, and what their condition and message are called
 _TEXTS = {"ir::require": ("condition", "message"), "aten::_assert_scalar": ("self", "assert_msg")}
@@ -119,7 +119,7 @@ class SmallSizes:
         nodes = graph.nodes if graph.context else ()
         self._cuts = [n for n in nodes if n.op in SHORTER and symbols_of(n)]
         self._demanding = [n for n in nodes if n.op in DEMANDING and symbols_of(n)]
-        self._demanding += [n for n in nodes if n.op in CONVOLUTIONS and symbols_of(n)]
+        self._demanding += [n for n in nodes if n.op in CONVOLUTIONS | RECURRENT and symbols_of(n)]
         self._found: dict[Any, str] = {}  # by the question and the sizes
 
     def refused(self, inputs: Sequence[Any]) -> str:
@@ -141,7 +141,7 @@ class SmallSizes:
         return self._found[key]
 
     def _refused(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
-        if not _taken(node) <= sizes.keys() or (node.op in CONVOLUTIONS and not _few_places(node, sizes)):
+        if not _taken(node) <= sizes.keys() or (node.op not in DEMANDING and not _few_places(node, sizes)):
             return ""
         why = self._graph.context.refusal(node, sizes)
         return why and f"torch does not compute {node.op[6:]} at {at}: {why}"
@@ -173,9 +173,9 @@ def small(sizes: Mapping[str, int]) -> str:
 
 
 def _few_places(node: Node, sizes: Mapping[str, int]) -> bool:
-    """True of a convolution where anything is empty, or an axis that the kernel moves along has one place."""
+    """True where an operand is empty, or an axis that a convolution's kernel moves along has one place."""
     shapes = [[evaluate(d, sizes) for d in v.type.shape] for v in node.inputs[:2]]
-    return any(0 in s for s in shapes) or 1 in shapes[0][-(len(shapes[1]) - 2) :]
+    return any(0 in s for s in shapes) or (node.op in CONVOLUTIONS and 1 in shapes[0][-(len(shapes[1]) - 2) :])
 
 
 def symbols_of(node: Node) -> frozenset[str]:

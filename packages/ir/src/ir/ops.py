@@ -78,6 +78,8 @@ CONVOLUTIONS = _aten(
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution",
     "_convolution",
 )  # fmt: skip
+# A network of no steps ends onnxruntime's process, or has a state of zeros there.
+RECURRENT = _aten("lstm", "gru", "rnn_tanh", "rnn_relu")
 # They compute nothing: they look at data and raise, or print.
 CHECKS = _aten("_assert_async", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_print")
 # The number in every element of a new tensor; None: the argument `fill_value`.

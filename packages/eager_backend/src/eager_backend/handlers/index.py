@@ -39,7 +39,7 @@ def masked_select(h, self, mask):
 
 def _is_counted(h):
     """True where the model fixes how much the masks select: no symbol stands for that."""
-    return all(s.value is not h.node.outputs[0] for s in h.graph.sources.values())
+    return all(s.value is not h.node.outputs[0] for s in h.driver.scopes[-1].sources.values())
 
 
 def counted(select, shape, *args):

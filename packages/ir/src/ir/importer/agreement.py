@@ -116,18 +116,9 @@ def _window(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
     names = ("kernel_size", "padding", "dilation", "stride")
     (kernel,), (padding,), (dilation,), (stride,) = (geometry.ntuple(args[n] or args["kernel_size"], 1) for n in names)
     beyond = stride - 1 if args["ceil_mode"] else 0
-    return _at_least(args["self"].type.shape[-1], dilation * (kernel - 1) + 1 - 2 * padding - beyond)
-
-
-def _steps(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
-    """A recurrent network has a step; a packed sequence has one for each row of it."""
-    if "batch_first" in args:
-        return _at_least(args["input"].type.shape[1 if args["batch_first"] else 0], 1)
-    return iter(())
-
-
-def _at_least(size: Dim, least: int) -> Iterator[Expr]:
-    return iter([call("ge", size, least)] if isinstance(size, Expr) and least > 0 else ())
+    size, least = args["self"].type.shape[-1], dilation * (kernel - 1) + 1 - 2 * padding - beyond
+    if isinstance(size, Expr) and least > 0:
+        yield call("ge", size, least)
 
 
 # -- terms and keys ----------------------------------------------------------------------------------------------------
@@ -154,7 +145,6 @@ RULES: Mapping[str, Rule] = {
     **_rules(_source, "index_add", "index_copy", "index_reduce"),
     **_rules(_masks, "index", "index_put", "_unsafe_index", "_unsafe_index_put"),
     **_rules(_window, "max_pool1d", "max_pool1d_with_indices"),
-    **_rules(_steps, "lstm", "gru", "rnn_tanh", "rnn_relu"),
     **_rules(_term, "addmm", "addmv", "addbmm", "baddbmm", "addr"),
     **_rules(_keys, "scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu"),
 }

@@ -149,7 +149,7 @@ def masked_select(h, self, mask):
 
 def compressed(h, x, mask, axis):
     """What the mask selects; where the model fixes how much that is, a run with more or less of it stops."""
-    counted = any(s.value is h.node.outputs[0] for s in h.graph.sources.values())
+    counted = any(s.value is h.node.outputs[0] for s in h.driver.scopes[-1].sources.values())
     shape = [hits(h) if i == axis and not counted else d for i, d in enumerate(h.out.shape)]
     return h.reshape(h.emit("Compress", x, mask, axis=axis, shape=shape), h.out.shape)
 
