@@ -30,7 +30,7 @@ SECONDS = 120  # for a case
 TORCH_ENDED = "torch was asked"  # a line of the child
 # What is found and left: torch has other answers there by its version, or for its own reasons.
 KNOWN = {
-    "control/": "a scan of no steps, which torch takes since 2.14",
+    **dict.fromkeys(("control/scan", "control/while_with_scan"), "a scan of no steps, which torch takes since 2.14"),
     "shape/pad_to_blocks_rounded": "a size over a quotient that is 0 is simplified",
     "matmul/grouped_mm_bf16": "strides that no multiple of 16 bytes are, which torch's kernel wants",
     "index/embedding_bag_weighted": "offsets that descend, which is data",

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 
 import ir
+from ir.opening import open_artifact
+from ir.plugins import find_target
 
 FIXED = {
     "linspace": lambda x, n: torch.linspace(0, 1, n),
@@ -89,6 +91,34 @@ def test_every_program_refuses_the_other_side_of_a_branch(target):
     assert torch.equal(program(x), x * 2)
     with pytest.raises(ir.RefusedError, match=r"holds only where .*: .*test_fixed_numbers.py:\d+ branched on that"):
         program(x.T)
+
+
+BRANCHES = {
+    "least": lambda n, m: n > 4,
+    "even": lambda n, m: n % 2 == 0,
+    "not": lambda n, m: n != 3,
+    "both": lambda n, m: n > m,
+    "half": lambda n, m: n // 2 > m - 3,
+}
+
+
+@pytest.mark.filterwarnings("ignore:the model branches on dynamic sizes")
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_file_that_is_opened_anew_refuses_the_other_side_of_a_branch(name, target, tmp_path):
+    def model(x):
+        return x * 2 if BRANCHES[name](*x.shape) else x - 1
+
+    path = tmp_path / f"model{find_target(target, {}).suffix}"
+    ir.export(model, (torch.randn(8, 4),), dynamic_shapes=({0: "n", 1: "m"},), target=target, path=path)
+    opened = open_artifact(path)
+    for n, m in ((8, 4), (7, 4), (3, 4), (4, 2), (10, 3), (1, 1)):
+        x = torch.randn(n, m)
+        if BRANCHES[name](n, m):
+            torch.testing.assert_close(opened(x)[0], model(x))
+        else:
+            with pytest.raises(ir.ExportError, match=r"needs|Invalid range|Gather|only where|made for"):
+                opened(x)
 
 
 def beside_its_columns(x):

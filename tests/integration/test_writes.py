@@ -301,3 +301,17 @@ def test_what_is_written_through_data_is_seen():
     args = torch.randn(2, 3), torch.tensor([[True, False, False]]).expand(2, 3)
     program = ir.export(masked_in_place, args, target="eager", dynamic_shapes=({0: "n"}, {0: "n"}), verify=True)
     assert not any(w.name.startswith("c_") for w in program.graph.weights.values())
+
+
+def test_a_write_through_a_wider_type_keeps_the_strides_that_it_needs():
+    """torch asks that strides fit the wider type, that of an axis of one element too."""
+
+    def fn(x):
+        wide = x.view(torch.int32)
+        first, _ = wide.tensor_split((1,), -1)
+        first[first > 0] = 7
+        return first.mT, wide
+
+    x = torch.tensor([[1, 2, -1, 5]], dtype=torch.int16)
+    program = ir.export(fn, (x,), target="eager")
+    assert all(map(torch.equal, program(x.clone()), fn(x.clone())))

@@ -307,6 +307,30 @@ def test_an_axis_that_is_shorter_than_the_trace_says_stops_the_run():
         program(x[:, :1], y[:1])
 
 
+def test_an_axis_is_cut_to_a_quotient_of_a_sum_of_two_sizes():
+    """tract rewrites such a quotient in one of the two bounds of a slice."""
+
+    def blocks(x, y):
+        return torch.block_diag(x, y).reshape(-1, 2)
+
+    args = torch.rand(3, 1), torch.rand(3, 2)
+    program = ir.export(blocks, args, target="nnef", dynamic_shapes=({0: "n"}, {0: "m"}))
+    for n, m in ((3, 3), (4, 2), (1, 5)):
+        x, y = torch.rand(n, 1), torch.rand(m, 2)
+        assert torch.equal(program(x, y), blocks(x, y))
+
+
+def test_a_size_that_torch_knows_to_be_no_less_than_0_is_the_same_with_and_without_its_maximum():
+    def written(x):
+        diagonal = x[..., None, ::2].diagonal(offset=-2, dim1=2, dim2=-2)
+        diagonal[::2] = 0
+        return x * 1
+
+    program = ir.export(written, (torch.ones(3, 4),), target="nnef", dynamic_shapes=({1: "n"},))
+    for n in (4, 3):
+        assert torch.equal(program(torch.ones(3, n)), written(torch.ones(3, n)))
+
+
 def test_a_loop_over_an_axis_that_torch_found_to_be_one():
     """Its states have the size 1, and what they are made of has n//2."""
 

@@ -131,6 +131,8 @@ def test_edges_out_of_order_are_searched_as_torch_does(right):
     same(lambda s, x: torch.searchsorted(s, x, right=right), (rows, rows), (rows[:, :2], rows), dynamic=dynamic)
     same(lambda s, x: torch.searchsorted(s, x, right=right), (x, rows))
     same(lambda s, x: torch.searchsorted(s[:0], x, right=right), (x, rows))
+    last = lambda x: torch.bucketize(1e-3, x.tensor_split((1, 2))[2], right=right)  # noqa: E731
+    same(last, (x[:3],), (x[:2],), dynamic=({0: "T"},))
 
 
 def test_medians_of_nothing():

@@ -12,7 +12,7 @@ from ir.graph import Graph, Node, Value, symbols_in
 from ir.ops import CONVOLUTIONS, DEMANDING, RECURRENT
 
 # the ops that look at sizes, and what their condition and message are called
-_TEXTS = {"ir::require": ("condition", "message"), "aten::_assert_scalar": ("self", "assert_msg")}
+TEXTS = {"ir::require": ("condition", "message"), "aten::_assert_scalar": ("self", "assert_msg")}
 CUTS = frozenset({"aten::slice", "aten::tensor_split"})  # what makes a fixed size of a dynamic one
 SHORTER = CUTS | {"aten::diagonal"}  # and what makes 1 of any size but 0
 
@@ -23,7 +23,7 @@ class Conditions:
     def __init__(self, graph: Graph) -> None:
         places = {v: i for i, v in enumerate(graph.inputs)}
         carried = {n: s for n, s in graph.sources.items() if s.value in places and s.axis is not None}
-        found = [(n, n.args[_TEXTS[n.op][0]], n.args[_TEXTS[n.op][1]]) for n in graph.nodes if n.op in _TEXTS]
+        found = [(n, n.args[TEXTS[n.op][0]], n.args[TEXTS[n.op][1]]) for n in graph.nodes if n.op in TEXTS]
         self._held = [(n, c, m) for n, c, m in found if isinstance(c, Expr) and c.symbols <= carried.keys()]
         self._sources = [(n, places[s.value], s) for n, s in sorted(carried.items())]
         self._inputs = graph.inputs
@@ -112,10 +112,13 @@ class SharedSizes:
 
 
 class SmallSizes:
-    """The nodes of a graph that may not hold at 0 and 1, sizes that torch.export does not trace for."""
+    """The nodes of a graph that may not hold at 0 and 1, sizes that torch.export does not trace for.
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    Where `computes`, the target computes what is dynamic in the trace, and slices of fixed sizes alone count.
+    """
+
+    def __init__(self, graph: Graph, computes: bool = False) -> None:
+        self._graph, self._computes = graph, computes
         nodes = graph.nodes if graph.context else ()
         self._cuts = [n for n in nodes if n.op in SHORTER and symbols_of(n)]
         self._demanding = [n for n in nodes if n.op in DEMANDING and symbols_of(n)]
@@ -149,9 +152,10 @@ class SmallSizes:
     def _shorter(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
         if not symbols_of(node) <= sizes.keys():
             return ""
-        traced = [tuple(evaluate(d, sizes) for d in v.type.shape) for v in node.outputs]
         true = self._graph.context.result_shapes(node, sizes)
-        return "" if true is None or true == traced else f"{node.op[6:]} does not hold at {at}, {SINCE}"
+        pairs = [p for v, t in zip(node.outputs, true or (), strict=False) for p in zip(v.type.shape, t, strict=False)]
+        differ = any(evaluate(d, sizes) != n for d, n in pairs if isinstance(d, int) or not self._computes)
+        return f"{node.op[6:]} does not hold at {at}, {SINCE}" if differ else ""
 
 
 SINCE = "since torch.export traces a model for sizes from 2 on"

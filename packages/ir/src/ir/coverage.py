@@ -45,7 +45,7 @@ def coverage(graph: Graph, target: Target) -> list[OpRow]:
 
 
 def ways(graph: Graph, target: Target) -> dict[str, str]:
-    """How each op of the graph as it is reaches a target: "native", "body", "dropped" or "missing".
+    """How each op of the graph as it is reaches a target: "native", "body", "check" or "missing".
 
     The core's own are native. What `prepared` takes away or writes in other ops is not missing: `coverage` and an
     export see the graph after it.
@@ -66,7 +66,7 @@ def _rewritten(ready: Graph, target: Target, unknown: Sequence[str], first: Mapp
     lacking = {str(n.origin) for n in _all_nodes(ready) if _row(driver, n, 1).how == "missing"}
     checks = () if target.has_checks else CHECKS
     return {
-        op: "dropped" if first[op].op in checks else "missing" if str(first[op].origin) in lacking else "body"
+        op: "check" if first[op].op in checks else "missing" if str(first[op].origin) in lacking else "body"
         for op in unknown
     }
 

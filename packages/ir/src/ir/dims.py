@@ -367,7 +367,7 @@ def evaluate(x: Number | Expr, env: Mapping[str, Any], functions: Mapping[str, C
     return visit(x, lambda n: n, lambda s: env[s.name], lambda fn, args: functions[fn](*args))
 
 
-_EXACT: dict[str, Callable[..., Any]] = {
+EXACT: dict[str, Callable[..., Any]] = {
     **{fn: FUNCTIONS[fn] for fn in ("add", "sub", "mul")},
     **{"floordiv": floordiv, "mod": mod, "max": maximum, "min": minimum},
 }
@@ -384,7 +384,7 @@ def substitute(x: Any, env: Mapping[str, Number | Expr]) -> Any:
         return x
 
     def apply(fn: str, args: list[Any]) -> Any:
-        return _EXACT[fn](*args) if fn in _EXACT else call(fn, *args)
+        return EXACT[fn](*args) if fn in EXACT else call(fn, *args)
 
     return visit(x, lambda n: n, lambda s: env.get(s.name, symbol(s.name, s.kind)), apply)
 

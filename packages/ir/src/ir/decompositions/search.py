@@ -21,10 +21,16 @@ def _searchsorted(
     dtype, right = torch.result_type(row, self), right or side == "right"
     x = self.to(dtype) if isinstance(self, Tensor) else torch.scalar_tensor(self, dtype=dtype)
     row, size = row.to(dtype), row.shape[-1]
+    last = size - 1
+    if not statically_known_true(size > 0):
+        # Nothing can be read of an empty row: edges are added, which are not counted, and so many that torch knows
+        # their number to be 2 or more: else it guards on whether it is 1.
+        more = next((n for n in range(1, 9) if statically_known_true(size + n > 1)), 1)
+        row, last = torch.nn.functional.pad(row, (0, more)), size
     low, high = torch.zeros(x.shape, dtype=torch.int64), torch.full(x.shape, size, dtype=torch.int64)
     for _ in range(next((n for n in range(31) if statically_known_true(size < 2**n)), 31)):
         middle = (low + high) >> 1
-        at = middle.clamp(max=size - 1)
+        at = middle.clamp(max=last)
         edge = row.gather(-1, at) if row.dim() > 1 else row.index_select(0, at.reshape(-1)).reshape(at.shape)
         before = ((edge > x if right else edge >= x).logical_not()) & (low < high)
         low, high = torch.where(before, middle + 1, low), torch.where(before, high, middle)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from ir.conditions import TEXTS
 from ir.dims import Expr, symbol
 from ir.graph import Graph, Node, Value
 
 _TORCHS = re.compile(r"Runtime assertion failed for expression .* on node '\w+'", re.DOTALL)
 _NUMBERED = re.compile(r"[su]\d+")  # what nobody gave a name
-_TEXTS = {"ir::require": ("condition", "message"), "aten::_assert_scalar": ("self", "assert_msg")}
 
 
 def worded(graph: Graph) -> Graph:
     """The graph, whose conditions on sizes and numbers say where the user finds these; what the model says stays."""
-    if not any(n.op in _TEXTS for n in graph.nodes):
+    if not any(n.op in TEXTS for n in graph.nodes):
         return graph
     makers = {v: n for n in graph.nodes for v in n.outputs}
-    return graph.replace(nodes=tuple(_worded(n, graph, makers) if n.op in _TEXTS else n for n in graph.nodes))
+    return graph.replace(nodes=tuple(_worded(n, graph, makers) if n.op in TEXTS else n for n in graph.nodes))
 
 
 def _worded(node: Node, graph: Graph, makers: dict[Value, Node]) -> Node:
-    at, said = _TEXTS[node.op]
+    at, said = TEXTS[node.op]
     condition, message = node.args[at], node.args[said]
     if not isinstance(condition, Expr) or not isinstance(message, str):
         return node

@@ -64,8 +64,8 @@ def between(whole: Place, part: Place) -> Step | None:
 
 def dense_order(place: Place, number: Callable[[Dim], int]) -> tuple[int, ...] | None:
     """The order of axes in which the tensor lies in rows without gaps; None if there is none."""
-    ranks = [(-number(s), i) if n != 1 else (0, i) for i, (n, s) in enumerate(_pairs(place))]
-    order = tuple(i for _, i in sorted(ranks, key=lambda r: r[0]))
+    # axes of one element too: torch views as a wider type only where their strides allow
+    order = tuple(sorted(range(len(place.shape)), key=lambda i: -number(place.strides[i])))
     laid = place.permuted(order)
     merged = _merged(laid)
     return order if merged in ([], [(place.numel, 1)]) else None

@@ -1,17 +1,17 @@
-"""Nodes that compute nothing: they look at data and raise, or print. Files hold a result to what they look at."""
+"""Nodes that compute nothing: they raise, or print. Files hold an input or a result to the conditions that raise."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ir.bounds import Range, bounds
-from ir.dims import Expr, call, is_static, product, symbol, visit
+from ir.dims import Expr, call, evaluate, is_static, product, symbol, visit
 from ir.graph import Graph, Node, Origin, SymbolSource, Value
 from ir.ops import CHECKS
 from ir.passes.contract import contract
-from ir.passes.graph_editor import GraphEditor, over_graphs
+from ir.passes.graph_editor import GraphEditor, over_graphs, reading
 from ir.types import DType
 
 _CONDITIONS = ("aten::_assert_scalar", "aten::_assert_async")
@@ -25,34 +25,37 @@ def check(condition: Expr, message: str, origin: Origin | None = None) -> Node:
 
 @contract(ensures=("without checks",))
 def drop_checks(graph: Graph) -> Graph:
-    """The graph, and the sub-graphs in it, without such nodes: a result is handed on where they would not raise.
+    """The graph, and the sub-graphs in it, without such nodes: what they would raise for is asked by `ir::require`.
 
-    A program looks at conditions on the sizes of its inputs before it runs (`ir.conditions`), and those in sub-graphs
-    are lost.
+    A result is handed on where the conditions on data hold, and the smallest of the inputs where those on sizes do. A
+    program looks at sizes before it runs (`ir.conditions`); the file refuses them where another opens it. Conditions in
+    sub-graphs are lost.
     """
-    held = _data_conditions(graph)
+    of_sizes, of_data = _conditions(graph)
     edit = GraphEditor(graph)
     for node in graph.nodes:
         made = () if node.op in CHECKS else (over_graphs(node, drop_checks),)
         if made != (node,):
             edit.replace(node, *made)
-    made_graph = edit.graph()
-    return _holding(made_graph, held) if held and made_graph.outputs else made_graph
+    return _held_input(_held_result(edit.graph(), of_data), of_sizes)
 
 
-def _data_conditions(graph: Graph) -> list[Node]:
-    """The checks that look at data: at a tensor, or at a number read out of one, as far as it may be another."""
+def _conditions(graph: Graph) -> tuple[list[Node], list[Node]]:
+    """The checks of sizes of inputs; and those of a tensor or of a number out of data, as far as it may be another."""
     from_data = {n for n, s in graph.sources.items() if s.value not in graph.inputs or s.axis is None}
     made_by = {v: n for n in graph.nodes for v in n.outputs}
     ranges = {n: _of_count(graph.sources[n], made_by) for n in from_data}
-
-    def looks_at_data(condition: Any) -> bool:
-        if not isinstance(condition, Expr):
-            return isinstance(condition, Value)
-        known = condition.symbols <= graph.sources.keys() and condition.symbols & from_data
-        return bool(known) and not _always(condition, ranges)
-
-    return [n for n in graph.nodes if n.op in _CONDITIONS and looks_at_data(n.args["self"])]
+    of_sizes, of_data = [], []
+    for node in graph.nodes:
+        condition = node.args["self"] if node.op in _CONDITIONS else None
+        if isinstance(condition, Value):
+            of_data.append(node)
+        elif isinstance(condition, Expr) and condition.symbols <= graph.sources.keys():
+            if not condition.symbols & from_data:
+                of_sizes.append(node)
+            elif not _always(condition, ranges):
+                of_data.append(node)
+    return of_sizes, of_data
 
 
 def _of_count(source: SymbolSource, made_by: Mapping[Value, Node]) -> Range:
@@ -77,13 +80,37 @@ def _always(condition: Expr, ranges: Mapping[str, Range]) -> bool:
     return visit(condition, lambda n: n, lambda s: symbol(s.name, s.kind), apply) is True
 
 
-def _holding(graph: Graph, checks: Sequence[Node]) -> Graph:
+def _held_result(graph: Graph, checks: Sequence[Node]) -> Graph:
     """The graph whose first result is handed on by the conditions."""
-    nodes, result = list(graph.nodes), graph.outputs[0]
+    if not checks or not graph.outputs:
+        return graph
+    required = list(_required(graph.outputs[0], checks))
+    return graph.replace(nodes=[*graph.nodes, *required], outputs=(required[-1].outputs[0], *graph.outputs[1:]))
+
+
+def _held_input(graph: Graph, checks: Sequence[Node]) -> Graph:
+    """The graph whose smallest input is handed on by the conditions: it costs a copy."""
+    read = [v for v in graph.inputs if v in graph.uses and not v.type.dtype.is_complex and not v.type.is_sparse]
+    if not checks or not read:
+        return graph
+    value = min(read, key=_elements)
+    required = list(_required(value, checks))
+    held = {value: required[-1].outputs[0]}
+    return graph.replace(nodes=[*required, *(reading(n, held) for n in graph.nodes)])
+
+
+def _elements(value: Value) -> int:
+    """How many elements it has where every symbol is 16."""
+    whole = product(value.type.shape)
+    return whole if isinstance(whole, int) else int(evaluate(whole, dict.fromkeys(whole.symbols, 16)))
+
+
+def _required(value: Value, checks: Sequence[Node]) -> Iterator[Node]:
+    """The nodes that hand a value on, one after the other, each where its condition holds."""
+    name = value.name
     for i, node in enumerate(checks):
-        handed = Value(f"{result.name}_where{i}", graph.outputs[0].type)
+        handed = Value(f"{name}_where{i}", value.type)
         condition = node.args["self"]
-        given = {"self": result, "condition": condition, "message": node.args.get("assert_msg") or str(condition)}
-        nodes.append(Node("ir::require", given, (handed,), replace(node.origin, overload="")))
-        result = handed
-    return graph.replace(nodes=nodes, outputs=(result, *graph.outputs[1:]))
+        given = {"self": value, "condition": condition, "message": node.args.get("assert_msg") or str(condition)}
+        yield Node("ir::require", given, (handed,), replace(node.origin, overload=""))
+        value = handed

@@ -38,7 +38,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Op:
-    """All nodes of one op; `ways` has native, body, dropped or missing by target."""
+    """All nodes of one op; `ways` has native, body, check or missing by target."""
 
     op: str
     count: int

@@ -101,18 +101,45 @@ def at_least(h: Any, x: NnefValue, size: Dim, least: int) -> NnefValue:
 
 
 def where_holds(h: Any, x: NnefValue, condition: Expr | NnefValue) -> NnefValue:
-    """`x` in runs where a condition on data holds; others stop, at a place that a constant does not have."""
+    """`x` in runs where a condition on sizes or data holds; others stop, at a place that a constant does not have."""
+    numbers = _differences(condition) if isinstance(condition, Expr) and condition.symbols <= h.known else None
+    if numbers is not None and all(map(is_textual, numbers)):
+        for number in numbers:
+            x = _where_zero(h, x, number)
+        return x
     holds = h.reshape(h.tensor(condition, DType.bool), [1])
     place = h.emit("select", holds, h.const(0, DType.int64), h.const(4, DType.int64))
     return _guarded(h, x, h.take(_nothing(h, x), place, 0))
 
 
+_DIFFERENCES = {
+    "eq": lambda a, b: [a - b],
+    "le": lambda a, b: [dims.maximum(a - b, 0)],
+    "ge": lambda a, b: [dims.maximum(b - a, 0)],
+    "lt": lambda a, b: [dims.maximum(a - b + 1, 0)],
+    "gt": lambda a, b: [dims.maximum(b - a + 1, 0)],
+    "and": lambda a, b: [*a, *b],
+}
+
+
+def _differences(condition: Expr) -> list[Dim] | None:
+    """Numbers that are all 0 where comparisons of sizes hold, and there alone; None of other conditions."""
+    try:
+        symbols = {name: dims.symbol(name) for name in condition.symbols}
+        numbers: list[Dim] = dims.evaluate(condition, symbols, {**dims.EXACT, **_DIFFERENCES})
+    except KeyError:  # a function of another kind
+        return None
+    return numbers
+
+
 def _where_zero(h: Any, x: NnefValue, number: Dim) -> NnefValue:
     """`x` in runs where a number is 0; others stop."""
     # the constant is read at 4 * number + 1, which is in range, -2 to 1, for 0 alone
-    over = 4 * number
+    over: Any = 4 * number
     nothing = _nothing(h, x)
-    if _has(over, "min"):  # tract adds numbers to the operands of a minimum, and then misses that a slice has size 1
+    # tract rewrites the operands of a minimum, and quotients of sums, in one bound of the two: it misses that they are
+    # the bounds of a slice of size 1
+    if _has(over, "min") or (is_mixed(over) and len(over.symbols) > 1):
         guard = h.take(nothing, h.unsqueeze(h.tensor(over + 1, DType.int64), [0]), 0)
     else:
         guard = h.slice(nothing, 0, over + 1, over + 2)
@@ -133,7 +160,8 @@ def _guarded(h: Any, x: NnefValue, nothing: NnefValue) -> NnefValue:
 def settled(h: Any, x: Any, shape: Sequence[Dim]) -> Any:
     """`x` with the sizes that a guard of torch's fixes: tract knows no guards.
 
-    Also with the sizes of which torch knows that they are not below 0: to tract `max(0, n)` is another size than `n`.
+    Also with `n` for `max(0, n)`, where torch knows that it is not below 0, and the other way round: to tract they are
+    two sizes.
     """
     if not h.target.tract or x.type.shape is None:
         return x
@@ -141,7 +169,7 @@ def settled(h: Any, x: Any, shape: Sequence[Dim]) -> Any:
         made = x.type.shape[axis]
         if made == size or not isinstance(made, Expr):
             continue
-        if isinstance(size, int) or (_has(made, "max") and not _has(size, "max")):
+        if isinstance(size, int) or _has(made, "max") is not _has(size, "max"):
             x = cut(h, x, axis, made, size)
     return x
 

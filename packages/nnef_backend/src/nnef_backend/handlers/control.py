@@ -21,10 +21,7 @@ def same_size(h, self):
 
 @op("ir::require")
 def require(h, self, condition, message):
-    """A condition on data; those on sizes of inputs a program looks at before it runs."""
-    if h.in_loop or (isinstance(condition, Expr) and condition.symbols <= h.known):
-        return self
-    return where_holds(h, self, condition)
+    return self if h.in_loop else where_holds(h, self, condition)
 
 
 @op("higher_order::cond")

@@ -20,6 +20,7 @@ from ir.conditions import SINCE, SharedSizes, SmallSizes, sizes_of, small
 from ir.errors import ExportError, RefusedError, RuntimeFailure
 from ir.graph import Graph
 from ir.opened import Timed
+from ir.passes.exact_sizes import exact_sizes
 from ir.types import DType
 from onnx_backend.building.dtypes import FROM_ONNX, TO_ONNX
 from onnx_backend.format.data_files import locations
@@ -28,7 +29,7 @@ from onnx_backend.runtime.settings import Settings
 from onnx_backend.runtime.timing import timed
 
 LIMIT = 2**31 - 2**20  # what a protobuf message may hold, less room for the graph itself
-# An Expand that a condition fails at, as onnxruntime's message names it.
+# The node that fails where a condition does not hold, as onnxruntime's message names it.
 _NEEDED = re.compile(r"Name:'[^']* (needs|asserts) ([^']*)'")
 
 
@@ -51,6 +52,14 @@ class OnnxProgram:
         self._open = functools.partial(self._opened, artifact, path, folder)
         self._open()
         outlive_fork(self)
+
+    def _shorter(self, inputs: Sequence[Any]) -> str:
+        """Which slice is shorter than in the file: those of one that are part of a result have the size 1 there."""
+        return self.small_sizes.shorter(inputs) and self._emitted.shorter(inputs)
+
+    @functools.cached_property
+    def _emitted(self) -> SmallSizes:
+        return SmallSizes(exact_sizes(self.graph), computes=True)
 
     def _opened(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None) -> None:
         source: Any = str(path) if path is not None else model_bytes(artifact)
@@ -76,18 +85,15 @@ class OnnxProgram:
     def __call__(self, *inputs: Any) -> list[Any]:
         """The results in the order of the graph's outputs and updates."""
         self._shared.check(inputs)
-        if reason := self.small_sizes.refused(inputs):
+        if reason := self.small_sizes.refused(inputs) or self._shorter(inputs):
             raise RefusedError(f"target 'onnx' refuses to run: {reason}")
         if os.getpid() != self._owner:  # after a fork
             self._open()
         try:
             return run(self.session, self.inputs, self.outputs, inputs)
         except Exception as error:
-            if needed := _NEEDED.search(str(error)):
-                way = f"the program needs {needed[2]}; capture the model anew for other sizes"
-                if needed[1] == "asserts":
-                    way = f"what the model asserts does not hold: {needed[2]}"
-                raise RefusedError(f"target 'onnx' refuses to run: {way}") from error
+            if unmet := unmet_condition(error):
+                raise unmet from error
             if reason := self.small_sizes.shorter(inputs):
                 raise RefusedError(f"target 'onnx' refuses to run: {reason}") from error
             if at := small(sizes_of(self.graph, inputs)):
@@ -100,6 +106,17 @@ class OnnxProgram:
         settings, names = self._settings, (self.inputs, self.outputs)
         with settings.options() as options:
             return timed(lambda o: settings.session(self._source, o), options, lambda s: run(s, *names, inputs), runs)
+
+
+def unmet_condition(error: Exception) -> RefusedError | None:
+    """What to raise where the node that failed is a condition on sizes or data; None where it is another."""
+    found = _NEEDED.search(str(error))
+    if found is None:
+        return None
+    way = f"the program needs {found[2]}; capture the model anew for other sizes"
+    if found[1] == "asserts":
+        way = f"what the model asserts does not hold: {found[2]}"
+    return RefusedError(f"target 'onnx' refuses to run: {way}")
 
 
 def run(session: Any, names: Sequence[str], outputs: Sequence[str], tensors: Sequence[Any]) -> list[Any]:

@@ -7,7 +7,7 @@ const $ = (id) => document.getElementById(id);
 const GAP = 20, HEIGHT = 26, STEP = GAP + HEIGHT, WIDTH = 400, INDENT = 14, LANE = 9, LEFT = 16;
 const FIRST = 150; // rows that are open at the start, about
 const COLUMNS = { own: "own error on", whole: "error in the whole program on" };
-const WORDS = { native: "a handler of its own", body: "its decomposition", dropped: "a check: of sizes before a run, of data at a result", missing: "not known" };
+const WORDS = { native: "a handler of its own", body: "its decomposition", check: "a condition, looked at before a run or in the file", missing: "not known" };
 
 const opened = new Set([0]);
 let colour = "", selected = null, hits = new Set(), rows = [], edges = [], placeOf = new Map();
