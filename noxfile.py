@@ -235,10 +235,10 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
-def refusing(session: nox.Session) -> None:
+def refused_sizes(session: nox.Session) -> None:
     """Sizes that torch refuses and a target computes for, of every case (7 minutes a half): -- --part 0/2."""
     install(session, *PACKAGES)
-    session.run("python", "-m", "tests.refusing", *session.posargs)
+    session.run("python", "-m", "tests.refused_sizes", *session.posargs)
 
 
 @nox.session

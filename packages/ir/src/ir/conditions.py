@@ -144,7 +144,7 @@ class SmallSizes:
         return self._found[key]
 
     def _refused(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
-        if not _taken(node) <= sizes.keys() or (node.op not in DEMANDING and not _few_places(node, sizes)):
+        if not _taken(node) <= sizes.keys() or (node.op not in DEMANDING and not _is_nearly_empty(node, sizes)):
             return ""
         why = self._graph.context.refusal(node, sizes)
         return why and f"torch does not compute {node.op[6:]} at {at}: {why}"
@@ -176,7 +176,7 @@ def small(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={n}" for name, n in sizes.items() if n < 2)
 
 
-def _few_places(node: Node, sizes: Mapping[str, int]) -> bool:
+def _is_nearly_empty(node: Node, sizes: Mapping[str, int]) -> bool:
     """True where an operand is empty, or an axis that a convolution's kernel moves along has one place."""
     shapes = [[evaluate(d, sizes) for d in v.type.shape] for v in node.inputs[:2]]
     return any(0 in s for s in shapes) or (node.op in CONVOLUTIONS and 1 in shapes[0][-(len(shapes[1]) - 2) :])

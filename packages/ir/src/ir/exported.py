@@ -18,8 +18,8 @@ from ir.files import identity, staged
 from ir.graph import Graph
 from ir.importer.capture import arguments
 from ir.importer.plain import refused_layout
+from ir.index_bounds import IndexBounds
 from ir.loading import loaded
-from ir.places import Places
 from ir.target import A, Runner, Target
 from ir.trial import Trial, notes_of
 from ir.verify import Report
@@ -95,8 +95,8 @@ class Exported(Generic[A]):
         return Conditions(self.graph)
 
     @cached_property
-    def _places(self) -> Places:
-        return Places(self.graph)
+    def _index_bounds(self) -> IndexBounds:
+        return IndexBounds(self.graph)
 
     def _results(self, args: Any, kwargs: Any) -> Any:
         inputs = self.graph.structure.flatten(args, kwargs)
@@ -112,7 +112,7 @@ class Exported(Generic[A]):
         if refused := refused_layout(self.graph.inputs, inputs):
             raise refused
         self._conditions.check(inputs)
-        self._places.check(inputs)
+        self._index_bounds.check(inputs)
         return self.runner(*inputs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ from ir import geometry
 from ir.bounds import Range, bounds
 from ir.dims import Dim, Expr, call
 from ir.graph import Node, Value, leaves, map_arg
-from ir.importer.agreement import agreed
+from ir.importer.operand_sizes import condition_of
 from ir.ops import MOVES
 
 SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_copy"})
@@ -28,24 +28,24 @@ def required(op: str, args: Mapping[str, Any], results: Sequence[Value], ranges:
     else:
         axis = geometry.axis(args["dim"], x.type.rank)
         condition = _keeps_pieces(op, args, x.type.shape[axis], [r.type.shape[axis] for r in results], ranges)
-    return _handing_on(x, op, "gives as many axes or pieces as in the graph", condition, results[0].name)
+    return _required_of(x, op, "gives as many axes or pieces as in the graph", condition, results[0].name)
 
 
 def agreeing(op: str, args: Mapping[str, Any], results: Sequence[Value]) -> Node | None:
     """The node that hands the first operand on where the sizes of the others fit it; None where they always do."""
-    if (condition := agreed(op, args, results)) is None:
+    if (condition := condition_of(op, args, results)) is None:
         return None
     x = next(iter(leaves(args.values())))
-    return _handing_on(x, op, "takes operands of these sizes", condition, results[0].name)
+    return _required_of(x, op, "takes operands of these sizes", condition, results[0].name)
 
 
 def place(op: str, args: Mapping[str, Any], result: Value, ranges: Mapping[str, Range]) -> Node | None:
     """The node that hands on what a part is written to, where that has a place for the part."""
     condition = _has_place(args, args["self"], ranges)
-    return _handing_on(args["self"], op, "has a place for what is written", condition, result.name)
+    return _required_of(args["self"], op, "has a place for what is written", condition, result.name)
 
 
-def _handing_on(x: Value, op: str, what: str, condition: Expr | None, name: str) -> Node | None:
+def _required_of(x: Value, op: str, what: str, condition: Expr | None, name: str) -> Node | None:
     if condition is None:
         return None
     message = f"{op[6:]} {what} only where {condition}; capture the model anew for other sizes"

@@ -214,7 +214,7 @@ def index_put(h, self, indices, values, accumulate=False):
         if values.type.rank <= after or values.type.shape[-after - 1] == 1:
             return fill_mask(h, self, first, after, values, accumulate)
         if values.type.rank + first.type.rank - 1 <= self.type.rank:
-            return one_each(h, self, first, known[0], after, values, accumulate)
+            return scattered_values(h, self, first, known[0], after, values, accumulate)
     p = places(h, self, indices)
     rest = [self.type.shape[i] for i in p.front[len(p.axes) :]]
     order = p.to_torch(len(rest))
@@ -235,7 +235,7 @@ def fill_mask(h, x, mask, after, values, accumulate):
     return h.emit("Where", mask, h.emit("Add", x, values) if accumulate else values, x)
 
 
-def one_each(h, x, mask, axis, after, values, accumulate):
+def scattered_values(h, x, mask, axis, after, values, accumulate):
     """The n-th hit of a mask over the axes from `axis` on takes the n-th element, or all the only one."""
     values = h.unsqueeze(values, range(axis + 1 + after - values.type.rank))
     count, place = h.tensor(values.type.shape[axis], DType.int64), running(h, mask)

@@ -20,7 +20,7 @@ Rule = Callable[[Args, Sequence[Value]], Iterator[Expr]]  # of the arguments and
 _MASKS = (DType.bool, DType.uint8)
 
 
-def agreed(op: str, args: Args, results: Sequence[Value]) -> Expr | None:
+def condition_of(op: str, args: Args, results: Sequence[Value]) -> Expr | None:
     """The condition on sizes under which torch's kernel takes the operands; None where it always does."""
     parts = dict.fromkeys(RULES[op](args, results)) if op in RULES else ()
     return reduce(lambda a, b: call("and", a, b), parts) if parts else None

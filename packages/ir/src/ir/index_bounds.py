@@ -1,4 +1,4 @@
-"""Indices among the inputs: torch's kernels refuse those beyond an axis, runtimes count from its end."""
+"""Indices among the inputs: torch's kernels refuse those out of bounds, runtimes count from the end of the axis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _axis(args: Mapping[str, Any]) -> Dim:
     return size
 
 
-# The argument that holds the places, and how many there are. In `x[i]`, `take` and `index_fill` negative ones count
+# The argument that holds the indices, and the size of the axis. In `x[i]`, `take` and `index_fill` negative ones count
 # from the end in torch as well.
 INDEXED: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Dim]]] = {
     **dict.fromkeys(
@@ -39,8 +39,8 @@ INDEXED: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Dim]]] = {
 }
 
 
-class Places:
-    """The inputs of a graph whose numbers are places in another tensor, handed to an op as they are."""
+class IndexBounds:
+    """The inputs of a graph that an op takes as indices, handed to it as they are."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -59,12 +59,12 @@ class Places:
         """Look at the numbers that a program is given; those on another device than the CPU are not waited for.
 
         Raises:
-            RefusedError: one is negative, or not below the size of the axis that it is a place of.
+            RefusedError: one is negative, or not below the size of its axis.
         """
         for node, size, low, high, name in self._beyond(inputs):
             least = f"has numbers from {low} to {high}" if low != high else f"is {low}"
             raise RefusedError(
-                f"{node.op[6:]} takes the input {name} for places, from 0 to {size - 1}, and it {least}; torch refuses "
+                f"{node.op[6:]} takes the input {name} as indices from 0 to {size - 1}, and it {least}; torch refuses "
                 f"that too\n  at {node.origin}"
             )
 
@@ -83,7 +83,7 @@ class Places:
 
 
 def _source(value: Value, makers: Mapping[Value, Node]) -> Value:
-    """What the places are taken from as they are: views and copies of all elements, in another integer type or not."""
+    """What the indices are taken from as they are: views and copies of all elements, in another integer type or not."""
     while (node := makers.get(value)) is not None and (is_view(node) or node.op in CASTS or node.op in COPIES):
         before = next((v for v in node.inputs), None)
         if before is None or product(before.type.shape) != product(value.type.shape) or before.type.dtype.is_float:

@@ -1,4 +1,4 @@
-"""Finds sizes that torch refuses and a target computes for: `python -m tests.refusing [--family index] [--part 0/2]`.
+"""Sizes that torch refuses and a target computes for: `python -m tests.refused_sizes [--family index] [--part 0/2]`.
 
 Each axis of each input of a case is dynamic. One after the other gets the sizes 0, 1, 2 and one more than it had. Where
 torch's own program raises, by something else than the guards of its export, a program of ours must raise as well.

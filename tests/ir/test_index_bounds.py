@@ -1,4 +1,4 @@
-"""Which ops refuse places beyond an axis (ir.places.INDEXED), beside torch's kernels, and what is said."""
+"""Which ops refuse places beyond an axis (ir.index_bounds.INDEXED), beside torch's kernels, and what is said."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 import ir
 from ir.errors import RefusedError
-from ir.places import INDEXED, Places
+from ir.index_bounds import INDEXED, IndexBounds
 
 X, INDEX = torch.randn(5, 3), torch.tensor([1, 2])
 ROWS = INDEX[:, None].expand(2, 3).contiguous()
@@ -35,13 +35,13 @@ def test_torch_refuses_what_is_refused(op):
     function, index = CALLS[op]
     graph = ir.capture(module(function), (X, index), dynamic_shapes=({0: "rows"}, {0: "n"}))
     assert op in {n.op for n in graph.nodes}
-    places = Places(graph)
+    places = IndexBounds(graph)
     for beyond in (-1, 5):
         bad = index.clone()
         bad.flatten()[:1] = beyond
         with pytest.raises((IndexError, RuntimeError)):
             function(X, bad)
-        with pytest.raises(RefusedError, match="for places, from 0 to 4"):
+        with pytest.raises(RefusedError, match="as indices from 0 to 4"):
             places.check((X, bad))
     places.check((X, index))
     places.check((X, index[:0]))
@@ -51,17 +51,17 @@ def test_torch_refuses_what_is_refused(op):
 def test_places_that_count_from_the_end(function):
     graph = ir.capture(module(function), (X, INDEX))
     function(X, INDEX - 3)
-    Places(graph).check((X, INDEX - 3))
+    IndexBounds(graph).check((X, INDEX - 3))
 
 
 def test_a_part_of_an_input_is_not_all_of_it():
     function = lambda x, i: torch.nn.functional.embedding(i[1:].clamp(0), x) + torch.nn.functional.embedding(i[1:], x)  # noqa: E731
     graph = ir.capture(module(function), (X, INDEX))
-    Places(graph).check((X, torch.tensor([-100, 2])))
+    IndexBounds(graph).check((X, torch.tensor([-100, 2])))
 
 
 def test_places_as_they_are():
     function = lambda x, i: torch.nn.functional.embedding(i.long().reshape(2, -1).T, x)  # noqa: E731
     graph = ir.capture(module(function), (X, torch.arange(4, dtype=torch.int32)))
-    with pytest.raises(RefusedError, match="embedding takes the input i for places"):
-        Places(graph).check((X, torch.tensor([0, 1, 2, -100], dtype=torch.int32)))
+    with pytest.raises(RefusedError, match="embedding takes the input i as indices"):
+        IndexBounds(graph).check((X, torch.tensor([0, 1, 2, -100], dtype=torch.int32)))
