@@ -1,92 +1,231 @@
-"""Indices among the inputs: torch's kernels refuse those out of bounds, runtimes count from the end of the axis."""
+"""Indices that torch's kernels refuse: runtimes count from the end of the axis, read its last element, or end.
+
+A program looks at them before it runs, where they are inputs or integers that the model makes of inputs by torch's
+operators, which are computed by torch's kernels for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from ir import geometry
 from ir.conditions import sizes_of
 from ir.dims import Dim, Expr, evaluate, product
 from ir.errors import RefusedError
-from ir.graph import Graph, Node, Value
-from ir.ops import CASTS, COPIES, is_view
+from ir.graph import Graph, Node, Value, symbols_in
+from ir.importer.evaluate import Kernels
+from ir.ops import CASTS, COPIES, UNINITIALIZED, is_random, is_view
+from ir.types import DType
+
+Args = Mapping[str, Any]
+MOST_NODES = 24  # of a computation that is repeated before each run
 
 
-def _rows(args: Mapping[str, Any]) -> Dim:
-    rows: Dim = args["weight"].type.shape[0]
-    return rows
+class Bound(NamedTuple):
+    """Indices, the lowest that torch's kernel takes, the size that they are below, and one that it leaves out."""
+
+    indices: Value
+    lowest: Dim
+    size: Dim
+    ignored: int | None = None
 
 
-def _axis(args: Mapping[str, Any]) -> Dim:
-    shape = args["self"].type.shape
-    size: Dim = shape[geometry.axis(args["dim"], len(shape))] if shape else 1
+def _axis(x: Value, dim: int) -> Dim:
+    size: Dim = x.type.shape[geometry.axis(dim, x.type.rank)] if x.type.rank else 1
     return size
 
 
-# The argument that holds the indices, and the size of the axis. In `x[i]`, `take` and `index_fill` negative ones count
-# from the end in torch as well.
-INDEXED: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Dim]]] = {
-    **dict.fromkeys(
-        ("aten::embedding", "aten::embedding_bag", "aten::_embedding_bag_forward_only"), ("indices", _rows)
-    ),
-    **dict.fromkeys(
-        [f"aten::{n}" for n in ("gather", "scatter", "scatter_add", "scatter_reduce")]
-        + [f"aten::{n}" for n in ("index_select", "index_add", "index_copy", "index_reduce")],
-        ("index", _axis),
-    ),
-    "aten::one_hot": ("self", lambda args: args["num_classes"]),
+def _rows(args: Args) -> Iterator[Bound]:
+    yield Bound(args["indices"], 0, args["weight"].type.shape[0])
+    if isinstance(offsets := args.get("offsets"), Value):
+        yield Bound(offsets, 0, args["indices"].type.shape[0] + 1)
+
+
+def _along(args: Args) -> Iterator[Bound]:
+    yield Bound(args["index"], 0, _axis(args["self"], args["dim"]))
+
+
+def _filled(args: Args) -> Iterator[Bound]:
+    size = _axis(args["self"], args["dim"])
+    yield Bound(args["index"], -size, size)
+
+
+def _flat(args: Args) -> Iterator[Bound]:
+    size = product(args["self"].type.shape)
+    yield Bound(args["index"], -size, size)
+
+
+def _along_or_flat(args: Args) -> Iterator[Bound]:
+    if args["dim"] is None:
+        yield Bound(args["indices"], 0, product(args["self"].type.shape))
+    else:
+        size = _axis(args["self"], args["dim"])
+        yield Bound(args["indices"], -size, size)
+
+
+def _indexed(args: Args) -> Iterator[Bound]:
+    """A mask stands for as many axes as it has."""
+    axis, shape = 0, args["self"].type.shape
+    for index in args["indices"]:
+        is_mask = isinstance(index, Value) and index.type.dtype in (DType.bool, DType.uint8)
+        if isinstance(index, Value) and not is_mask:
+            yield Bound(index, -shape[axis], shape[axis])
+        axis += index.type.rank if is_mask else 1
+
+
+def _classes(args: Args) -> Iterator[Bound]:
+    x, target = args["self"].type, args["target"]
+    if target.type.dtype.is_integer:
+        yield Bound(target, 0, x.shape[1 if x.rank > 1 else 0], args.get("ignore_index"))
+
+
+def _one_hot(args: Args) -> Iterator[Bound]:
+    if isinstance(args["num_classes"], Expr) or args["num_classes"] > 0:
+        yield Bound(args["self"], 0, args["num_classes"])
+
+
+def _rules(rule: Callable[[Args], Iterator[Bound]], *names: str) -> dict[str, Callable[[Args], Iterator[Bound]]]:
+    return dict.fromkeys([f"aten::{n}" for n in names], rule)
+
+
+INDEXED: Mapping[str, Callable[[Args], Iterator[Bound]]] = {
+    **_rules(_rows, "embedding", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"),
+    **_rules(_along, "gather", "scatter", "scatter_add", "scatter_reduce"),
+    **_rules(_along, "index_select", "index_add", "index_copy", "index_reduce"),
+    **_rules(_filled, "index_fill"),
+    **_rules(_flat, "take", "put"),
+    **_rules(_along_or_flat, "take_along_dim"),
+    **_rules(_indexed, "index", "index_put", "_unsafe_index", "_unsafe_index_put"),
+    **_rules(_classes, "nll_loss", "nll_loss_nd", "nll_loss2d", "cross_entropy_loss", "multi_margin_loss"),
+    **_rules(_one_hot, "one_hot"),
 }
 
 
+@dataclass(frozen=True, eq=False)
+class _Indices:
+    """The indices of one node: the numbers of an input, or of what these nodes make of the inputs with these names."""
+
+    node: Node
+    bound: Bound
+    source: Value
+    nodes: frozenset[Node]
+    names: str
+
+
 class IndexBounds:
-    """The inputs of a graph that an op takes as indices, handed to it as they are."""
+    """The indices in a graph that can be looked at before it runs."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        makers = {v: n for n in graph.nodes for v in n.outputs}
-        inputs = {v: i for i, v in enumerate(graph.inputs)}
-        found: dict[tuple[int, Dim], Node] = {}
+        self._makers = {v: n for n in graph.nodes for v in n.outputs}
+        self._sized = symbols_in(v.type.shape for v in graph.inputs)
+        found: dict[tuple[Value, Any], _Indices] = {}
         for node in graph.nodes:
-            if node.op in INDEXED:
-                name, count = INDEXED[node.op]
-                source, size = _source(node.args[name], makers), count(node.args)
-                if source in inputs and (isinstance(size, Expr) or size > 0):
-                    found.setdefault((inputs[source], size), node)
-        self._found = [(node, place, size) for (place, size), node in found.items()]
+            for bound in INDEXED[node.op](node.args) if node.op in INDEXED else ():
+                source = self._source(bound.indices)
+                nodes = frozenset() if source in graph.inputs else self._nodes(source)
+                if nodes or source in graph.inputs:
+                    read = {source}.union(*(n.inputs for n in nodes))
+                    names = ", ".join(v.name for v in graph.inputs if v in read)
+                    found.setdefault((source, bound[1:]), _Indices(node, bound, source, nodes, names))
+        self._changing = [f for f in found.values() if f.names]
+        self._of_sizes = [f for f in found.values() if not f.names]
+        self._accepted: Any = None  # the sizes at which the second were last looked at
 
     def check(self, inputs: Sequence[Any]) -> None:
-        """Look at the numbers that a program is given; those on another device than the CPU are not waited for.
+        """Look at the indices of a run; those on another device than the CPU are not waited for.
 
         Raises:
-            RefusedError: one is negative, or not below the size of its axis.
+            RefusedError: one is below what torch's kernel takes, or not below the size of the axis.
         """
-        for node, size, low, high, name in self._beyond(inputs):
-            least = f"has numbers from {low} to {high}" if low != high else f"is {low}"
-            raise RefusedError(
-                f"{node.op[6:]} takes the input {name} as indices from 0 to {size - 1}, and it {least}; torch refuses "
-                f"that too\n  at {node.origin}"
-            )
-
-    def _beyond(self, inputs: Sequence[Any]) -> Iterator[tuple[Node, int, int, int, str]]:
-        if not self._found:
+        if not (self._changing or self._of_sizes) or any(x.device.type != "cpu" for x in inputs):
             return
+        values = dict(zip(self._graph.inputs, inputs, strict=True))
         sizes = sizes_of(self._graph, inputs)
-        for node, place, size in self._found:
-            x = inputs[place]
-            if x.device.type != "cpu" or not x.numel() or (isinstance(size, Expr) and not size.symbols <= sizes.keys()):
+        if self._of_sizes and sizes != self._accepted:
+            _check(self._of_sizes, _computed(self._kernels_of_sizes, values, sizes), sizes)
+            self._accepted = sizes
+        _check(self._changing, _computed(self._kernels, values, sizes), sizes)
+
+    @cached_property
+    def _kernels(self) -> Kernels | None:
+        return self._ready(self._changing)
+
+    @cached_property
+    def _kernels_of_sizes(self) -> Kernels | None:
+        return self._ready(self._of_sizes)
+
+    def _ready(self, indices: Sequence[_Indices]) -> Kernels | None:
+        wanted = frozenset[Node]().union(*(f.nodes for f in indices))
+        if not wanted:
+            return None
+        read = {v for n in wanted for v in n.inputs}
+        weights = {v: w for v, w in self._graph.weights.items() if v in read}
+        return Kernels((n for n in self._graph.nodes if n in wanted), weights)
+
+    def _source(self, value: Value) -> Value:
+        """What the indices are taken from as they are: views and copies of all elements, in another type or not."""
+        while (node := self._makers.get(value)) is not None and (is_view(node) or node.op in CASTS | COPIES):
+            before = next(iter(node.inputs), None)
+            if before is None or product(before.type.shape) != product(value.type.shape) or before.type.dtype.is_float:
+                break
+            value = before
+        return value
+
+    def _nodes(self, value: Value) -> frozenset[Node]:
+        """The nodes that make integers of inputs and weights by torch's operators on integers; none if not all do."""
+        made: set[Node] = set()
+        open_ = [value]
+        while open_:
+            node = self._makers.get(open_.pop())
+            if node is None or node in made:
                 continue
-            low, high = (int(n) for n in x.aminmax())
-            count = evaluate(size, sizes)
-            if low < 0 or high >= count:
-                yield node, count, low, high, self._graph.inputs[place].name
+            if len(made) == MOST_NODES or not self._is_of_integers(node):
+                return frozenset()
+            made.add(node)
+            open_ += node.inputs
+        return frozenset(made)
+
+    def _is_of_integers(self, node: Node) -> bool:
+        values = (*node.inputs, *node.outputs)
+        discrete = all(v.type.dtype.is_integer or v.type.dtype is DType.bool for v in values)
+        sized = symbols_in([*node.args.values(), *(v.type.shape for v in values)]) <= self._sized
+        known = node.op.startswith("aten::") and not node.graphs and node.op not in UNINITIALIZED
+        return discrete and sized and known and not is_random(node)
 
 
-def _source(value: Value, makers: Mapping[Value, Node]) -> Value:
-    """What the indices are taken from as they are: views and copies of all elements, in another integer type or not."""
-    while (node := makers.get(value)) is not None and (is_view(node) or node.op in CASTS or node.op in COPIES):
-        before = next((v for v in node.inputs), None)
-        if before is None or product(before.type.shape) != product(value.type.shape) or before.type.dtype.is_float:
-            break
-        value = before
-    return value
+def _computed(kernels: Kernels | None, values: dict[Value, Any], sizes: Mapping[str, int]) -> Mapping[Value, Any]:
+    if kernels is None:
+        return values
+    try:
+        return kernels.run(values, sizes)
+    except Exception:  # the model does not come to these indices either
+        return values
+
+
+def _check(indices: Sequence[_Indices], numbers: Mapping[Value, Any], sizes: Mapping[str, int]) -> None:
+    for found in indices:
+        bound = found.bound
+        x = numbers.get(found.source)
+        if x is None or not symbols_in([bound.lowest, bound.size]) <= sizes.keys():
+            continue
+        if bound.ignored is not None:
+            x = x[x != bound.ignored]
+        if not x.numel():
+            continue
+        low, high = (int(n) for n in x.aminmax())
+        lowest, size = evaluate(bound.lowest, sizes), evaluate(bound.size, sizes)
+        if low < lowest or high >= size:
+            raise _refused(found, f"{lowest} to {size - 1}", str(low) if low == high else f"from {low} to {high}")
+
+
+def _refused(found: _Indices, bounds: str, given: str) -> RefusedError:
+    what = "what the model computes" if found.nodes else f"the input {found.names}"
+    of = f" of {found.names}" if found.nodes and found.names else ""
+    return RefusedError(
+        f"{found.node.op[6:]} takes {what}{of} as indices from {bounds}, and it has {given}; torch refuses that too\n"
+        f"  at {found.node.origin}"
+    )

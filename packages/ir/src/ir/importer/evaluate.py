@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ir.dims import Expr
 from ir.dims import evaluate as number
 from ir.errors import RefusedError
-from ir.graph import Node, Value, Weight, map_arg
+from ir.graph import Node, Value, Weight, leaves, map_arg
 from ir.importer.schema import DTYPES, TORCH_DTYPES, op_schema, overload_of
 from ir.importer.torch_api import pytree, schema_of
 from ir.importer.weights import TorchWeight
@@ -50,13 +50,54 @@ def _computed(node: Node, args: dict[str, Any]) -> Any:
 
 def called(node: Node, args: dict[str, Any]) -> Any:
     """What torch's kernel of the node's op makes of these arguments, by the schema's names."""
+    return kernel(node)(args)
+
+
+def kernel(node: Node) -> Callable[[dict[str, Any]], Any]:
+    """torch's kernel of the node's op as a function of the arguments by the schema's names."""
     overload = overload_of(node.op, node.origin.overload)
     assert overload is not None
-    if isinstance(args.get("memory_format"), str):
-        args["memory_format"] = getattr(torch, args["memory_format"])
-    positional = [args.pop(a.name) for a in schema_of(overload).arguments if not a.kwarg_only]
     call = on_copies(overload) if op_schema(overload).writes else overload  # the arguments may be the model's weights
-    return call(*positional, **{k: v for k, v in args.items() if k not in ("device", "layout", "pin_memory")})
+    names = [a.name for a in schema_of(overload).arguments if not a.kwarg_only]
+
+    def run(args: dict[str, Any]) -> Any:
+        if isinstance(args.get("memory_format"), str):
+            args["memory_format"] = getattr(torch, args["memory_format"])
+        positional = [args.pop(name) for name in names]
+        return call(*positional, **{k: v for k, v in args.items() if k not in ("device", "layout", "pin_memory")})
+
+    return run
+
+
+class Kernels:
+    """Nodes without symbols of their own as torch's kernels, made ready once to run many times."""
+
+    def __init__(self, nodes: Iterable[Node], weights: Mapping[Value, Weight]) -> None:
+        self._known = {v: tensor_of(w) for v, w in weights.items()}
+        self._steps = [(kernel(n), *_parted(n.args), n.outputs) for n in nodes]
+
+    def run(self, values: Mapping[Value, Tensor], sizes: Mapping[str, int]) -> dict[Value, Tensor]:
+        """The values of all, of those of the inputs and of the symbols."""
+        env = {**self._known, **values}
+
+        def resolve(arg: Any) -> Any:
+            return env[arg] if isinstance(arg, Value) else number(arg, sizes) if isinstance(arg, Expr) else arg
+
+        with torch.no_grad():
+            for call, fixed, others, outputs in self._steps:
+                made = call({**fixed, **{k: map_arg(a, resolve) for k, a in others.items()}})
+                env.update(zip(outputs, made if isinstance(made, (tuple, list)) else (made,), strict=True))
+        return env
+
+
+def _parted(args: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments that are the same in every run, as torch has them, and the others."""
+    fixed: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for name, arg in args.items():
+        varies = any(isinstance(a, (Value, Expr)) for a in leaves(arg))
+        (others if varies else fixed)[name] = TORCH_DTYPES[arg] if isinstance(arg, DType) else arg
+    return fixed, others
 
 
 def on_copies(target: Any) -> Callable[..., Any]:
