@@ -113,7 +113,7 @@ def test_bounds_contain_every_value():
             step = rng.choice(["add", "sub", "mul", "floordiv", "mod", "max", "min"])
             if step in ("floordiv", "mod") and (not isinstance(other, int) or other < 1):
                 continue
-            x = dims._EXACT.get(step, dims.FUNCTIONS[step])(x, other)
+            x = dims.EXACT.get(step, dims.FUNCTIONS[step])(x, other)
         ranges = {"s": Range(0, 5), "b": Range(1, 4)}
         least, most = bounds(x, ranges)
         for env in ({"s": i, "b": j} for i in range(6) for j in range(1, 5)):

@@ -73,7 +73,8 @@ def _scope(nodes: Any, scope: Any, outer: dict[str, Any], where: str) -> Iterato
             yield f"{place} does nothing"  # one that gives an input or a constant an output's name is needed
         if node.op_type == "Cast" and source is not None and source[0] == attributes["to"]:
             yield f"{place} keeps the type"
-        if node.op_type in ("Reshape", "Expand", "Tile", "Unsqueeze", "Squeeze") and known and source[1] == result[1]:
+        shapes = ("Reshape", "Expand", "Tile", "Unsqueeze", "Squeeze")
+        if node.op_type in shapes and known and source[1] == result[1] and not _is_required(node, made):
             yield f"{place} keeps the shape {source[1]}"
         if node.op_type == "Transpose" and attributes["perm"] == sorted(attributes["perm"]):
             yield f"{place} keeps the order"
@@ -81,6 +82,12 @@ def _scope(nodes: Any, scope: Any, outer: dict[str, Any], where: str) -> Iterato
             yield from _pair(place, before, node, types)
         for graph in _graphs(node):
             yield from _scope(graph.node, graph, types, f"{place} > ")
+
+
+def _is_required(node: onnx.NodeProto, made: dict[str, Any]) -> bool:
+    """True of the last node of a condition (`ir::require`), which fails where that does not hold."""
+    sizes = made.get(node.input[1]) if len(node.input) > 1 else None
+    return sizes is not None and " needs " in sizes.name
 
 
 def _pair(place: str, first: onnx.NodeProto, second: onnx.NodeProto, types: dict[str, Any]) -> Iterator[str]:

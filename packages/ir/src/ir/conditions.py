@@ -120,7 +120,7 @@ class SmallSizes:
     def __init__(self, graph: Graph, computes: bool = False) -> None:
         self._graph, self._computes = graph, computes
         nodes = graph.nodes if graph.context else ()
-        self._cuts = [n for n in nodes if n.op in SHORTER and symbols_of(n)]
+        self._cuts = [n for n in nodes if n.op in (CUTS if computes else SHORTER) and symbols_of(n)]
         self._demanding = [n for n in nodes if n.op in DEMANDING and symbols_of(n)]
         self._demanding += [n for n in nodes if n.op in CONVOLUTIONS | RECURRENT and symbols_of(n)]
         self._found: dict[Any, str] = {}  # by the question and the sizes

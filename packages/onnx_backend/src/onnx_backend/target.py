@@ -12,6 +12,7 @@ import onnx.defs
 import onnx_ir
 
 from ir.graph import Graph
+from ir.lower import lower
 from ir.passes.canonicalize_factories import canonicalize_factories
 from ir.passes.collapse_casts import collapse_casts
 from ir.passes.collapse_views import collapse_views
@@ -212,7 +213,7 @@ class Onnx(Target[onnx_ir.Model]):
         refers = path is not None and self.external_data == "reference"
         staged = refers and path is not None and not any(path.parent.glob("*.safetensors"))
         lent = path.parent.parent if staged and path is not None else None
-        return OnnxProgram(artifact, graph, path, lent, self.settings)
+        return OnnxProgram(artifact, graph, path, lent, self.settings, lambda g: lower(g, self))
 
 
 def _is_op_of_torch(call: onnx_ir.Node) -> bool:

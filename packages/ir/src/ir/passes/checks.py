@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from ir.bounds import Range, bounds
@@ -94,9 +95,11 @@ def _held_input(graph: Graph, checks: Sequence[Node]) -> Graph:
     if not checks or not read:
         return graph
     value = min(read, key=_elements)
-    required = list(_required(value, checks))
-    held = {value: required[-1].outputs[0]}
-    return graph.replace(nodes=[*required, *(reading(n, held) for n in graph.nodes)])
+    condition = reduce(lambda a, b: call("and", a, b), dict.fromkeys(n.args["self"] for n in checks))
+    text = "; ".join(n.args.get("assert_msg") or str(n.args["self"]) for n in checks)
+    (required,) = _required(value, [check(condition, text, checks[0].origin)])
+    held = {value: required.outputs[0]}
+    return graph.replace(nodes=[required, *(reading(n, held) for n in graph.nodes)])
 
 
 def _elements(value: Value) -> int:

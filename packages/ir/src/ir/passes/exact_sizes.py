@@ -7,7 +7,7 @@ that agrees with all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -35,14 +35,21 @@ def exact_sizes(graph: Graph) -> Graph:
     """
     if graph.context is None:
         return graph
-    several, one = (
-        {n for n in graph.nodes if n.op in CUTS and any(chosen(d) for d in _may_be_shorter(n, graph.symbols))}
-        for chosen in ((1).__lt__, (1).__eq__)
-    )
+    several = _cuts(graph, (1).__lt__)
     exact = _Exact(graph, graph.context, several)
     usual = (exact.graph() or exact.required()) if several else graph
-    made = _Exact(graph, graph.context, several | one, one=True).graph() if one else None
+    made = with_empty_slices(graph) if _cuts(graph, (1).__eq__) else None
     return made if made is not None and _types(made) == _types(usual) else usual
+
+
+def with_empty_slices(graph: Graph) -> Graph | None:
+    """The graph with sizes that hold where slices of one are empty too; None where they are not found."""
+    return None if graph.context is None else _Exact(graph, graph.context, _cuts(graph, (0).__lt__), one=True).graph()
+
+
+def _cuts(graph: Graph, chosen: Callable[[int], bool]) -> set[Node]:
+    """The slices with such fixed sizes that may be shorter."""
+    return {n for n in graph.nodes if n.op in CUTS and any(map(chosen, _may_be_shorter(n, graph.symbols)))}
 
 
 def _types(graph: Graph) -> list[TensorType]:

@@ -137,9 +137,9 @@ def _where_zero(h: Any, x: NnefValue, number: Dim) -> NnefValue:
     # the constant is read at 4 * number + 1, which is in range, -2 to 1, for 0 alone
     over: Any = 4 * number
     nothing = _nothing(h, x)
-    # tract rewrites the operands of a minimum, and quotients of sums, in one bound of the two: it misses that they are
-    # the bounds of a slice of size 1
-    if _has(over, "min") or (is_mixed(over) and len(over.symbols) > 1):
+    # tract rewrites minima, maxima and quotients of sums in one bound of the two, and then misses that they are the
+    # bounds of a slice of size 1
+    if _has(over, "min") or _has(over, "max") or (_has(over, "floordiv") and len(over.symbols) > 1):
         guard = h.take(nothing, h.unsqueeze(h.tensor(over + 1, DType.int64), [0]), 0)
     else:
         guard = h.slice(nothing, 0, over + 1, over + 2)

@@ -10,7 +10,7 @@ import mmap
 import os
 import re
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,9 +20,10 @@ from ir.conditions import SINCE, SharedSizes, SmallSizes, sizes_of, small
 from ir.errors import ExportError, RefusedError, RuntimeFailure
 from ir.graph import Graph
 from ir.opened import Timed
-from ir.passes.exact_sizes import exact_sizes
+from ir.passes.exact_sizes import exact_sizes, with_empty_slices
 from ir.types import DType
 from onnx_backend.building.dtypes import FROM_ONNX, TO_ONNX
+from onnx_backend.format.comparison import says_the_same
 from onnx_backend.format.data_files import locations
 from onnx_backend.format.writer import proto_of
 from onnx_backend.runtime.settings import Settings
@@ -46,7 +47,9 @@ class OnnxProgram:
         path: Path | None,
         folder: Path | None = None,
         settings: Settings | None = None,
+        lowered: Callable[[Graph], onnx_ir.Model] | None = None,
     ) -> None:
+        self._artifact, self._lowered = artifact, lowered
         self.graph, self.small_sizes, self._shared = graph, SmallSizes(graph), SharedSizes(graph)
         self._settings = settings or Settings()
         self._open = functools.partial(self._opened, artifact, path, folder)
@@ -55,11 +58,22 @@ class OnnxProgram:
 
     def _shorter(self, inputs: Sequence[Any]) -> str:
         """Which slice is shorter than in the file: those of one that are part of a result have the size 1 there."""
-        return self.small_sizes.shorter(inputs) and self._emitted.shorter(inputs)
+        reason = self.small_sizes.shorter(inputs) and self._emitted.shorter(inputs)
+        return "" if reason and self._takes_sizes_from_operands else reason
 
     @functools.cached_property
     def _emitted(self) -> SmallSizes:
         return SmallSizes(exact_sizes(self.graph), computes=True)
+
+    @functools.cached_property
+    def _takes_sizes_from_operands(self) -> bool:
+        """Whether the file would be the same with the sizes that hold where those slices are empty."""
+        exact = with_empty_slices(self.graph)
+        if exact is None or self._lowered is None:
+            return False
+        with contextlib.suppress(ExportError):
+            return says_the_same(self._lowered(exact), self._artifact)
+        return False
 
     def _opened(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None) -> None:
         source: Any = str(path) if path is not None else model_bytes(artifact)
