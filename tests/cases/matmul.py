@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .base import bf16, c64, f16, f32, f64, family, i32, i64, inf, mod, nan, row, u8
+from .base import bf16, boolean, c64, f16, f32, f64, family, i32, i64, inf, mod, nan, row, u8
 
 ODD_ROWS = [[1.0, nan, 0.0], [-0.0, 2.0, inf], [-inf, 0.0, 1.0]]
 
@@ -49,6 +49,17 @@ CASES = family(
     ),
     row("mm", lambda x, y: torch.mm(x, y), f32("B", 3), f32(3, 4)),
     row("bmm", lambda x, y: torch.bmm(x, y), f32("B", "S", 3), f32("B", 3, 4)),
+    row(
+        "products_of_masks_and_bytes",
+        lambda m, u, x: (
+            m.float() @ x,
+            m.long() @ u.long(),
+            u.float() @ x,
+            x.mT @ u.double().float(),
+            u.int() @ u.int(),
+        ),
+        *(boolean("B", 3, 3), u8("B", 3, 3), f32("B", 3, 4)),
+    ),
     row("matmul_1d_1d", lambda x, y: x @ y, f32("S"), f32("S")),
     row("matmul_1d_2d", lambda x, y: x @ y, f32(3), f32(3, "N")),
     row("matmul_2d_1d", lambda x, y: x @ y, f32("B", 3), f32(3)),

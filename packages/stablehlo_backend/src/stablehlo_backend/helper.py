@@ -146,6 +146,12 @@ class HloHelper(Verbs):
             return self.compare("NE", x, 0)
         if x.type.dtype.is_float and dtype.is_integer and dtype is not DType.int64:
             x = self.convert(x, DType.int64)  # a narrower one wraps
+        # IREE reads the operand of a product before a conversion to more bits, and always with a sign
+        if x.type.dtype is DType.bool:
+            return self.where(x, self.const(1, dtype), 0)
+        if x.type.dtype.kind == "uint" and dtype.bits > x.type.dtype.bits:
+            between = DType[f"{'u' if dtype.kind == 'int' else ''}int{dtype.bits}"]
+            x = self.emit("convert", x, type=x.type.with_dtype(between))
         return self.emit("convert", x, type=x.type.with_dtype(dtype))
 
     # -- functions -------------------------------------------------------------------------------------------------
