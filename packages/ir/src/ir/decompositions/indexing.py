@@ -16,13 +16,17 @@ from ir.importer.torch_api import statically_known_true
 Indices = Sequence[Tensor | None]
 
 
-def _numbered(places: Sequence[Tensor], sizes: Sequence[Any]) -> Tensor:
-    """The number of each element in the flat tensor of these sizes; places below 0 count from the end."""
-    number = torch.zeros((), dtype=torch.int64)
+def _numbered(places: Sequence[Tensor], sizes: Sequence[Any], from_end: bool = True) -> Tensor:
+    """The number of each element in the flat tensor of these sizes; places below 0 count from the end.
+
+    A place beyond its axis, which would be one of another row, has a number beyond all.
+    """
+    number, inside = torch.zeros((), dtype=torch.int64), torch.ones((), dtype=torch.bool)
     for place, size in zip(places, sizes, strict=True):
         place = place.to(torch.int64)
-        number = number * size + torch.where(place < 0, place + size, place)
-    return number
+        place = torch.where(place < 0, place + size, place) if from_end else place
+        number, inside = number * size + place, inside & (place >= 0) & (place < size)
+    return number if len(places) == 1 else torch.where(inside, number, math.prod(sizes))
 
 
 def _in_front(self: Tensor, indices: Indices) -> tuple[Tensor, Tensor, list[int], int]:
@@ -90,12 +94,15 @@ def _put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 # -- one index that names a place along one axis for each element ------------------------------------------------------
 
 
+def _along(shape: Sequence[Any]) -> list[Tensor]:
+    """The places along each axis, which broadcast to the shape."""
+    return [torch.arange(n).reshape([-1] + [1] * (len(shape) - a - 1)) for a, n in enumerate(shape)]
+
+
 def _cells(self: Tensor, dim: int, index: Tensor) -> Tensor:
     """The number in the flat tensor of each element that is named."""
-    axis, rank = dim % self.dim(), index.dim()
-    others = (torch.arange(n).reshape([-1] + [1] * (rank - a - 1)) for a, n in enumerate(index.shape))
-    places = [index if a == axis else other for a, other in enumerate(others)]
-    return _numbered(places, self.shape).expand(index.shape).reshape(-1)
+    places = [index if a == dim % self.dim() else other for a, other in enumerate(_along(index.shape))]
+    return _numbered(places, self.shape, from_end=False).expand(index.shape).reshape(-1)
 
 
 @decomposition("gather")
@@ -103,6 +110,16 @@ def _gather(self: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     if self.dim() == 0 or index.dim() == 0:
         return self.reshape([]).expand(index.shape)
     return self.reshape(-1).index_select(0, _cells(self, dim, index)).reshape(index.shape)
+
+
+def _corner(x: Tensor, shape: Sequence[Any]) -> Tensor:
+    """The first elements along each axis, of which the tensor has as many as are asked for."""
+    if all(statically_known_true(n <= size) for n, size in zip(shape, x.shape, strict=True)):
+        for axis, size in enumerate(shape):
+            x = x.narrow(axis, 0, size)
+        return x
+    places = _numbered(_along(shape), x.shape, from_end=False)  # a slice would need more elements for good
+    return x.reshape(-1).index_select(0, places.reshape(-1)).reshape(shape)
 
 
 _WORDS = {"add": "sum", "multiply": "prod"}
@@ -119,8 +136,7 @@ def _scatter(
         one = self.reshape(1), index.reshape(1)
         return _scatter(one[0], 0, one[1], src, reduce=reduce, include_self=include_self).reshape(self.shape)
     if isinstance(src, Tensor):
-        for axis, size in enumerate(index.shape):
-            src = src.narrow(axis, 0, size)
+        src = _corner(src, index.shape)
     else:
         src = torch.scalar_tensor(src, dtype=self.dtype)
     flat, places, given = self.reshape(-1), _cells(self, dim, index), src.expand(index.shape).reshape(-1)

@@ -24,7 +24,7 @@ _COMPARED = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5}  # the number
 _FLOAT = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "max": "maximum", "min": "minimum",
           "pow": "power", "sqrt": "sqrt", "exp": "exponential", "log": "log", "float": ""}  # fmt: skip
 _ROUNDED = {"floor": "floor", "ceil": "ceil", "round": "round_nearest_even", "trunc": ""}
-_DOUBLE, _LONG = TensorType(DType.float64, ()), TensorType(DType.int64, ())
+_DOUBLE, _LONG, _TRUTH = (TensorType(d, ()) for d in (DType.float64, DType.int64, DType.bool))
 
 
 class Sizes(OpHelper[HloValue]):
@@ -114,10 +114,27 @@ class Sizes(OpHelper[HloValue]):
 
     def _whole(self, x: HloValue) -> mlir.Value:
         """A 0-d tensor as a scalar of type index."""
-        x = self.cast(x, DType.int64)
+        return self._scalar("arith.index_cast", [self._element(self.cast(x, DType.int64), "i64")])
+
+    def _element(self, x: HloValue, element: str) -> mlir.Value:
+        """What a 0-d tensor holds."""
         # behind a barrier, or its float arithmetic becomes IREE's host's, which has little of it
         held = self._scalar("util.optimization_barrier", [x.name], spelled(x.type))
-        return self._scalar("arith.index_cast", [self._scalar("tensor.extract", [held], "i64")])
+        return self._scalar("tensor.extract", [held], element)
+
+    def require(self, condition: Dim | HloValue, message: str) -> None:
+        """End a run with this message where the condition, of sizes or of a 0-d tensor of truth, does not hold."""
+        text = message.replace("\\", "/").replace('"', "'").replace("\n", " ")
+
+        def held() -> bool:
+            if isinstance(condition, HloValue):
+                holds = self._element(condition, "i1")
+            else:
+                holds = self._compared("ne", self._index(self.size(condition)), self._index(0))
+            self.builder.operation("cf.assert", [holds], [], attributes={"msg": f'"{text}"'})
+            return True
+
+        self.builder.once(("required", condition, text), held)
 
     def _applied(self, fn: str, args: Sequence[Any]) -> Any:
         if any(isinstance(a, (float, HloValue)) for a in args) or fn in ("truediv", "sqrt", "exp", "log", "float"):
@@ -146,9 +163,12 @@ class Sizes(OpHelper[HloValue]):
 
     def _float(self, fn: str, args: Sequence[Any]) -> Any:
         words = _FLOAT if fn in _FLOAT else _ROUNDED
-        if fn not in words:
+        if fn not in words and fn not in _COMPARED:
             self.refuse(f"a size needs {fn} of a float, which has no form here")
         numbers = [self.constant(np.asarray(a, np.float64)) if isinstance(a, float) else self._lifted(a) for a in args]
         operands = [self.cast(x, DType.float64) for x in numbers]
+        if fn in _COMPARED:
+            word = f"#stablehlo<comparison_direction {fn.upper()}>"
+            return self._whole(self.emit("compare", *operands, comparison_direction=word, type=_TRUTH))
         made = self.emit(words[fn], *operands, type=_DOUBLE) if words[fn] else operands[0]
         return self._whole(made) if fn in _ROUNDED else made

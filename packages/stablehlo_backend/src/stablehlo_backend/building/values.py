@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from iree.compiler import ir as mlir
 
 from ir.types import DType, TensorType
 
@@ -32,6 +33,19 @@ def spelled(type: TensorType) -> str:
     """`tensor<?x3xf32>`: a dimension is static or it is not, and which symbol it is says the graph."""
     dims = [f"{d}x" if isinstance(d, int) else "?x" for d in type.shape]
     return f"tensor<{''.join(dims)}{ELEMENT[type.dtype]}>"
+
+
+def is_fixed(value: Any) -> bool:
+    """Whether a value of MLIR is the same in each run: made of constants and weights alone."""
+    open_, seen = [value.owner], set()
+    while open_:
+        made = open_.pop()
+        if isinstance(made, mlir.Block) or len(made.operation.regions):
+            return False
+        if made not in seen:
+            seen.add(made)
+            open_ += [x.owner for x in made.operation.operands]
+    return True
 
 
 def as_signed(type: TensorType) -> TensorType:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from ir import geometry
-from ir.dims import Dim, Expr, maximum, minimum, product
+from ir.dims import Dim, Expr, call, maximum, minimum, product
 from ir.helper import numpy_dtype
+from ir.ops import DEMANDING
 from ir.types import DType, TensorType
 from stablehlo_backend.building.builder import Region
 from stablehlo_backend.building.sizes import Sizes
-from stablehlo_backend.building.values import HloValue, spelled
+from stablehlo_backend.building.values import HloValue, is_fixed, spelled
 
 _END = 2**62
 
@@ -67,6 +68,8 @@ class Verbs(Sizes):
             return x
         if result.is_static and x.type.is_static:
             return self.emit("reshape", x, type=result)
+        if isinstance(missing := product(shape) - product(x.type.shape), Expr):
+            self.require(call("eq", missing, 0), f"{self._said()} gives a tensor of another number of elements")
         return self.emit("tensor.reshape", x, self.sizes_tensor(shape, "i64"), type=result)
 
     def retyped(self, x: HloValue, type: TensorType) -> HloValue:
@@ -154,6 +157,8 @@ class Verbs(Sizes):
     def reduce(self, op: str, x: HloValue, axes: Sequence[int] | None = None, keepdim: bool = False) -> HloValue:
         """The sum, prod, max, min, any or all along axes; None is all of them."""
         axes = range(x.type.rank) if axes is None else axes
+        if op in ("max", "min") and self.driver.root_node.op in DEMANDING:
+            self._some([x.type.shape[a] for a in axes])
         shape = [d for i, d in enumerate(x.type.shape) if i not in axes]
         start, body = {
             "sum": (0, "add"), "prod": (1, "multiply"), "any": (False, "or"), "all": (True, "and"),
@@ -162,6 +167,16 @@ class Verbs(Sizes):
         operands, region = [x, self.tensor(start, x)], self.scalar_region([x], body)
         made = self.emit("reduce", *operands, dimensions=sorted(axes), regions=[region], type=x.type.with_shape(shape))
         return self.reshape(made, [1 if i in axes else d for i, d in enumerate(x.type.shape)]) if keepdim else made
+
+    def _some(self, sizes: Sequence[Dim]) -> None:
+        """End a run in which one of these is 0: StableHLO has an extreme of no elements, torch has none."""
+        for size in sizes:
+            if isinstance(size, Expr):
+                self.require(call("gt", size, 0), f"{self._said()} has no elements to choose from")
+
+    def _said(self) -> str:
+        node = self.driver.root_node
+        return " at ".join(filter(None, [node.op.removeprefix("aten::"), node.origin.source]))
 
     def dot(
         self,
@@ -221,6 +236,27 @@ class Verbs(Sizes):
         shape = (*x.type.shape[:axis], *index.type.shape, *x.type.shape[axis + 1 :])
         return self.emit("torch_index_select", x, index, dim=axis, batch_dims=0, type=x.type.with_shape(shape))
 
+    def in_range(self, index: HloValue, size: Dim, from_end: bool = False) -> HloValue:
+        """Places along an axis of this size, as IREE reads and writes them: what lies beyond is memory of others.
+
+        A run with one that torch refuses ends. What is written before that is in bounds as well.
+
+        Args:
+            index: what the model has computed, or was given.
+            size: the size of the axis.
+            from_end: whether torch counts those below 0 from the end.
+        """
+        index = self.cast(index, DType.int64)
+        end = self.tensor(size, DType.int64)
+        if from_end:
+            index = self.where(self.compare("LT", index, 0), self.emit("add", index, end), index)
+        if isinstance(size, int) and is_fixed(index.name):  # torch has run the model with these
+            return index
+        kept = self.emit("maximum", self.emit("minimum", index, self.emit("subtract", end, 1)), 0)
+        inside = self.reduce("all", self.compare("EQ", index, kept))
+        self.require(inside, f"{self._said()} has an index that is out of range")
+        return kept
+
     def offsets(self, first: Dim, strides: Sequence[Dim], shape: Sequence[Dim]) -> HloValue:
         """`first + i * strides[0] + j * strides[1] ...` in int64."""
         total = self.full(shape, first, DType.int64)
@@ -233,6 +269,10 @@ class Verbs(Sizes):
         """Rows written into `x` along its first axis, one for each number of the 1-d `index`."""
         if 0 in (*x.type.shape, *updates.type.shape):  # IREE's compiler dies of it
             return x
+        first = next((d for d in (*index.type.shape, updates.type.shape[0]) if isinstance(d, int)), index.type.shape[0])
+        index, updates = (
+            self.retyped(t, t.type.with_shape((first, *t.type.shape[1:]))) for t in (index, updates)
+        )  # IREE wants their size static in both or in none
         region = self.scalar_region([x], by or (lambda a, b: [b]))
         numbers = (
             f"#stablehlo.scatter<update_window_dims = {list(range(1, x.type.rank))}, inserted_window_dims = [0], "
@@ -243,6 +283,9 @@ class Verbs(Sizes):
 
     def leading(self, x: HloValue, count: HloValue, size: Dim) -> HloValue:
         """The first elements of a 1-d tensor, as many as a 0-d one says; `size` is what their number is called."""
+        if isinstance(size, int):
+            self.require(self.compare("EQ", count, size), f"{self._said()} finds other than {size} elements")
+            return self.slice(x, 0, 0, size)
         number = self.builder.once(("expression", size), lambda: self._whole(count))
         bounds = [self.sizes_tensor([n]) for n in (0, number, 1)]
         return self.emit("real_dynamic_slice", x, *bounds, type=x.type.with_shape([size]))

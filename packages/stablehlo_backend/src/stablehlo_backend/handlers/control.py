@@ -19,6 +19,12 @@ def cond(h, pred, true_graph, false_graph, operands):
     return h.emit("if", h.tensor(pred, DType.bool), regions=regions, type=h.results)
 
 
+@op("ir::require")
+def require(h, self, condition, message):
+    h.require(condition if isinstance(condition, Expr) else h.tensor(condition, DType.bool), message)
+    return self
+
+
 def apart(h, x):
     """A copy of its own: IREE takes equal tensors for one, and lets two loops write to it."""
     one = h.const(1, x)

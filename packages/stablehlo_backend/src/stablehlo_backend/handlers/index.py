@@ -17,7 +17,27 @@ def index_select(h, self, dim, index):
     if self.type.rank == 0:
         return h.reshape(self, h.out.shape)
     front, order = in_front(h, self, h.axis(dim, self))
-    return h.transpose(h.take(front, h.flat(h.cast(index, DType.int64))), invert(order))
+    return h.transpose(h.take(front, h.in_range(h.flat(index), front.type.shape[0])), invert(order))
+
+
+@op("aten::embedding")
+def embedding(h, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+    return h.take(weight, h.in_range(indices, weight.type.shape[0]))
+
+
+@op("aten::take")
+def take(h, self, index):
+    flat = h.flat(self)
+    return h.take(flat, h.in_range(index, flat.type.shape[0], from_end=True))
+
+
+@op("aten::index_fill")
+def index_fill(h, self, dim, index, value):
+    x = self if self.type.rank else h.reshape(self, (1,))
+    rows, order = in_front(h, x, h.axis(dim, x))
+    places = h.in_range(h.flat(index), rows.type.shape[0], from_end=True)
+    updates = h.full((*places.type.shape, *rows.type.shape[1:]), value, self.type.dtype)
+    return h.reshape(h.transpose(h.put(rows, places, updates), invert(order)), self.type.shape)
 
 
 WORDS = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}
@@ -29,7 +49,7 @@ def index_copy(h, self, dim, index, source, alpha=1, reduce=None, include_self=T
         h.refuse("alpha other than 1 and reduce='mean' have no scatter of StableHLO")
     x, source = (t if t.type.rank else h.reshape(t, (1,)) for t in (self, source))
     rows, order = in_front(h, x, h.axis(dim, x))
-    updates, index = h.transpose(source, order), h.flat(index)
+    updates, index = h.transpose(source, order), h.in_range(h.flat(index), rows.type.shape[0])
     if not include_self:  # what is written to begins with what changes nothing
         start = {"prod": 1, "amax": h.lowest(self.type.dtype), "amin": h.lowest(self.type.dtype, 1)}[reduce]
         rows = h.put(rows, index, h.full(updates.type.shape, start, self.type.dtype))
@@ -56,16 +76,13 @@ def index(h, self, indices):
     given = [(k, i) for k, i in enumerate(indices) if i is not None]
     first, index = given[0]
     masked, sizes = index.type.dtype is DType.bool, self.type.shape
-    names = [d for d in h.out.shape if isinstance(d, Expr) and d not in sizes]
-    if len(given) != 1 or (masked and len(names) != 1):
-        h.refuse("it takes one index, or a mask whose result's size is a symbol")
+    count = h.out.shape[first] if len(given) == 1 else None
+    if len(given) != 1 or (masked and isinstance(count, Expr) and (count.as_symbol is None or count in sizes)):
+        h.refuse("it takes one index, or a mask whose result's size is a symbol of its own or fixed")
     width = index.type.rank if masked else 1
     front = h.transpose(self, [*range(first, first + width), *range(first), *range(first + width, self.type.rank)])
     rows = h.reshape(front, (product(front.type.shape[:width]), *front.type.shape[width:]))
-    number = held(h, index, names[0]) if masked else h.cast(index, DType.int64)
-    if not masked:
-        end = h.tensor(sizes[first], DType.int64)
-        number = h.where(h.compare("LT", number, 0), h.emit("add", number, end), number)
+    number = held(h, index, count) if masked else h.in_range(index, sizes[first], from_end=True)
     made, rank = h.take(rows, number), number.type.rank
     return h.transpose(made, [*range(rank, rank + first), *range(rank), *range(rank + first, made.type.rank)])
 

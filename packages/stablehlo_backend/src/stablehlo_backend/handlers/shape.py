@@ -1,13 +1,21 @@
 """Views, joins and splits."""
 
-from ir.dims import Expr
+from ir.dims import Expr, call, maximum, minimum
 from ir.types import DType
 from stablehlo_backend.registry import register as op
 from stablehlo_backend.registry import rows
 
-RESHAPES = ("view", "reshape", "_unsafe_view", "flatten", "unflatten")
-rows({name: lambda h, self, **_: h.reshape(self, h.out.shape) for name in RESHAPES})
+rows({name: lambda h, self, **_: h.reshape(self, h.out.shape) for name in ("flatten", "unflatten")})
 rows({name: lambda h, self: self for name in ("alias", "detach", "lift_fresh_copy")})
+
+
+@op("aten::view", "aten::reshape", "aten::_unsafe_view")
+def reshape(h, self, size=None, shape=None):
+    """To the sizes that are asked for, of which torch.export takes one for the quotient of the others."""
+    for asked, made in zip(size or shape or (), h.out.shape, strict=True):
+        if asked not in (made, -1):
+            h.require(call("eq", asked, made), f"{h.node.op[6:]} to {asked}, where {made} elements are left")
+    return h.reshape(self, h.out.shape)
 
 
 @op("aten::slice")
@@ -27,7 +35,10 @@ def select(h, self, dim, index):
     if isinstance(index, int) and (index >= 0 or isinstance(size, int)):
         index = index % size if index < 0 else index
         return h.reshape(h.slice(self, axis, index, index + 1), h.out.shape)
-    place = h.tensor(index if isinstance(index, Expr) else size + index, DType.int64)
+    place = call("where", call("lt", index, 0), size + index, index) if isinstance(index, Expr) else size + index
+    beyond = f"select has the index {index} of an axis of {size}"
+    h.require(call("and", call("ge", place, 0), call("lt", place, size)), beyond)
+    place = h.tensor(maximum(minimum(place, size - 1), 0), DType.int64)
     front = h.transpose(self, [axis, *(i for i in range(self.type.rank) if i != axis)])
     return h.reshape(h.take(front, h.reshape(place, (1,))), h.out.shape)
 

@@ -1,0 +1,55 @@
+"""Indices: negative ones where torch counts from the end; a run with one beyond an axis ends, and touches nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import ir
+
+X = torch.arange(20.0).reshape(4, 5) + 1
+READS = {
+    "take": lambda x, i: torch.take(x, i),
+    "index": lambda x, i: x[i + 0],
+    "index_of_columns": lambda x, i: x[:, i],
+    "index_of_two": lambda x, i: x[i, i],
+    "select": lambda x, i: x[i[0].item()],
+    "index_select": lambda x, i: x.index_select(0, i + 0),
+    "embedding": lambda x, i: F.embedding(i + 0, x),
+    "gather": lambda x, i: x.gather(0, i[:, None] + 0),
+    "of_a_branch": lambda x, i: torch.cond(x.sum() > 0, lambda x, i: x[i], lambda x, i: x[i] * 2, (x, i)),
+}
+WRITES = {
+    "index_fill": lambda x, i: x.index_fill(0, i, 2.0),
+    "put": lambda x, i: x.put(i, torch.ones(2)),
+    "index_put": lambda x, i: x.index_put((i,), torch.ones(5)),
+    "index_put_of_two": lambda x, i: x.index_put((i, i), torch.tensor(9.0)),
+    "index_put_added": lambda x, i: x.index_put((i,), torch.ones(5), accumulate=True),
+    "scatter": lambda x, i: x.scatter(0, i[:, None] + 0, 7.0),
+    "index_add": lambda x, i: x.index_add(0, i + 0, x[:2]),
+    "index_copy": lambda x, i: x.index_copy(0, i + 0, x[:2]),
+    "index_reduce": lambda x, i: x.index_reduce(0, i + 0, x[:2], "amax"),
+}
+PLACES = ([0, 2], [-1, 0], [-5, 1], [4, 1], [19, 7], [10**6, 0], [-(10**6), 0], [2**32, 2**40])
+
+
+@pytest.mark.parametrize("sizes", [None, ({0: "rows"}, None)], ids=["fixed", "dynamic"])
+@pytest.mark.parametrize("name", [*READS, *WRITES])
+def test_places_that_torch_takes_and_refuses(name, sizes):
+    function = {**READS, **WRITES}[name]
+    program = ir.export(function, (X, torch.tensor([0, 2])), target="stablehlo", dynamic_shapes=sizes)
+    for places in map(torch.tensor, PLACES):
+        try:
+            expected = function(X, places)
+        except (IndexError, RuntimeError):
+            with pytest.raises(ir.ExportError, match=r"out of range|select has the index"):
+                program(X, places)
+        else:
+            torch.testing.assert_close(program(X, places), expected)
+
+
+def test_fixed_places_are_not_asked_for():
+    table = torch.tensor([3, 0, 0])
+    text = ir.export(lambda x: x[table] + x.index_select(0, table), (X,), target="stablehlo", verify=True).artifact.text
+    assert "cf.assert" not in text
