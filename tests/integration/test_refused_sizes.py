@@ -8,7 +8,9 @@ import torch.nn.functional as F
 
 import ir
 
-TARGETS = ("onnx", "nnef", "eager")
+TARGETS = ("onnx", "nnef", "eager", "stablehlo")
+# What IREE has no form for: the export is refused.
+ABSENT = {"adaptive_max_pool", "assigned_mask", "assigned_rows", "repeats", "rounded_window", "assigned"}
 EXTREMES = {
     "max": lambda x: x.max(),
     "min": lambda x: x.min(),
@@ -32,7 +34,7 @@ WINDOWS = {
 # Operands of another size than torch's kernels take, which its shape rules do not compare.
 X, ROW = torch.randn(3, 4), torch.randn(4)
 MASK = torch.tensor([[True, False, True, True]] * 3)
-PLACES = torch.arange(6)
+PLACES, PLACE, WIDE = torch.arange(6), torch.zeros(2, 3, dtype=torch.long), torch.randn(5, 6)
 DISAGREEING = {
     "select_scatter": (lambda x, v: x.select_scatter(v, 0, 1), (X, ROW), (X, torch.randn(1))),
     "select_scatter_beyond": (lambda x, v: x.select_scatter(v, 0, 1), (X, ROW), (X[:1], ROW)),
@@ -55,9 +57,23 @@ DISAGREEING = {
         (X, torch.tensor([1, 3, 2])),
         (X, PLACES[1:4] * 3),
     ),
+    "gather": (lambda x, i: x.gather(0, i), (X, X.long() * 0), (X[:, :3], X.long() * 0)),
+    "scatter_of_few": (lambda x, i, v: x.scatter(0, i, v), (X, PLACE, WIDE), (X, PLACE, WIDE[:1])),
+    "scatter_of_a_number": (lambda x, i: x.scatter(1, i, 1.0), (X, X.long() * 0), (X[:2], X.long() * 0)),
+    "scatter_add": (lambda x, i, v: x.scatter_add(0, i, v), (X, PLACE, WIDE), (X[:, :2], PLACE, WIDE)),
+    "scatter_reduce": (
+        lambda x, i, v: x.scatter_reduce(0, i, v, "amax"),
+        (X, PLACE, WIDE),
+        (X, PLACE, WIDE[:, :2]),
+    ),
     "view_as_another": (lambda x, y: x.view(y.shape), (torch.randn(6, 4), torch.randn(8, 3)), (X, X[:, :3])),
     "flat_places": (lambda x, i: torch.take_along_dim(x, i), (X, PLACES), (X, PLACES * 3)),
 }
+
+
+def pairs(names):
+    """A target and a name, of what the target expresses."""
+    return [(t, n) for n in names for t in TARGETS if t != "stablehlo" or n not in ABSENT]
 
 
 def exported(function, x, sizes, target):
@@ -76,8 +92,7 @@ def test_extremes_of_no_elements(name, dtype, target):
     program.verify((x[:2, :1],))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize(("target", "name"), pairs(WINDOWS))
 def test_windows_wider_than_an_image(name, target):
     function, size = WINDOWS[name]
     program = exported(function, torch.randn(2, 3, 8, 8), {2: "height", 3: "width"}, target)
@@ -114,8 +129,7 @@ def test_a_place_out_of_range_of_one_of_two_indices(place, target):
         program(x, i, torch.tensor([place, 0]))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", DISAGREEING)
+@pytest.mark.parametrize(("target", "name"), pairs(DISAGREEING))
 def test_operands_whose_sizes_do_not_agree(name, target):
     function, example, other = DISAGREEING[name]
     model = type("Model", (torch.nn.Module,), {"forward": staticmethod(function)})()
@@ -128,7 +142,7 @@ def test_operands_whose_sizes_do_not_agree(name, target):
         program(*other)
 
 
-@pytest.mark.parametrize(("target", "transposed"), [(t, b) for t in TARGETS for b in (False, True)][:-2])
+@pytest.mark.parametrize(("target", "transposed"), [(t, b) for t in TARGETS for b in (False, True) if t != "eager"])
 def test_convolutions_of_no_rows(target, transposed):
     """Padded by so much, the image has a result, which eager's kernel gives: that of the padding."""
     make = torch.nn.ConvTranspose2d if transposed else torch.nn.Conv2d
@@ -173,8 +187,8 @@ def test_a_window_longer_than_a_row(size, target):
         program(torch.randn(2, 3, size))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_window_over_what_is_rounded_up(target):
+@pytest.mark.parametrize(("target", "name"), pairs(["rounded_window"]))
+def test_a_window_over_what_is_rounded_up(target, name):
     model = torch.nn.MaxPool1d(3, padding=1, dilation=2, ceil_mode=True)
     program = ir.export(model, (torch.randn(2, 3, 10),), dynamic_shapes=({2: "t"},), target=target)
     program.verify((torch.randn(2, 3, 2),))
@@ -195,8 +209,7 @@ CHECKED = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize(("target", "name"), pairs(CHECKED))
 def test_what_a_model_asserts_of_data(name, target):
     """A file has no assertions: a result of it is held to them."""
     function, good, bad = CHECKED[name]

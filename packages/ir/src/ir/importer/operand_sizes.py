@@ -89,6 +89,28 @@ def _source(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
         yield from _equal(source.shape, [*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]])
 
 
+# -- an index for each element -----------------------------------------------------------------------------------------
+
+
+def _elements(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
+    """An index is no larger than what it is written from, and than what it reads or writes but along its own axis."""
+    x, index = args["self"].type, args["index"].type
+    source = args["src"].type.shape if isinstance(args.get("src"), Value) else index.shape
+    if x.rank and index.rank == x.rank == len(source):
+        axis = geometry.axis(args["dim"], x.rank)
+        yield from _no_larger(index.shape, source)
+        yield from _no_larger(index.shape, [*x.shape[:axis], index.shape[axis], *x.shape[axis + 1 :]])
+
+
+def _no_larger(given: Sequence[Dim], most: Sequence[Dim]) -> Iterator[Expr]:
+    """Each size is at most the other, unless there are no elements."""
+    for axis, (a, b) in enumerate(zip(given, most, strict=True)):
+        by = a - b
+        if isinstance(by, Expr) and bounds(by, dict.fromkeys(by.symbols, Range(0)))[1] > 0:
+            others = [d for i, d in enumerate(given) if i != axis and isinstance(d, Expr)]
+            yield reduce(lambda c, d: call("or", c, call("eq", d, 0)), others, call("le", a, b))
+
+
 # -- masks among indices -----------------------------------------------------------------------------------------------
 
 
@@ -143,6 +165,7 @@ RULES: Mapping[str, Rule] = {
     **_rules(_slice, "slice_scatter"),
     **_rules(_diagonal, "diagonal_scatter"),
     **_rules(_source, "index_add", "index_copy", "index_reduce"),
+    **_rules(_elements, "gather", "scatter", "scatter_add", "scatter_reduce"),
     **_rules(_masks, "index", "index_put", "_unsafe_index", "_unsafe_index_put"),
     **_rules(_window, "max_pool1d", "max_pool1d_with_indices"),
     **_rules(_term, "addmm", "addmv", "addbmm", "baddbmm", "addr"),
