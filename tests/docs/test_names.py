@@ -32,7 +32,12 @@ NOT_OURS = {
 }  # files of the reader's
 
 # Pages about one target alone: `h` is that target's helper there.
-HELPERS = {"docs/nnef.md": "nnef", "docs/quirks/tract.md": "nnef", "docs/quirks/onnxruntime.md": "onnx"}
+HELPERS = {
+    "docs/nnef.md": "nnef",
+    "docs/quirks/tract.md": "nnef",
+    "docs/quirks/onnxruntime.md": "onnx",
+    "docs/quirks/iree.md": "stablehlo",
+}
 
 
 def sessions() -> set[str]:

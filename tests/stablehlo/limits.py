@@ -24,7 +24,8 @@ LIMITS: dict[str, str] = {
     ),
     # the size of the result depends on data, of which this target has only what a mask picks
     **_all("aten::bincount", "reduce/bincount reduce/bincount_of_a_size"),
-    **_all("aten::_unique2", "index/unique index/unique_counts"),
+    **_all("aten::_unique2", "index/unique index/unique_counts index/unique_beside_nan"),
+    "index/unique_rows_beside_nan": "aten::unique_dim",
     "other_names/unique_places": "aten::_unique",
     "other_names/unique_rows": "aten::unique_dim",
     "other_names/split_at_tensor": "whose sign is not known",

@@ -108,7 +108,7 @@ def _cells(self: Tensor, dim: int, index: Tensor) -> Tensor:
 @decomposition("gather")
 def _gather(self: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     if self.dim() == 0 or index.dim() == 0:
-        return self.reshape([]).expand(index.shape)
+        return self.reshape(-1).index_select(0, index.reshape(-1)).reshape(index.shape)
     return self.reshape(-1).index_select(0, _cells(self, dim, index)).reshape(index.shape)
 
 
@@ -132,9 +132,9 @@ def _scatter(
 ) -> Tensor:  # fmt: skip
     src = value if src is None else src
     if self.dim() == 0 or index.dim() == 0:
-        src = src.reshape(1) if isinstance(src, Tensor) else src
-        one = self.reshape(1), index.reshape(1)
-        return _scatter(one[0], 0, one[1], src, reduce=reduce, include_self=include_self).reshape(self.shape)
+        src = src.reshape(-1) if isinstance(src, Tensor) else src
+        row, places = self.reshape(-1), index.reshape(-1)
+        return _scatter(row, 0, places, src, reduce=reduce, include_self=include_self).reshape(self.shape)
     if isinstance(src, Tensor):
         src = _corner(src, index.shape)
     else:
@@ -143,7 +143,7 @@ def _scatter(
     word = _WORDS.get(reduce, reduce)
     if word in ("sum", "mean"):
         flat = flat if include_self else flat.index_fill(0, places, 0)
-        made = flat.index_add(0, places, given)
+        made = _added(flat, places, given)
     elif word:
         made = flat.index_reduce(0, places, given, word, include_self=include_self)
     else:
@@ -163,6 +163,13 @@ def _scatter_reduce(
 @decomposition("scatter_add")
 def _scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return _scatter(self, dim, index, src, reduce="sum")
+
+
+def _added(flat: Tensor, places: Tensor, given: Tensor) -> Tensor:
+    """The sums, of half precision rounded as a whole."""
+    if flat.dtype not in (torch.float16, torch.bfloat16):
+        return flat.index_add(0, places, given)
+    return flat.float().index_add(0, places, given.float()).to(flat.dtype)
 
 
 def _shared(total: Tensor, places: Tensor, include_self: bool) -> Tensor:
