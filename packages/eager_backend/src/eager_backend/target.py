@@ -142,8 +142,9 @@ class Eager(Target[Program]):
             return
         with path.open("wb", buffering=0) as file:
             disk = _Disk(file)
-            names = packed(artifact.graph.context.bodies.symbols.names)
-            torch.export.save(state.with_changes(program, changed), disk, extra_files=names)  # type: ignore[arg-type]
+            context = artifact.graph.context
+            own = {**packed(context.bodies.symbols.names), **context.records}
+            torch.export.save(state.with_changes(program, changed), disk, extra_files=own)  # type: ignore[arg-type]
         if disk.refused is not None:
             raise disk.refused
 

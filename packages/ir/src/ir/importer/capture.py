@@ -26,6 +26,7 @@ from ir.importer.ladder import Rung
 from ir.importer.live import live
 from ir.importer.private_writes import writes
 from ir.importer.program_graph import graph_of
+from ir.importer.pt2.noted import EXTRA, unpacked
 from ir.importer.pt2.program import SavedProgram, told
 from ir.importer.retrace import functionalised, needs_retrace
 from ir.importer.symbols import Symbols
@@ -84,15 +85,16 @@ def capture(
     symbols = Symbols(program.range_constraints)
     name_symbols(program, symbols, args, kwargs, dynamic_shapes)
     branches = guards.branches(program, symbols, asserted=rung is not None and rung.deferred)
-    asked = guards.asked(program, symbols)
+    noted = guards.Noted(branches, guards.asked(program, symbols), symbols.begun_at_two)
     if rung is not None:
-        needed = [b.condition for b in (*branches, *asked)]
+        needed = [b.condition for b in (*noted.branches, *noted.asked)]
         assumed = decisions.others_at_small_sizes(rung.decided, needed, guards.shape_env_of(program), symbols)
         rung = replace(rung, decided=(), assumed=assumed)
+    told_by = None if guards.is_from_file(program) else noted
     if needs_retrace(program.graph_module):
         program = functionalised(program)
     names = {"input_names": input_names, "output_names": output_names}
-    return graph_of(program, symbols, live=held, rung=rung, branches=branches, asked=asked, **names)
+    return graph_of(program, symbols, live=held, rung=rung, noted=told_by, **names)
 
 
 @held_back
@@ -112,13 +114,15 @@ def _saved(
         own.rename(symbol_names or {})
         name_symbols(saved, own, args, kwargs, dynamic_shapes)
         own.suggest(saved.dimension_names)
-        return graph_of(saved, own, input_names=input_names, output_names=output_names)
+        own.begin_at_two(saved.noted.from_two if saved.noted is not None else ())
+        return graph_of(saved, own, noted=saved.noted, input_names=input_names, output_names=output_names)
     program, lines = saved.rebuilt()
     spec = saved.call_spec
     symbols = Symbols(program.range_constraints)
     symbols.rename(symbol_names or {})
     name_symbols(program, symbols, args, kwargs, dynamic_shapes, saved)
     symbols.suggest(saved.dimension_names)
+    symbols.begin_at_two(saved.noted.from_two if saved.noted is not None else ())
     program = functionalised(program)
     for node in program.graph.nodes:
         node.meta["stack_trace"] = lines.get(node.meta.get("stack_trace"), "")
@@ -126,7 +130,7 @@ def _saved(
     call.in_spec, call.out_spec, call.forward_arg_names = spec.in_spec, spec.out_spec, saved.argument_names
     set_guards_code(program, guards_code(saved))
     names = [*(input_names or ()), *saved.input_names[len(input_names or ()) :]]
-    return graph_of(program, symbols, input_names=names, output_names=output_names)
+    return graph_of(program, symbols, noted=saved.noted, input_names=names, output_names=output_names)
 
 
 def arguments(args: Any, kwargs: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -203,16 +207,17 @@ def _taken_apart(context: Capture) -> Any:
         torch.export.save(context.program, held)
     except Exception as error:
         raise CaptureError(f"torch cannot save this program, so it is not pickled or copied: {error}") from error
-    return _restored, (held.getvalue(), names, context.rung)
+    return _restored, (held.getvalue(), names, context.rung, dict(context.records))
 
 
-def _restored(saved: bytes, names: Mapping[str, str], rung: Rung | None) -> Any:
+def _restored(saved: bytes, names: Mapping[str, str], rung: Rung | None, records: Mapping[str, str]) -> Any:
     caches.register()
     with torch.serialization.safe_globals(caches.classes()):
         program = torch.export.load(io.BytesIO(saved))
     symbols = Symbols(program.range_constraints)
     symbols.rename(names)
-    return graph_of(program, symbols, rung=rung).context
+    noted = unpacked(records[EXTRA]) if EXTRA in records else None
+    return graph_of(program, symbols, rung=rung, noted=noted).context
 
 
 def _reread(path: Path, names: Mapping[str, str]) -> Any:

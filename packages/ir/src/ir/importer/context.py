@@ -34,6 +34,7 @@ class Capture:
     bodies: Bodies
     live: Live | None = None
     rung: Rung | None = None  # None for a program that existed already
+    records: Mapping[str, str] = field(default_factory=dict, repr=False)  # beside torch's own, in a .pt2 file of it
     _references: dict[bool, Any] = field(default_factory=dict, repr=False)
 
     @property

@@ -1,7 +1,8 @@
 """The conditions on sizes that a .pt2 file holds, as checks.
 
-torch writes them as Python over `L['name'].size()[axis]`, and its own module runs them. A file does not tell what the
-model's code branched on from what torch's kernels asked for: all of them are checked, as there.
+torch writes them as Python over `L['name'].size()[axis]`, and its own module runs them. A file of torch's does not tell
+what the model's code branched on from what torch's kernels asked for: all of them are checked, as there. The files that
+the eager target writes do tell (`ir.importer.pt2.noted`).
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ _HOLDS = {
     "lt": lambda low, high: high < 0, "ne": lambda low, high: low > 0 or high < 0,
     "eq": lambda low, high: low == high == 0,
 }  # fmt: skip
+_NOTED = (
+    ", as torch.export noted; the file does not say whether the model's code asked for that or torch's shape rules. "
+    'Capture the model itself for other inputs: the file that ir.export(model, args, target="eager", path=...) writes '
+    "holds to what the code asked for alone"
+)
 
 Leaf = Value | Dim | None  # of the arguments: a tensor, a number, something else
 
@@ -61,7 +67,7 @@ def checks(program: Any, names: Sequence[str], leaves: Sequence[Leaf], ranges: M
         except _Unknown:
             continue
         if isinstance(condition, Expr):
-            nodes.append(check(condition, f"the graph holds only where {condition}, as torch.export noted"))
+            nodes.append(check(condition, f"the graph holds only where {condition}{_NOTED}"))
     return nodes
 
 

@@ -74,8 +74,21 @@ def equalities(program: ExportedProgram, symbols: Symbols) -> Iterator[tuple[Dim
 class Branch:
     """A condition on sizes that the model's code asked for, and that held for the example."""
 
-    condition: Any  # sympy's
+    condition: Any  # sympy's, or out of a file a Size
     place: str
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What was noted of sizes: the conditions that the capture decided, and what torch's kernels asked besides.
+
+    The latter matter where the answer stands in the graph. `from_two` are torch's names of the symbols whose range the
+    user began at 2, which is where torch begins every other one too.
+    """
+
+    branches: Sequence[Branch]
+    asked: Sequence[Branch]
+    from_two: Collection[str] = ()
 
 
 def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False) -> list[Branch]:

@@ -24,6 +24,7 @@ from ir.importer.ladder import Rung
 from ir.importer.live import Live
 from ir.importer.private_writes import writes
 from ir.importer.pt2.expressions import Size
+from ir.importer.pt2.noted import packed
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.symbols import Symbols
 from ir.importer.tensor_meta import Tensors
@@ -40,8 +41,7 @@ def graph_of(
     *,
     live: Live | None = None,
     rung: Rung | None = None,
-    branches: Sequence[guards.Branch] = (),
-    asked: Sequence[guards.Branch] = (),
+    noted: guards.Noted | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
 ) -> Graph:
@@ -52,8 +52,7 @@ def graph_of(
         symbols: the program's, with their names and ranges.
         live: what it was captured from, where that is at hand.
         rung: how it was captured; None for a program that existed already.
-        branches: the conditions on sizes that the capture decided.
-        asked: what torch's kernels asked of sizes, which matters where the answer stands in the graph.
+        noted: the conditions on sizes; None where nothing says who asked for those that the program has.
         input_names: for the first of its tensor inputs.
         output_names: for the first of its outputs.
 
@@ -62,12 +61,12 @@ def graph_of(
     """
     work = _ProgramImporter(program, symbols)
     work.take_inputs(input_names)
-    work.add_checks(branches)
+    work.add_checks(noted)
     results = work.run()
     users, updates = work.sorted_results(results)
     outputs, kinds = _outputs(work.importer, users)
     work.importer.drop_unread((*outputs, *updates.values()))
-    work.hold_sizes(asked)
+    work.hold_sizes(noted.asked if noted is not None else ())
     names = tuple(v.name for v in work.inputs)
     spec, own = program.call_spec, tuple(signature_names(program))
     convention = st.Structure(spec.in_spec, spec.out_spec, tuple(work.leaves), kinds, names, own)
@@ -83,7 +82,7 @@ def graph_of(
         equal=work.equal_sizes(),
         random=any(bodies.draws(n) for n in work.importer.nodes),
         structure=convention,
-        context=Capture(program, bodies, live, rung),
+        context=Capture(program, bodies, live, rung, packed(program, noted)),
     )
     return worded(graph)
 
@@ -129,11 +128,12 @@ class _ProgramImporter:
             importer.env[node] = self.symbols.convert(fake if fake is not None else fixed)
             self.leaves.append(fixed)
 
-    def add_checks(self, branches: Sequence[guards.Branch]) -> None:
+    def add_checks(self, noted: guards.Noted | None) -> None:
         """Nodes for the conditions that torch assumed of sizes and arguments."""
         importer = self.importer
-        importer.nodes += guards.checks(branches, self.symbols, self._known())
-        if guards.is_from_file(self.program):
+        if noted is not None:
+            importer.nodes += guards.checks(noted.branches, self.symbols, self._known())
+        elif guards.is_from_file(self.program):
             arguments = [importer.env[n] for n, s in self.specs if s.kind == InputKind.USER_INPUT]
             names = signature_names(self.program)
             importer.nodes += file_guards.checks(self.program, names, arguments, self.symbols.ranges)

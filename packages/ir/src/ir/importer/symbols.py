@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from ir import dims
 from ir.bounds import Range
 from ir.errors import CaptureError
+from ir.importer.pt2.expressions import Size
 from ir.importer.size_rules import build, symbol_kind
 from ir.importer.torch_api import expression, hints
 
@@ -40,6 +41,15 @@ class Symbols:
         """Call those by these names that have none, as far as the names are free."""
         for s in self._ranges:
             self._suggest(s, names.get(str(s), ""))
+
+    @property
+    def begun_at_two(self) -> list[str]:
+        """torch's names of the symbols whose range the user began at 2."""
+        return sorted(str(s) for s, name in self.names.items() if name in self.from_two)
+
+    def begin_at_two(self, symbols: Collection[str]) -> None:
+        """Take the ranges of these, by torch's names, as the user's."""
+        self.from_two.update(self._name(s) for s in self._ranges if str(s) in symbols)
 
     def _suggest(self, expr: Any, name: str) -> None:
         """Call this by that name, if it has none and the name is free."""
@@ -147,9 +157,20 @@ class Symbols:
         return name
 
     def expression(self, e: Any) -> Any:
-        """A sympy expression of torch's in the IR's terms."""
-        value = self._built(e)
+        """An expression of torch's in the IR's terms: sympy's, or a file's text of one.
+
+        Raises:
+            CaptureError: it has a function that the IR lacks, or a symbol that the program does not have.
+        """
+        value = e.tree.value(self._called, lambda: self.ranges) if isinstance(e, Size) else self._built(e)
         return float(value) if isinstance(value, Fraction) else value
+
+    def _called(self, name: str) -> dims.Expr:
+        """torch's symbol of this name."""
+        found = next((s for s in self._ranges if str(s) == name), None)
+        if found is None:
+            raise CaptureError(f"the program has no symbol {name}")
+        return dims.symbol(self._name(found), symbol_kind(name))
 
     def _built(self, e: Any) -> Any:
         import sympy
