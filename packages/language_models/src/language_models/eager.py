@@ -26,7 +26,7 @@ import ir
 from ir.errors import CaptureError, ExportError, RefusedError
 from ir.importer import caches
 from ir.importer.pt2.dimension_names import packed
-from ir.importer.torch_api import set_state_dict
+from ir.importer.torch_api import put
 from language_models import few_bits
 from language_models.checkpoint import Checkpoint
 from language_models.contract import GENAI, element_type
@@ -178,7 +178,7 @@ def _stored(graph: Any, path: Path) -> Stored:
         first.setdefault((tensor.data_ptr(), tensor.shape), name)
     others = {name: own for name, t in named.items() if (own := first[t.data_ptr(), t.shape]) != name}
     # a tensor of one number in the place of each weight: its shape is known, its contents come at load
-    set_state_dict(program, {n: _hollow(t) for n, t in named.items()})
+    put(program, state_dict={n: _hollow(t) for n, t in named.items()})
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="No complete tensor found")  # none is meant to be whole
         torch.export.save(program, path, extra_files=packed(graph.context.bodies.symbols.names))

@@ -12,7 +12,7 @@ from torch import Tensor
 from eager_backend.building.constants import Constants
 from ir.errors import ExportError
 from ir.graph import Graph
-from ir.importer.torch_api import set_state_dict
+from ir.importer.torch_api import put
 
 
 class Keys(NamedTuple):
@@ -50,7 +50,7 @@ def with_changes(captured: Any, changed: Mapping[str, Tensor]) -> Any:
     if not changed:
         return captured
     other = copy.copy(captured)
-    set_state_dict(other, {**captured.state_dict, **changed})
+    put(other, state_dict={**captured.state_dict, **changed})
     return other
 
 

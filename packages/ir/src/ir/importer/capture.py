@@ -26,11 +26,12 @@ from ir.importer.ladder import Rung
 from ir.importer.live import live
 from ir.importer.private_writes import writes
 from ir.importer.program_graph import graph_of
+from ir.importer.pt2.nameable import nameable
 from ir.importer.pt2.noted import EXTRA, unpacked
 from ir.importer.pt2.program import SavedProgram, told
 from ir.importer.retrace import functionalised, needs_retrace
 from ir.importer.symbols import Symbols
-from ir.importer.torch_api import guards_code, pytree, set_guards_code
+from ir.importer.torch_api import guards_code, put, pytree
 from ir.locks import one_at_a_time
 from ir.progress import stage
 
@@ -128,7 +129,7 @@ def _saved(
         node.meta["stack_trace"] = lines.get(node.meta.get("stack_trace"), "")
     call: Any = program.module_call_graph[0].signature
     call.in_spec, call.out_spec, call.forward_arg_names = spec.in_spec, spec.out_spec, saved.argument_names
-    set_guards_code(program, guards_code(saved))
+    put(program, guards_code=guards_code(saved))
     names = [*(input_names or ()), *saved.input_names[len(input_names or ()) :]]
     return graph_of(program, symbols, noted=saved.noted, input_names=names, output_names=output_names)
 
@@ -204,7 +205,7 @@ def _taken_apart(context: Capture) -> Any:
         return _reread, (context.program.path, names)
     held = io.BytesIO()
     try:
-        torch.export.save(context.program, held)
+        torch.export.save(nameable(context.program, warns=False), held)
     except Exception as error:
         raise CaptureError(f"torch cannot save this program, so it is not pickled or copied: {error}") from error
     return _restored, (held.getvalue(), names, context.rung, dict(context.records))

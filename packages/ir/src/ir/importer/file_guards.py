@@ -145,15 +145,18 @@ def _by_source(program: Any, names: Sequence[str], leaves: Sequence[Leaf]) -> _L
     spec = program.call_spec.in_spec
     if spec is None or spec.num_leaves != len(leaves):
         return _Leaves({})
+    named = {source: leaf for source, leaf in zip(sources(spec, names), leaves, strict=True) if source}
+    return _Leaves(named, getattr(program.call_spec, "places", {}))
+
+
+def sources(spec: Any, names: Sequence[str]) -> list[str]:
+    """torch's name for each of the flat arguments; empty where it is not known."""
     positional, keywords = spec.children()
     children = positional.children()
     known = [*names, *[""] * len(children)][: len(children)]
     places = [p if name else "" for name, c in zip(known, children, strict=True) for p in _places(c, f"[{name!r}]")]
     places += _places(keywords, "")
-    return _Leaves(
-        {ast.unparse(ast.parse(f"L{p}", mode="eval")): leaf for p, leaf in zip(places, leaves, strict=True) if p},
-        getattr(program.call_spec, "places", {}),
-    )
+    return [ast.unparse(ast.parse(f"L{p}", mode="eval")) if p else "" for p in places]
 
 
 def _places(spec: Any, prefix: str) -> list[str]:

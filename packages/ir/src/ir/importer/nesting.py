@@ -41,9 +41,10 @@ def reader(spec: Any, ordered: bool = True) -> Reader:
 
 def _of_sequence(kind: type[Sequence[Any]], parts: list[Reader]) -> Reader:
     count = len(parts)
+    is_tuple = kind is tuple  # as is a named tuple, for which a file may have no class
 
     def read(given: Any, found: list[Any]) -> None:
-        if type(given) is not kind or len(given) != count:
+        if not (type(given) is kind or (is_tuple and isinstance(given, kind))) or len(given) != count:
             raise OtherNestingError
         for part, one in zip(parts, given, strict=True):
             part(one, found)

@@ -247,14 +247,10 @@ def guards_code(program: Any) -> Any:
     return getattr(program, "_guards_code", None)
 
 
-def set_guards_code(program: Any, code: Any) -> None:
-    """See `guards_code`."""
-    program._guards_code = code
-
-
-def set_state_dict(program: Any, state: Mapping[str, Any]) -> None:
-    """`_state_dict` of an ExportedProgram, which has no public way to replace tensors."""
-    program._state_dict = state
+def put(program: Any, **parts: Any) -> None:
+    """Replace `_state_dict`, `_guards_code` or `_module_call_graph` of an ExportedProgram: no way to is public."""
+    for name, part in parts.items():
+        setattr(program, f"_{name}", part)
 
 
 # -- torch.export ------------------------------------------------------------------------------------------------------
