@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,9 @@ def spread(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes:
     """`dynamic_shapes` with a list, one entry for each tensor, in the place of each cache: torch.export's own form."""
     if isinstance(shapes, Mapping):
         forward = getattr(model, "forward", model)
-        names = list(inspect.signature(forward).parameters) if args and callable(forward) else []
+        names: list[str] = []
+        with contextlib.suppress(TypeError, ValueError):  # no function, or a builtin without a signature
+            names = list(inspect.signature(forward).parameters)
         values = dict(zip(names, args, strict=False)) | dict(kwargs)
         return {k: _spread(values[k], s) if k in values else s for k, s in shapes.items()}
     if isinstance(shapes, (list, tuple)) and len(shapes) == len(args) + len(kwargs):

@@ -64,7 +64,8 @@ class Integer:
         low, high = self.range.min, self.range.max
         if (low is not None and number < low) or (high is not None and number > high):
             ends = f"from {low} on" if high is None else f"from {low} to {high}"
-            raise ExportError(f"the argument {self.name} is {number}, and the model holds {ends}")
+            way = "; torch.export takes a number for no less while it traces: give it as a tensor" if low == 0 else ""
+            raise ExportError(f"the argument {self.name} is {number}, and the model holds {ends}{way}")
         return torch.tensor(number)
 
 

@@ -21,7 +21,7 @@ from ir.graph import Graph
 from ir.importer import cache_shapes, caches, decisions, guards, ladder, sharded, wrong_calls
 from ir.importer.context import Capture
 from ir.importer.dim_names import check_names, name_symbols
-from ir.importer.functions import FunctionModule
+from ir.importer.functions import FunctionModule, of_call, one_by_one
 from ir.importer.ladder import Rung
 from ir.importer.live import live
 from ir.importer.private_writes import writes
@@ -75,6 +75,7 @@ def capture(
         return model
     args, kwargs = arguments(args, kwargs)
     caches.register(model)
+    dynamic_shapes = one_by_one(model, args, kwargs, dynamic_shapes)
     dynamic_shapes = cache_shapes.spread(model, args, kwargs, dynamic_shapes)
     if isinstance(model, (str, os.PathLike)):
         with told(Path(model)):
@@ -158,9 +159,10 @@ def _program(
         return model, None
     wrong_calls.check_model(model)
     wrong_calls.check_call(model, args, kwargs)
-    wrong_calls.check_shapes(model, args, kwargs, dynamic_shapes)
     if not isinstance(model, torch.nn.Module):
         model = FunctionModule(model)
+    wrong_calls.check_shapes(model, args, kwargs, dynamic_shapes)
+    dynamic_shapes = of_call(model, args, kwargs, dynamic_shapes)
     with contextlib.suppress(KeyError, IndexError, TypeError, ValueError):  # a tree of another form: torch.export tells
         check_names(model, args, kwargs, dynamic_shapes)
     shapes = pytree.tree_map_only(str, lambda _: TorchDim.DYNAMIC, dynamic_shapes)

@@ -111,6 +111,8 @@ def _check_keys(names: list[str], shapes: Mapping[Any, Any]) -> None:
         if isinstance(key, str) and key not in known:
             near = difflib.get_close_matches(key, names, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
+            if names[:1] == ["args"]:  # of a builtin
+                hint = ": give a tuple with an entry for each argument, in their order"
             raise CaptureError(f"dynamic_shapes names {key!r:.60}, and the example has {', '.join(names)}{hint}")
 
 
