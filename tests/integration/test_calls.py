@@ -77,7 +77,6 @@ def test_nested_arguments_and_results(target):
         given, wanted = made((A, {"y": B, "z": A}), extra=A), Nested()((A, {"y": B, "z": A}), extra=A)
         assert str(given) == str(wanted) and type(given["named"]) is collections.OrderedDict
         for other in (
-            (A, {"z": A, "y": B}),
             (A, {"y": B}),
             [A, {"y": B, "z": A}],
             (A, collections.OrderedDict(y=B, z=A)),
@@ -149,3 +148,14 @@ def test_a_number_that_the_model_writes_is_not_taken_for_what_it_was():
     program = ir.export(Counting(), (torch.ones(8),), target="eager")
     assert program.graph.context.rung.name.startswith("strict")
     assert [len(program(torch.ones(8))) for _ in range(3)] == [4, 5, 6]
+
+
+@pytest.mark.parametrize("target", ["onnx", "eager"])
+def test_keys_of_a_dict_come_in_any_order(target):
+    first, second = torch.tensor([1.0, 2.0]), torch.tensor([5.0, 6.0])
+    model = lambda held: held["a"] * 2 - held["in"]["b"]  # noqa: E731
+    program = ir.export(model, ({"a": first, "in": {"b": second, "c": first}},), target=target)
+    turned = {"in": {"c": first, "b": second}, "a": first}
+    assert torch.equal(program(turned), model(turned))
+    with pytest.raises(ir.ExportError, match="is called with"):
+        program({"a": first, "in": {"b": second}})

@@ -269,3 +269,24 @@ def test_an_op_without_a_kernel_in_float64_leaves_float32_to_compare_with():
 
     report, _ = tried(bits, torch.ones(3), spoil=lambda results: [results[0] + 1e-2])
     assert not report.ok and "float64" not in str(report)
+
+
+def test_a_model_that_raises_where_its_program_does_not_is_noted():
+    def needs_two(x):
+        if x.shape[0] < 2:
+            raise ValueError("two at least")
+        return x + 1
+
+    report, _ = tried(needs_two, torch.ones(4), shapes=({0: "n"},))
+    assert report.ok and [r.sizes for r in report.rows] == ["n=4", "n=5", "n=1", "n=0"]
+    said = [n for n in report.notes if "the model itself raises" in n]
+    assert [n.partition(" the model")[0] for n in said] == ["at n=1", "at n=0"]
+    assert all("ValueError: two at least at " in n and "test_trial.py" in n for n in said)
+
+
+def test_a_model_that_reads_the_order_of_keys_is_noted():
+    given = {"a": torch.ones(2), "b": torch.zeros(2)}
+    by_order = ir.export(lambda held: torch.cat(list(held.values())), (given,), target="eager", verify=True).report
+    by_key = ir.export(lambda held: held["a"] - held["b"], (given,), target="eager", verify=True).report
+    assert by_order.ok and "reads the order of a dict's keys" in by_order.notes[-1]
+    assert by_key.ok and len(by_key.notes) == len(by_order.notes) - 1

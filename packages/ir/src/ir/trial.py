@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,8 +12,11 @@ from ir.conditions import Conditions
 from ir.dims import Expr
 from ir.errors import ExportError, MismatchError, RefusedError, RuntimeFailure
 from ir.graph import Graph, Node, Value, leaves
+from ir.importer.nesting import keeps_keys, turned
 from ir.importer.other_sizes import Sizes, plans, resized, sizes_of
 from ir.importer.plain import refused_layout
+from ir.importer.refusals import own_line
+from ir.importer.torch_api import pytree
 from ir.target import Runner, Target
 from ir.verify import Report, Row, held_to_float64, rows
 
@@ -22,6 +26,11 @@ _WHY = (
     "torch.export takes to be 2 or more (give Dim(min=2), or branch by torch.cond), or whether it is exported, or "
     "it has state in Python. transformers leaves out a mask of ones only where it is not exported: give every input "
     "that the processor gives."
+)
+_RAISES = "at {} the model itself raises and the artifact does not (a Dim with a min keeps such sizes out): {}"
+_ORDER = (
+    "the model reads the order of a dict's keys, and gives other results where they come in another one; the artifact "
+    "takes them by key, in the order of the example"
 )
 _NAMED = 3  # nodes in training mode that the report names
 
@@ -42,6 +51,8 @@ class Trial:
         self._drawn, self._unsized = undetermined(self.graph)
         self._conditions = Conditions(self.graph)
         self._differs = False
+        self._model_runs = False  # on the example, as it is at hand with its weights
+        self._of_model: list[str] = []  # what there is to say of it
         self._scales: dict[str, float] = {}  # of the example's results
         self.inputs: list[Any] = []  # of the first run that differs, else of the last
 
@@ -55,6 +66,7 @@ class Trial:
         found = self._compared(args, kwargs, expected, known)
         if all(r.ok for r in found):
             self._hold_to_model(args, kwargs, expected, known)
+            self._turn_keys(args, kwargs, expected)
         notes = notes_of(self.graph)
         if others and all(r.ok for r in found):
             for sizes, result in self._elsewhere(args, kwargs, known):
@@ -62,7 +74,7 @@ class Trial:
                     notes = (*notes, f"not run at {_text(sizes)}: {result}")
                 else:
                     found = (*found, *result)
-        return Report(found, notes)
+        return Report(found, (*notes, *self._of_model))
 
     def _reference(self, args: Any, kwargs: Any, inputs: list[Any]) -> list[Any]:
         """What torch gives.
@@ -142,14 +154,34 @@ class Trial:
         """
         try:
             made = self.graph.context.of_model(self.graph, args, kwargs, self._weights)
-        except Exception:  # of any kind: the model refuses what its program takes, or its weights are elsewhere
+        except Exception as error:  # of any kind: it refuses what its program takes, or its weights are elsewhere
+            if self._model_runs:
+                what = ": ".join(dict.fromkeys((type(error).__name__, _line(error))))
+                self._of_model.append(_RAISES.format(_text(sizes), " ".join([what, *own_line(error)])))
             return
-        names = list(self.graph.results)[: len(made or ())]
-        found = rows(
-            names, expected[: len(names)], made or (), self.rtol, self.atol, self._drawn, self._unsized, _text(sizes)
-        )
-        if wrong := [str(r) for r in found if not r.ok]:
+        self._model_runs = self._model_runs or made is not None
+        if wrong := self._unlike(made or [], expected, sizes):
             raise MismatchError("\n".join([_ANOTHER_WAY, *wrong, _WHY]))
+
+    def _unlike(self, made: list[Any], expected: list[Any], sizes: Sizes) -> list[str]:
+        """The rows of the model's results that differ from those of its program."""
+        names = list(self.graph.results)[: len(made)]
+        found = rows(
+            names, expected[: len(names)], made, self.rtol, self.atol, self._drawn, self._unsized, _text(sizes)
+        )
+        return [str(r) for r in found if not r.ok]
+
+    def _turn_keys(self, args: Any, kwargs: Any, expected: list[Any]) -> None:
+        """Note a model that reads the order of the keys of a dict, which its program takes by key."""
+        given = tuple(args), dict(kwargs)
+        other = turned(given[0]), {name: turned(value) for name, value in kwargs.items()}
+        same_order = str(pytree.tree_structure(given)) == str(pytree.tree_structure(other))
+        if same_order or not self._model_runs or keeps_keys(self.graph.structure.out_spec):
+            return
+        with contextlib.suppress(Exception):  # the model's own, of any kind: the program is no worse
+            made = self.graph.context.of_model(self.graph, *other, self._weights)
+            if made is not None and self._unlike(made, expected, {}):
+                self._of_model.append(_ORDER)
 
     def _expected(self, args: Any, kwargs: Any, *, guarded: bool) -> list[Any]:
         expected: list[Any] = self.graph.context.reference(self.graph, args, kwargs, self._weights, guarded=guarded)

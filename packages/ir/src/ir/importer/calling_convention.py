@@ -149,7 +149,7 @@ class Structure:
     @cached_property
     def _read(self) -> tuple[Reader, Reader]:
         args, kwargs = self.in_spec.children()
-        return reader(args), reader(kwargs, ordered=False)
+        return reader(args), reader(kwargs)
 
     @cached_property
     def _build(self) -> Builder | None:

@@ -19,12 +19,8 @@ class OtherNestingError(Exception):
     """What was given is nested otherwise than the spec says."""
 
 
-def reader(spec: Any, ordered: bool = True) -> Reader:
-    """A function that appends the leaves of what it is given to a list.
-
-    Args:
-        ordered: the keys of a dict stand in the order of the spec, which the model may read off it; those of keyword
-            arguments need not.
+def reader(spec: Any) -> Reader:
+    """A function that appends the leaves of what it is given to a list; those of a dict by key, as torch's own does.
 
     Raises:
         OtherNestingError: what it is given is nested otherwise.
@@ -35,8 +31,21 @@ def reader(spec: Any, ordered: bool = True) -> Reader:
     if spec.type in (tuple, list):
         return _of_sequence(spec.type, parts)
     if spec.type is dict:
-        return _of_dict(dict(zip(spec.context, parts, strict=True)), ordered)
+        return _of_dict(dict(zip(spec.context, parts, strict=True)))
     return _of_class(spec)
+
+
+def turned(value: Any) -> Any:
+    """The arguments with the keys of every dict in the other order; those of other classes stay as they are."""
+    if type(value) is dict:
+        return {key: turned(value[key]) for key in reversed(value)}
+    return type(value)(map(turned, value)) if type(value) in (list, tuple) else value
+
+
+def keeps_keys(spec: Any) -> bool:
+    """True if there is a dict, or a class that may hold one, in what a spec nests."""
+    plain = spec is None or spec.is_leaf() or spec.type in (list, tuple)
+    return not plain or any(map(keeps_keys, () if spec is None or spec.is_leaf() else spec.children()))
 
 
 def _of_sequence(kind: type[Sequence[Any]], parts: list[Reader]) -> Reader:
@@ -52,11 +61,9 @@ def _of_sequence(kind: type[Sequence[Any]], parts: list[Reader]) -> Reader:
     return read
 
 
-def _of_dict(parts: dict[Any, Reader], ordered: bool) -> Reader:
-    keys = list(parts)
-
+def _of_dict(parts: dict[Any, Reader]) -> Reader:
     def read(given: Any, found: list[Any]) -> None:
-        if type(given) is not dict or (list(given) != keys if ordered else given.keys() != parts.keys()):
+        if type(given) is not dict or given.keys() != parts.keys():
             raise OtherNestingError
         for key, part in parts.items():
             part(given[key], found)

@@ -113,7 +113,7 @@ def told(error: Exception) -> str:
     else:
         plain = _SIGNATURES.sub("", _BOILERPLATE.sub("", text))
         said, way = f"{plain}{_BY_TYPE.get(type(error).__name__, '')}{_registration(error)}", ""
-    lines = [f"torch.export refused the model: {said}", *_place(error), *lines_of_sizes, *([way] if way else ())]
+    lines = [f"torch.export refused the model: {said}", *own_line(error), *lines_of_sizes, *([way] if way else ())]
     return "\n  ".join(lines) + _notes(error)
 
 
@@ -137,7 +137,7 @@ def _relation(text: str) -> str:
     return f"{found[2]} {'==' if found[1] == 'Eq' else '!='} {found[3]}" if found else text
 
 
-def _place(error: BaseException) -> Iterator[str]:
+def own_line(error: BaseException) -> Iterator[str]:
     """The innermost line that is neither torch's nor ours."""
     while error.__traceback__ is None and error.__cause__ is not None:
         error = error.__cause__
