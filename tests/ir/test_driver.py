@@ -204,7 +204,7 @@ def test_everything_missing_is_one_error_before_any_work(tmp_path):
     path.write_text("older")
     called = []
     handlers = {"aten::add": lambda h, self, other, alpha=1: called.append(1) or self,
-                "unknown::fourth": lambda h, x: x}  # fmt: skip
+                "unknown::thirds": lambda h, x: x}  # fmt: skip
     with pytest.raises(ir.UnsupportedOpsError) as caught:
         lowered(Unknown(), (X,), handlers, path=path)
     assert [(m.op, m.count) for m in caught.value.missing] == [
@@ -212,7 +212,7 @@ def test_everything_missing_is_one_error_before_any_work(tmp_path):
     ]  # fmt: skip
     text = str(caught.value)
     assert "test_driver.py" in text and "torch.ops.unknown.first(x)" in text
-    assert "unknown::fourth" in text and '@ir.op("unknown::third").handler("toy")' in text and "def _(h, x, a)" in text
+    assert "unknown::thirds" in text and '@ir.op("unknown::third").handler("toy")' in text and "def _(h, x, a)" in text
     assert not called and path.read_text() == "older" and list(tmp_path.iterdir()) == [path]
 
 

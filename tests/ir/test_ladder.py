@@ -130,6 +130,22 @@ def test_packed_sequences_are_told_with_what_to_write():
     assert "pack" in str(caught.value).splitlines()[1] and "mask its results" in str(caught.value)
 
 
+def test_a_count_that_torch_loses_is_told_with_what_to_write():
+    given = torch.ones(4, 4), torch.tensor([True, False, True, False]), torch.tensor([1, 2])
+    shapes = ({0: "n"}, {0: "n"}, None)
+    with pytest.raises(ir.CaptureError, match="as many elements as data decides") as caught:
+        ir.capture(lambda x, mask, places: x[mask, places], given, dynamic_shapes=shapes)
+    assert "x[mask, places]" in str(caught.value) and "mask.nonzero()" in str(caught.value)
+    assert "docs.google" not in str(caught.value)
+
+    def written(x, mask, places):
+        rows = mask.nonzero().squeeze(1)
+        torch._check(rows.shape[0] == places.shape[0])
+        return x[rows, places]
+
+    ir.capture(written, given, dynamic_shapes=shapes)
+
+
 def test_the_line_that_fixes_a_size_is_named():
     def model(x):
         total = x[:, 0]

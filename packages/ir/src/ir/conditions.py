@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ir.bounds import Range
 from ir.dims import Expr, evaluate
 from ir.errors import RefusedError
-from ir.graph import Graph, Node, Value, symbols_in
+from ir.graph import Graph, Node, SymbolSource, Value, symbols_in
 from ir.ops import CONVOLUTIONS, DEMANDING, RECURRENT
 
 # the ops that look at sizes, and what their condition and message are called
@@ -37,6 +38,8 @@ class Conditions:
             RefusedError: an input has another element type or other sizes than the program was made for.
         """
         given = [(x.dtype, x.shape) for x in inputs]
+        shapes = {v: tuple(x.shape) for v, x in zip(self._inputs, inputs, strict=True)}
+        sources = {n: s for n, _, s in self._sources}
         if given == self._accepted:
             return
         for value, x in zip(self._inputs, inputs, strict=True):
@@ -53,7 +56,7 @@ class Conditions:
                 else:
                     fits = not d.symbols <= sizes.keys() or evaluate(d, sizes) == size
                 if not fits:
-                    raise misfit(value, self._ranges, x)
+                    raise misfit(value, self._ranges, x, sources, shapes)
         for node, condition, message in self._held:
             if not _holds(condition, sizes):
                 at = ", ".join(f"{n}={sizes[n]}" for n in sorted(condition.symbols))
@@ -69,18 +72,48 @@ def _holds(condition: Expr, sizes: Mapping[str, int]) -> bool:
         return False
 
 
-def misfit(value: Value, ranges: Mapping[str, Range], given: Any) -> RefusedError:
-    """What to raise for an input that is no tensor of the type `value` has."""
+def misfit(
+    value: Value,
+    ranges: Mapping[str, Range],
+    given: Any,
+    sources: Mapping[str, SymbolSource] = MappingProxyType({}),
+    shapes: Mapping[Value, tuple[int, ...]] = MappingProxyType({}),
+) -> RefusedError:
+    """What to raise for an input that is no tensor of the type `value` has.
+
+    `shapes` are those of other inputs, which decide sizes of this one where `sources` says so.
+    """
     names = [d.as_symbol for d in value.type.shape if isinstance(d, Expr) and d.as_symbol in ranges]
     known = [(n, ranges[n]) for n in dict.fromkeys(names) if n is not None]
     ends = [f"{r.min or 0} <= {n}" + ("" if r.max is None else f" <= {r.max}") for n, r in known if r != Range()]
     wanted = f"{value.type}" + (f" with {' and '.join(ends)}" if ends else "")
     is_tensor = hasattr(given, "dtype") and hasattr(given, "shape")
     what = f"{given.dtype}{list(given.shape)}".removeprefix("torch.") if is_tensor else f"a {type(given).__name__}"
+    decided = _decided(value, given.shape, sources, shapes) if is_tensor else ""
     return RefusedError(
-        f"the input {value.name} is {what}, the program was made for {wanted}; capture the model anew with "
+        f"the input {value.name} is {what}, the program was made for {wanted}{decided}; capture the model anew with "
         "dynamic_shapes for other sizes, cast it for another element type"
     )
+
+
+def _decided(
+    value: Value,
+    given: Sequence[int],
+    sources: Mapping[str, SymbolSource],
+    shapes: Mapping[Value, tuple[int, ...]],
+) -> str:
+    """ ", where h is 6, axis 2 of the input x" of the sizes that differ because another input has them."""
+    places: dict[str, str] = {}
+    sizes: dict[str, int] = {}
+    for n, s in sources.items():
+        shape = shapes.get(s.value, ())
+        if s.axis is not None and s.axis < len(shape) and s.value is not value:
+            sizes[n] = (shape[s.axis] - s.offset) // s.scale
+            places[n] = f"{n} is {sizes[n]}, by axis {s.axis} of the input {s.value.name}"
+    pairs = zip(value.type.shape, given, strict=True) if len(given) == value.type.rank else ()
+    wrong = [d for d, n in pairs if isinstance(d, Expr) and d.symbols <= sizes.keys() and evaluate(d, sizes) != n]
+    told = dict.fromkeys(places[n] for d in wrong for n in sorted(d.symbols))
+    return f", where {' and '.join(told)}" if told else ""
 
 
 class SharedSizes:

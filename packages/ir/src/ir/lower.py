@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from ir.preparation import prepared, takes_packed
 from ir.progress import stage
 from ir.registry import Handler, Registry
 from ir.target import Target
+from ir.words import near_ops
 
 
 def _call(h: OpHelper[Any], graph: Graph, operands: Sequence[Any]) -> list[Any]:
@@ -190,7 +190,7 @@ class Driver:
     def _report(self, nodes: list[Node], needs: tuple[str, ...]) -> MissingOp:
         node, context = nodes[0], self.graph.context
         known = {op.split(".")[0] for op in self.registry.ops()}
-        nearest = tuple(difflib.get_close_matches(node.op, known - {node.op}, n=3, cutoff=0.6))
+        nearest = near_ops(node.op, known)
         skeleton = context.skeleton(node, self.target.name) if context else ""
         why = context.body_error(node) if context else ""
         count, real_only = len({id(n) for n in nodes}), bool(node.packed) and node.op in known

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_NEAR = 0.75  # of the letters of two names are one
+
 
 def counted(number: int, noun: str) -> str:
     """`1 node`, `2 nodes`; the plural takes an s."""
@@ -21,3 +23,9 @@ def meant(name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = [k for k in names if k.lower() == name.lower()] or difflib.get_close_matches(name, names, 1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def near_ops(op: str, known: Iterable[str]) -> tuple[str, ...]:
+    """The ops whose names are near, whatever their namespaces, which would make any two of one near."""
+    names = {other.partition("::")[2]: other for other in sorted(known) if other != op}
+    return tuple(names[n] for n in difflib.get_close_matches(op.partition("::")[2], names, 3, _NEAR))

@@ -47,11 +47,14 @@ def _entry(
             limits[axis] = known.min or 0, known.max
 
     ranges = h.graph.symbols  # the helper holds on to weights, which a program may let go
+    values = {name: source.value for name, source in sizes.values()}
 
-    def refuse(given: Any) -> None:
-        raise misfit(value, ranges, given)
+    def refuse(given: Any, *shapes: Any) -> None:
+        known = {values[name]: tuple(shape) for name, shape in zip(entry.others, shapes, strict=True)}
+        raise misfit(value, ranges, given, {n: s for n, (_, s) in sizes.items()}, known)
 
-    return Entry(slot, local, tuple(dtypes), value.type.shape, sizes, limits, refuse)
+    entry = Entry(slot, local, tuple(dtypes), value.type.shape, sizes, limits, refuse)
+    return entry
 
 
 def accept(h: Compilation, value: Value, slot: Slot) -> Slot:

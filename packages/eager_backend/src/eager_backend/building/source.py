@@ -150,7 +150,8 @@ class Source:
             wrong.append(f"not {low}{entry.local}[{axis}]{high}")
         dtypes = [self.literal(d) for d in entry.dtypes]
         wrong.append(f"{x}.dtype is not {dtypes[0]}" if len(dtypes) == 1 else f"{x}.dtype not in ({', '.join(dtypes)})")
-        return f"    if {' or '.join(wrong)}: {self.bind(entry.refuse, f'refuse_{x}')}({x})"
+        given = ", ".join((x, *entry.others))
+        return f"    if {' or '.join(wrong)}: {self.bind(entry.refuse, f'refuse_{x}')}({given})"
 
     def _size(self, dim: Dim, entry: Entry) -> str | None:
         """A size that an input must have, in terms of other inputs; None for one that it may choose."""

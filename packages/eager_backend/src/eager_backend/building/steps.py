@@ -85,7 +85,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """What an input must be: `refuse(tensor)` raises where it is not.
+    """What an input must be: `refuse(tensor, *sizes)` raises where it is not, told the sizes of `others`.
 
     Attributes:
         local: the name that its sizes have in the source, where they are not all numbers.
@@ -99,7 +99,15 @@ class Entry:
     shape: tuple[Dim, ...]
     sizes: Mapping[str, tuple[str, SymbolSource]]
     limits: Mapping[int, tuple[int, int | None]]
-    refuse: Callable[[Any], None]
+    refuse: Callable[..., None]
+
+    @property
+    def others(self) -> list[str]:
+        """The sizes' names of the other inputs that decide sizes of this one."""
+        known = (
+            self.sizes[s][0] for d in self.shape if isinstance(d, Expr) for s in sorted(d.symbols) if s in self.sizes
+        )
+        return [local for local in dict.fromkeys(known) if local != self.local]
 
     @property
     def is_static(self) -> bool:

@@ -42,6 +42,10 @@ _INSTEAD_OF_PACKED = (
     "run the layer over the padded sequence and mask its results by the lengths; where it is bidirectional, run two "
     "layers, the second over sequences reversed within their lengths (torch.gather), and reverse its results back"
 )
+_INSTEAD_OF_MASK = (
+    "take the places of a mask first, places = mask.nonzero().squeeze(1), say how many there are where other sizes "
+    "have to fit them, torch._check(places.shape[0] == ...), and index with them; or keep all elements, by torch.where"
+)
 _FIXED = re.compile(  # what torch says of a size that the model's code fixes
     r"You marked L\['(\w+)'\]\.size\(\)\[(\d+)\] as dynamic but your code specialized it to be a constant \((\d+)\)"
 )
@@ -108,6 +112,8 @@ def told(error: Exception) -> str:
             "leave them out there",
         )
         lines_of_sizes = list(fixing(error, is_own))
+    elif "Pending unbacked symbols" in text:
+        said, way = "an op takes as many elements as data decides, and torch loses track of how many", _INSTEAD_OF_MASK
     elif _of_packed_sequence(error):
         said, way = "a packed sequence has sizes that its data decides", _INSTEAD_OF_PACKED
     else:
