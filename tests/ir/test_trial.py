@@ -290,3 +290,15 @@ def test_a_model_that_reads_the_order_of_keys_is_noted():
     by_key = ir.export(lambda held: held["a"] - held["b"], (given,), target="eager", verify=True).report
     assert by_order.ok and "reads the order of a dict's keys" in by_order.notes[-1]
     assert by_key.ok and len(by_key.notes) == len(by_order.notes) - 1
+
+
+def test_a_range_that_is_narrower_than_was_asked_is_noted():
+    def loss(x):
+        return torch.nn.functional.cross_entropy(x[:, :-1].reshape(-1, 5), x[:, 1:, 0].reshape(-1).long())
+
+    report, _ = tried(loss, torch.ones(2, 4, 5), shapes=({0: "b", 1: "s"},))
+    (said,) = [n for n in report.notes if "asks for every size" in n]
+    assert said.startswith("s is from 3 on in the program") and "asked whether (s - 1) != 1 and" in said
+    asked = torch.export.Dim("s", min=3)
+    report, _ = tried(loss, torch.ones(2, 4, 5), shapes=({0: "b", 1: asked},))
+    assert not any("asks for every size" in n for n in report.notes)

@@ -268,7 +268,7 @@ def notes_of(graph: Graph) -> tuple[str, ...]:
     """How the graph was captured, and that it was in training mode."""
     rung = getattr(graph.context, "rung", None)
     training = [n for n in graph.nodes if any(n.args.get(flag) is True for flag in ("train", "training"))]
-    notes = [] if rung is None else [str(rung)]
+    notes = [] if rung is None else [str(rung), *rung.narrowed]
     if training:
         named = list(dict.fromkeys(described(n) for n in training))
         more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""

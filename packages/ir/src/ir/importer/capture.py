@@ -91,7 +91,9 @@ def capture(
     if rung is not None:
         needed = [b.condition for b in (*noted.branches, *noted.asked)]
         assumed = decisions.others_at_small_sizes(rung.decided, needed, guards.shape_env_of(program), symbols)
-        rung = replace(rung, decided=(), assumed=assumed)
+        strings = [name for name in pytree.tree_leaves(dynamic_shapes) if isinstance(name, str)]
+        narrowed = guards.narrowed(program, symbols, strings)
+        rung = replace(rung, decided=(), assumed=assumed, narrowed=narrowed)
     told_by = None if guards.is_from_file(program) else noted
     if needs_retrace(program.graph_module):
         program = functionalised(program)

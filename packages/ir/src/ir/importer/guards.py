@@ -26,6 +26,7 @@ from ir.passes.checks import check
 
 _TORCH = str(Path(torch.__file__).parent)
 _AROUND = str(Path(__file__).with_name("size_arguments.py"))  # a mode that calls torch's functions, as torch's own do
+_TOLD = 3  # conditions on one size that a note has
 # where shape rules ask whether a size is 1, and count the pieces that `ir::require` holds to
 _KERNELS = ("_prims", "_refs", "_meta_registrations", "_decomp", "_subclasses", "_inductor", "fx/")
 _FIXED = "an op of torch takes a number there, and has that of the example"
@@ -147,6 +148,20 @@ def asked(program: ExportedProgram, symbols: Symbols) -> list[Branch]:
         if fixed and not _place(guard):
             found[condition] = Branch(condition, _ASKED)
     return list(found.values())
+
+
+def narrowed(program: ExportedProgram, symbols: Symbols, names: Collection[str]) -> tuple[str, ...]:
+    """Of the sizes that these names ask for at every value, those that torch found a narrower range for, and why."""
+    env, told = shape_env_of(program), []
+    for s, name in symbols.names.items():
+        low, high = (found.min or 0, found.max) if (found := symbols.ranges.get(name)) is not None else (0, None)
+        if name not in names or (low == 0 and high is None):
+            continue
+        asked = {symbols.text(env.replace(g.expr)): None for g in env.guards if env.replace(g.expr).free_symbols == {s}}
+        why = f", since the model's code or an op asked whether {' and '.join(list(asked)[:_TOLD])}" if asked else ""
+        ends = f"from {low} on" if high is None else f"from {low} to {high}"
+        told.append(f"{name} is {ends} in the program, where dynamic_shapes asks for every size{why}")
+    return tuple(told)
 
 
 def _place(guard: Any) -> str:

@@ -66,6 +66,7 @@ class Rung:
     refused: tuple[str, ...] = ()  # one line for each rung that refused the model
     decided: tuple[decisions.Decision, ...] = ()  # what the model's code asked of sizes
     assumed: str = ""  # which of these answers are others at sizes of 0 and 1
+    narrowed: tuple[str, ...] = ()  # sizes with a range that is narrower than was asked for
 
     @property
     def deferred(self) -> bool:
