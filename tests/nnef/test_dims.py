@@ -281,6 +281,36 @@ def test_sizes_that_are_one_by_several_steps(levels):
         torch.testing.assert_close(program(x), model(x), rtol=1e-4, atol=1e-4)
 
 
+class Cropped(torch.nn.Module):
+    """Maps halved and doubled again, and cropped to what they were: at odd sizes they are one longer."""
+
+    def __init__(self, levels: int) -> None:
+        super().__init__()
+        self.halve = torch.nn.ModuleList(torch.nn.Conv2d(3, 3, 3, 2, 1) for _ in range(levels))
+        self.grow = torch.nn.ModuleList(torch.nn.ConvTranspose2d(3, 3, 2, 2) for _ in range(levels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        maps = [x]
+        for halve in self.halve:
+            maps.append(halve(maps[-1]))
+        x = maps.pop()
+        for grow in self.grow:
+            beside = maps.pop()
+            x = grow(x)[..., : beside.shape[2], : beside.shape[3]]
+            x = x + beside if maps else x
+        return x
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_crop_is_a_crop_where_torch_only_asked_whether_it_is_the_whole(levels):
+    model = Cropped(levels).eval()
+    shapes = ({0: "batch", 2: "height", 3: "width"},)
+    program = ir.export(model, (torch.randn(1, 3, 16, 16),), target="nnef", dynamic_shapes=shapes)
+    for size in ((2, 3, 16, 24), (2, 3, 7, 8), (1, 3, 9, 13), (1, 3, 18, 10)):
+        x = torch.randn(size)
+        torch.testing.assert_close(program(x), model(x))
+
+
 def test_a_trace_that_fails_is_told_without_torchs_insides():
     def mask(lengths):
         n = lengths.max().item()

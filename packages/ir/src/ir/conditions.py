@@ -9,7 +9,7 @@ from typing import Any
 from ir.bounds import Range
 from ir.dims import Expr, evaluate
 from ir.errors import RefusedError
-from ir.graph import Graph, Node, SymbolSource, Value, symbols_in
+from ir.graph import Context, Graph, Node, SymbolSource, Value, symbols_in
 from ir.ops import CONVOLUTIONS, DEMANDING, RECURRENT
 
 # the ops that look at sizes, and what their condition and message are called
@@ -213,6 +213,14 @@ def _is_nearly_empty(node: Node, sizes: Mapping[str, int]) -> bool:
     """True where an operand is empty, or an axis that a convolution's kernel moves along has one place."""
     shapes = [[evaluate(d, sizes) for d in v.type.shape] for v in node.inputs[:2]]
     return any(0 in s for s in shapes) or (node.op in CONVOLUTIONS and 1 in shapes[0][-(len(shapes[1]) - 2) :])
+
+
+def holds_at(node: Node, sizes: Mapping[str, int], context: Context) -> bool:
+    """Whether torch computes a node at these sizes, and gives the sizes of the trace; True where data decides them."""
+    if not symbols_in([d for v in node.outputs for d in v.type.shape]) <= _taken(node):
+        return True
+    true = context.result_shapes(node, sizes)
+    return true is not None and true == [tuple(evaluate(d, sizes) for d in v.type.shape) for v in node.outputs]
 
 
 def symbols_of(node: Node) -> frozenset[str]:

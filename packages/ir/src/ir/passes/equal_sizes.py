@@ -2,25 +2,32 @@
 
 A target that compares sizes as expressions takes no sum of two such maps. Here each size gets the shorter of its forms,
 and where an operation makes it in the other one, `ir::same_size` stands behind it, which a target writes as it can.
+
+torch also notes what it asked of sizes without a need, such as whether a crop is the whole and so lies densely in
+memory. Where torch's shape rules take every node at sizes that differ, the two are not one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ir.dims import Dim, Expr, quotient
-from ir.graph import Graph, Node, Value
+from ir.bounds import Range
+from ir.conditions import TEXTS, holds_at, symbols_of
+from ir.dims import Dim, Expr, evaluate, quotient
+from ir.graph import Graph, Node, Value, symbols_in
 from ir.passes.contract import contract
 from ir.passes.graph_editor import GraphEditor
 
 Rules = Sequence[tuple[Expr, Dim]]
+_ROUND = 192  # a size that what halves and doubles maps, up to six times, takes and gives back
+_BESIDE = (1, 2, 4, 8, 16, 32, 3, 5, 7)  # what is added to it: only the first levels of such maps round an 8 more
 
 
 @contract(undoes=("of torch",))
 def equal_sizes(graph: Graph) -> Graph:
     """The graph with one form for each size, and `ir::same_size` where a result has another one."""
-    rules = _rules(graph.equal)
+    rules = _rules(_needed(graph))
     if not rules:
         return graph
     edit = GraphEditor(graph)
@@ -39,6 +46,34 @@ def equal_sizes(graph: Graph) -> Graph:
         if tuple(stands) != node.outputs:
             edit.replace(node, replace(node, outputs=tuple(outputs)), *behind, results=stands)
     return edit.graph()
+
+
+def _needed(graph: Graph) -> Sequence[tuple[Dim, Dim]]:
+    """The pairs of sizes that are one wherever torch computes the graph, as far as its shape rules tell."""
+    left, context = list(graph.equal), graph.context
+    if not left or context is None:
+        return left
+    varying = symbols_in([d for pair in left for d in pair])
+    nodes = [n for n in graph.nodes if n.op not in TEXTS and not symbols_of(n).isdisjoint(varying)]
+    symbols = frozenset().union(*map(symbols_of, nodes), varying)
+    for sizes in _samples({n: graph.symbols.get(n, Range()) for n in sorted(symbols)}, varying):
+        same = [(a, b) for a, b in left if evaluate(a, sizes) == evaluate(b, sizes)]
+        if len(same) < len(left) and all(holds_at(n, sizes, context) for n in nodes):
+            left = same
+    return left
+
+
+def _samples(ranges: Mapping[str, Range], varying: frozenset[str]) -> Iterator[dict[str, int]]:
+    """Values of the symbols: those that vary a little above a round size, all of them and each alone."""
+    names = [n for n in ranges if n in varying]
+    for chosen in (names, *([n] for n in names if len(names) > 1)):
+        for more in _BESIDE:
+            wished = {n: _ROUND * (i + 1) + (more if n in chosen else 0) for i, n in enumerate(ranges)}
+            yield {n: _within(size, ranges[n]) for n, size in wished.items()}
+
+
+def _within(size: int, r: Range) -> int:
+    return max(size if r.max is None else min(size, r.max), r.min or 0)
 
 
 def _rules(equal: Sequence[tuple[Dim, Dim]]) -> Rules:
