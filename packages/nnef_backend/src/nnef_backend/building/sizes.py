@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from typing import Any, NoReturn, Protocol
@@ -151,12 +152,25 @@ def _truncating(x: Any) -> Any:
             a, b = args
             if isinstance(a, Expr) and all(c < 0 for m, c in a.terms if m):
                 return -d.floordiv(-a + (b - 1), b)
+            if _is_of_either_sign(a):
+                return d.floordiv(d.maximum(a, 0), b) - d.floordiv(d.maximum(-a, 0) + (b - 1), b)
             return d.floordiv(a, b)
         functions = {**FUNCTIONS, "max": d.maximum, "min": d.minimum}
         return functions[fn](*args)
 
     return d.visit(x, lambda n: n, lambda s: d.symbol(s.name, s.kind), apply)
 
+
+def _is_of_either_sign(a: Any) -> bool:
+    """Whether a difference that is divided is seen to fall below 0: of two sizes it does, of one and its half not."""
+    if not isinstance(a, Expr) or len({c < 0 for m, c in a.terms if m}) < 2:
+        return False  # what is added to a sum that is divided lies between 0 and the divisor
+    names = sorted(a.symbols)
+    samples = itertools.product(_TRIED, repeat=len(names)) if len(names) <= 4 else [_TRIED * len(names)]
+    return any(d.evaluate(a, dict(zip(names, sizes, strict=False))) < 0 for sizes in samples)
+
+
+_TRIED = (0, 1, 2, 3, 50, 101)
 
 _BOOLEAN = {"and": "and", "or": "or"}
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})

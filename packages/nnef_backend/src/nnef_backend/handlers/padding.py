@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ir.dims import Expr
+from ir.bounds import bounds
+from ir.dims import Expr, maximum
 from ir.types import DType
 from nnef_backend.registry import register as op
 
@@ -41,7 +42,7 @@ def pairs(pad, rank):
 def padded(h, x, pad, border, value=0):
     """Growth first and cuts after it: what is cut off may be what the other side repeats."""
     amounts = pairs(pad, x.type.rank)
-    grow = [tuple(0 if isinstance(p, int) and p < 0 else p for p in pair) for pair in amounts]
+    grow = [tuple(_no_less(h, p) for p in pair) for pair in amounts]
     if any(p != (0, 0) for p in grow):
         if x.type.dtype is DType.bool:
             x = h.cast(_emit_pad(h, h.cast(x, DType.uint8), grow, border, bool(value)), DType.bool)
@@ -50,6 +51,11 @@ def padded(h, x, pad, border, value=0):
     for axis, (pair, grown) in enumerate(zip(amounts, grow, strict=True)):
         x = h.slice(x, axis, grown[0] - pair[0], x.type.shape[axis] + pair[1] - grown[1])
     return x
+
+
+def _no_less(h, amount):
+    """The amount, or 0 where it is below: what it is in a run, if sizes decide it and their ranges do not tell."""
+    return amount if bounds(amount, h.graph.symbols)[0] >= 0 else maximum(amount, 0)
 
 
 def _emit_pad(h, x, grow, border, value):
@@ -83,9 +89,8 @@ def _joined_pad(h, x, grow, value):
 
 def circular(h, x, pad):
     for axis, pair in enumerate(pairs(pad, x.type.rank)):
-        cut = [-p if isinstance(p, int) and p < 0 else 0 for p in pair]
-        x = h.slice(x, axis, cut[0], x.type.shape[axis] - cut[1])
-        before, after = (p + c for p, c in zip(pair, cut, strict=True))
+        before, after = (_no_less(h, p) for p in pair)
+        x = h.slice(x, axis, before - pair[0], x.type.shape[axis] + pair[1] - after)
         size = x.type.shape[axis]
         parts = [h.slice(x, axis, size - before, size)] if before != 0 else []
         parts += [x, h.slice(x, axis, 0, after)] if after != 0 else [x]
