@@ -24,7 +24,9 @@ def attention(h, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=Fal
     scale = h.static(q.type.shape[-1], "the width") ** -0.5 if scale is None else float(scale)
     heads = [x.type.shape[-3] for x in (q, k)] if enable_gqa and q.type.rank > 2 else [1, 1]
     group = quotient(*heads) if heads[0] != heads[1] else None
-    if heads[0] != heads[1]:
+    if group is None:
+        k, v = (_repeated(h, x, heads[0]) if heads[0] != heads[1] else x for x in (k, v))
+    else:
         # the heads that share a key lie beside each other, over one axis more
         q = _split(h, q, heads[1], group)
         k, v = (h.unsqueeze(x, [x.type.rank - 2]) for x in (k, v))
@@ -43,6 +45,14 @@ def attention(h, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=Fal
     y = h.emit("matmul", h.emit("softmax", scores, axes=[scores.type.rank - 1]), v)
     y = y if seen is None else h.emit("mul", y, seen)  # quicker than a select, and NaN among the values stays NaN
     return h.cast(h.reshape(y, h.out.shape), query.type.dtype)
+
+
+def _repeated(h, x, heads):
+    """As many heads as the query has, each in the place of those that share it: how many those are a run tells."""
+    axis = x.type.rank - 3
+    own, all_heads = (h.tensor(n, DType.int64) for n in (x.type.shape[axis], heads))
+    place, _ = h.floor_division(h.emit("mul", h.positions(heads), own), all_heads)
+    return h.take(x, place, axis)
 
 
 def _split(h, x, heads, group):
