@@ -239,6 +239,7 @@ CASES = family(
     mod("embedding_f16", lambda: nn.Embedding(5, 3).half(), i64("B", low=0, high=5)),
     mod("embedding_max_norm", lambda: nn.Embedding(5, 3, max_norm=0.5), i64(4, low=0, high=5)),
     mod("embedding_bag_mean", lambda: nn.EmbeddingBag(5, 3), i64("B", 4, low=0, high=5)),
+    mod("embedding_bag_of_any_length", lambda: nn.EmbeddingBag(5, 3), i64("B", "T", low=0, high=5)),
     mod("embedding_bag_sum", lambda: nn.EmbeddingBag(5, 3, mode="sum"), i64("B", 4, low=0, high=5)),
     mod(
         "embedding_bag_offsets",

@@ -67,6 +67,11 @@ DISAGREEING = {
         (X, PLACE, WIDE[:, :2]),
     ),
     "view_as_another": (lambda x, y: x.view(y.shape), (torch.randn(6, 4), torch.randn(8, 3)), (X, X[:, :3])),
+    "bags_of_nothing": (
+        lambda w, i: F.embedding_bag(i, w),
+        (torch.randn(6, 2), PLACES.view(2, 3)),
+        (X, PLACES[:0].view(2, 0)),
+    ),
     "flat_places": (lambda x, i: torch.take_along_dim(x, i), (X, PLACES), (X, PLACES * 3)),
 }
 

@@ -12,6 +12,7 @@ from ir.dims import Dim, Expr, call
 from ir.graph import Node, Value, leaves, map_arg
 from ir.importer.operand_sizes import condition_of
 from ir.ops import MOVES
+from ir.passes.checks import check
 
 SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_copy"})
 SCATTERS = frozenset({"aten::slice_scatter", "aten::select_scatter"})  # of writes
@@ -32,10 +33,15 @@ def required(op: str, args: Mapping[str, Any], results: Sequence[Value], ranges:
 
 
 def agreeing(op: str, args: Mapping[str, Any], results: Sequence[Value]) -> Node | None:
-    """The node that hands the first operand on where the sizes of the others fit it; None where they always do."""
+    """The node that hands the first operand on where the sizes of the others fit it; None where they always do.
+
+    Of an op that takes numbers alone it is a check of these.
+    """
     if (condition := condition_of(op, args, results)) is None:
         return None
-    x = next(iter(leaves(args.values())))
+    x = next((a for a in leaves(args.values()) if isinstance(a, Value)), None)
+    if x is None:
+        return check(condition, f"{op[6:]} takes such numbers only where {condition}")
     return _required_of(x, op, "takes operands of these sizes", condition, results[0].name)
 
 
@@ -53,7 +59,9 @@ def _required_of(x: Value, op: str, what: str, condition: Expr | None, name: str
 
 
 def reading(args: Mapping[str, Any], required: Node) -> dict[str, Any]:
-    """The arguments with the operand as the node hands it on."""
+    """The arguments with the operand as the node hands it on, if it does."""
+    if not required.outputs:
+        return dict(args)
     x, handed = required.args["self"], required.outputs[0]
     return {name: map_arg(a, lambda v: handed if v is x else v) for name, a in args.items()}
 

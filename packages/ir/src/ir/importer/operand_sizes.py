@@ -143,6 +143,12 @@ def _window(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
         yield call("ge", size, least)
 
 
+def _step(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
+    step = args.get("step", 1)
+    if isinstance(step, Expr):
+        yield call("ne", step, 0)
+
+
 # -- terms and keys ----------------------------------------------------------------------------------------------------
 
 
@@ -168,6 +174,7 @@ RULES: Mapping[str, Rule] = {
     **_rules(_elements, "gather", "scatter", "scatter_add", "scatter_reduce"),
     **_rules(_masks, "index", "index_put", "_unsafe_index", "_unsafe_index_put"),
     **_rules(_window, "max_pool1d", "max_pool1d_with_indices"),
+    **_rules(_step, "arange"),
     **_rules(_term, "addmm", "addmv", "addbmm", "baddbmm", "addr"),
     **_rules(_keys, "scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu"),
 }

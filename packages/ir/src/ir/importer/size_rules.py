@@ -80,6 +80,8 @@ def build(name: str, args: Sequence[Any], ranges: Callable[[], Mapping[str, Rang
             result = dims.call("where", condition, value, result)
         return result
     args = [float(a) if isinstance(a, Fraction) else a for a in args]
+    if name == "FloorDiv" and (exact := _rounded_up(args[0], args[1], ranges)) is not None:
+        return exact
     if name in _RULES:
         return _RULES[name](*args)
     if name == "Pow" and isinstance(args[1], int) and args[1] > 0:
@@ -112,6 +114,14 @@ _RULES: dict[str, Callable[..., Any]] = {
     "Abs": lambda x: dims.maximum(x, -x),
     "TruncToFloat": lambda x: dims.call("float", dims.call("trunc", x)),
 }
+
+
+def _rounded_up(a: Any, b: Any, ranges: Callable[[], Mapping[str, Range]]) -> Any:
+    """`n` for `(n*s + s - 1) // s`, where s is not below 0; there is no such number where it is 0."""
+    if not isinstance(b, Expr) or b.kind != "int" or bounds(b, ranges())[0] < 0:
+        return None
+    multiple = dims.quotient(a + 1, b)
+    return None if multiple is None else multiple - 1
 
 
 def _product(args: Sequence[Any]) -> Any:
