@@ -333,7 +333,7 @@ def test_an_axis_that_is_shorter_than_the_trace_says_stops_the_run():
     program = ir.export(divided, (torch.rand(2, 3), torch.rand(3)), target="nnef", dynamic_shapes=({1: "n"}, {0: "n"}))
     x, y = torch.rand(2, 4), torch.rand(4)
     torch.testing.assert_close(program(x, y), divided(x, y))
-    with pytest.raises(ir.RefusedError, match="a step may not hold at n=1"):
+    with pytest.raises(ir.RefusedError, match=r"the size \(min\(2, n\)\) - 1 is 1"):
         program(x[:, :1], y[:1])
 
 

@@ -166,6 +166,11 @@ class SmallSizes:
         """Which slice does not have the size of the trace, and where it was written; "" where all have."""
         return self._first(self._cuts, self._shorter, inputs)
 
+    def unheld(self, inputs: Sequence[Any]) -> str:
+        """Which node torch gives other sizes than the trace, or refuses, and where it was written; "" where none."""
+        nodes = [n for n in self._graph.nodes if n.op not in TEXTS] if self._graph.context else []
+        return self._first(nodes, self._unheld, inputs)
+
     def _first(
         self, nodes: Sequence[Node], reason: Callable[[Node, Mapping[str, int], str], str], inputs: Sequence[Any]
     ) -> str:
@@ -189,6 +194,11 @@ class SmallSizes:
         pairs = [p for v, t in zip(node.outputs, true or (), strict=False) for p in zip(v.type.shape, t, strict=False)]
         differ = any(evaluate(d, sizes) != n for d, n in pairs if isinstance(d, int) or not self._computes)
         return f"{node.op[6:]} does not hold at {at}, {SINCE}" if differ else ""
+
+    def _unheld(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
+        if node.graphs or not symbols_of(node) <= sizes.keys() or holds_at(node, sizes, self._graph.context):
+            return ""
+        return f"{node.op[6:]} may not hold at {at}, {SINCE}"
 
 
 SINCE = "since torch.export traces a model for sizes from 2 on"

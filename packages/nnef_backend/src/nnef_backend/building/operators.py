@@ -112,7 +112,7 @@ _DECLARED = [
     # index
     ("gather", "=", _ANY, "tract_core_gather(x, index; axis, datum_type)"),
     ("second", "=", _ANY, "tract_core_gather_elements(x, index; axis)"),
-    ("given", "=", _ANY, "tract_core_gather_nd(x, index; batch_dims)"),
+    ("given", "=", _ANY, "tract_core_gather_nd(x, index; batch_dims) tract_core_dyn_slice(x, start, end; axis, len)"),
     ("like", "=", _ANY,
      "tract_core_scatter_elements(x, index, updates; axis, reduction) "
      "tract_core_scatter_nd(x, index, updates; reduction)"),

@@ -18,8 +18,11 @@ from ir.bounds import bounds
 from ir.dims import Dim, Expr, visit
 from ir.helper import numpy_dtype
 from ir.types import DType
+from nnef_backend.building.hiding import maker
 from nnef_backend.building.sizes import is_mixed, is_textual
 from nnef_backend.building.steps import NnefValue
+
+GUARD = "holds"  # how the names of what stops a run end
 
 
 def provable(
@@ -86,7 +89,8 @@ def cut(h: Any, x: NnefValue, axis: int, size: Dim, kept: Dim) -> NnefValue:
     """`x` with an axis of `size` said to be `kept`: a run where it has more or fewer stops."""
     if h.in_loop:
         h.refuse(f"torch found that the size {size} is {kept}, and tract does not check sizes in the body of a loop")
-    return _where_zero(h, h.slice(x, axis, 0, kept), size - kept)
+    demand = f"torch found that the size {size} is {kept}"
+    return _where_zero(h, _demanding(h, h.slice(x, axis, 0, kept), demand), size - kept, demand)
 
 
 def at_least(h: Any, x: NnefValue, size: Dim, least: int) -> NnefValue:
@@ -97,19 +101,19 @@ def at_least(h: Any, x: NnefValue, size: Dim, least: int) -> NnefValue:
         h.refuse(
             f"torch asks that the size {size} is at least {least}, and tract does not check sizes in a loop's body"
         )
-    return _where_zero(h, x, least - dims.minimum(size, least))
+    return _where_zero(h, x, least - dims.minimum(size, least), f"torch asks that the size {size} is at least {least}")
 
 
-def where_holds(h: Any, x: NnefValue, condition: Expr | NnefValue) -> NnefValue:
+def where_holds(h: Any, x: NnefValue, condition: Expr | NnefValue, demand: str) -> NnefValue:
     """`x` in runs where a condition on sizes or data holds; others stop, at a place that a constant does not have."""
     numbers = _differences(condition) if isinstance(condition, Expr) and condition.symbols <= h.known else None
     if numbers is not None and all(map(is_textual, numbers)):
         for number in numbers:
-            x = _where_zero(h, x, number)
+            x = _where_zero(h, x, number, demand)
         return x
-    holds = h.reshape(h.tensor(condition, DType.bool), [1])
+    holds = h.reshape(h.tensor(condition, DType.bool), [])
     place = h.emit("select", holds, h.const(0, DType.int64), h.const(4, DType.int64))
-    return _guarded(h, x, h.take(_nothing(h, x), place, 0))
+    return _guarded(h, x, _read_at(h, _nothing(h, x), place, demand), demand)
 
 
 _DIFFERENCES = {
@@ -132,18 +136,20 @@ def _differences(condition: Expr) -> list[Dim] | None:
     return numbers
 
 
-def _where_zero(h: Any, x: NnefValue, number: Dim) -> NnefValue:
+def _where_zero(h: Any, x: NnefValue, number: Dim, demand: str) -> NnefValue:
     """`x` in runs where a number is 0; others stop."""
     # the constant is read at 4 * number + 1, which is in range, -2 to 1, for 0 alone
     over: Any = 4 * number
     nothing = _nothing(h, x)
     # tract rewrites minima, maxima and quotients of sums in one bound of the two, and then misses that they are the
     # bounds of a slice of size 1
-    if _has(over, "min") or _has(over, "max") or (_has(over, "floordiv") and len(over.symbols) > 1):
-        guard = h.take(nothing, h.unsqueeze(h.tensor(over + 1, DType.int64), [0]), 0)
+    unseen = isinstance(over, Expr) and over.symbols - h.known
+    rewritten = _has(over, "min") or _has(over, "max") or (_has(over, "floordiv") and len(over.symbols) > 1)
+    if unseen or rewritten:
+        guard = _read_at(h, nothing, h.tensor(over + 1, DType.int64), demand)
     else:
-        guard = h.slice(nothing, 0, over + 1, over + 2)
-    return _guarded(h, x, guard)
+        guard = h.emit("slice", nothing, axes=[0], begin=[over + 1], end=[over + 2], shape=[1], suffix=GUARD)
+    return _guarded(h, x, guard, demand)
 
 
 def _nothing(h: Any, x: NnefValue) -> NnefValue:
@@ -152,9 +158,30 @@ def _nothing(h: Any, x: NnefValue) -> NnefValue:
     return made
 
 
-def _guarded(h: Any, x: NnefValue, nothing: NnefValue) -> NnefValue:
-    made: NnefValue = h.emit("or" if x.type.dtype is DType.bool else "add", x, h.squeeze(nothing, [0]))
+def _read_at(h: Any, x: NnefValue, place: NnefValue, demand: str) -> NnefValue:
+    """The element at a place that a run finds out: beyond the end an error, where a gather would end the process.
+
+    It is the place that is read so: tract moves axes that are added behind such a slice before it, and into its bounds.
+    """
+    places = h.constant(np.arange(2))
+    after = h.emit("add", place, h.const(1, DType.int64))
+    found = h.emit("tract_core_dyn_slice", places, place, after, axis=0, len=1, shape=[1], suffix=GUARD)
+    made: NnefValue = h.take(x, _demanding(h, found, demand), 0)
     return made
+
+
+def _guarded(h: Any, x: NnefValue, nothing: NnefValue, demand: str) -> NnefValue:
+    nothing = h.squeeze(_demanding(h, nothing, demand), [0])
+    made: NnefValue = h.emit("or" if x.type.dtype is DType.bool else "add", x, nothing)
+    return made
+
+
+def _demanding(h: Any, x: NnefValue, demand: str) -> NnefValue:
+    """`x`, made by a step that is noted to stop the run where this does not hold."""
+    step = maker(h, x)
+    if step is not None:
+        step.demand = step.demand or f"{demand}\n  at {h.node.origin}"
+    return x
 
 
 def settled(h: Any, x: Any, shape: Sequence[Dim]) -> Any:

@@ -21,7 +21,7 @@ def same_size(h, self):
 
 @op("ir::require")
 def require(h, self, condition, message):
-    return self if h.in_loop else where_holds(h, self, condition)
+    return self if h.in_loop else where_holds(h, self, condition, message)
 
 
 @op("higher_order::cond")

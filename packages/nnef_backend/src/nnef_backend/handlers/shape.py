@@ -5,12 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 
-import numpy as np
-
 from ir.dims import Expr, maximum, minimum
 from ir.handlers import shape
 from ir.types import DType
-from nnef_backend.building.reshaping import settled
+from nnef_backend.building.reshaping import settled, where_holds
 from nnef_backend.building.sizes import is_mixed
 from nnef_backend.handlers.padding import padded
 from nnef_backend.handlers.resampling import grid_sample, resize
@@ -58,14 +56,9 @@ def repeated_places(h, repeats, output_size=None):
     ends = h.emit("tract_core_cumsum", h.cast(repeats, DType.int64), axis=0, exclusive=False, reverse=False)
     index = h.unsqueeze(h.positions(output_size), [1])
     before = h.cast(h.emit("le", h.unsqueeze(ends, [0]), index), DType.int64)
-    return h.emit("add", h.reduce("sum_reduce", before, [1]), _nothing_over(h, ends, output_size))
-
-
-def _nothing_over(h, ends, output_size):
-    """A zero, where the last end is the size that was given; the run stops where it lies beyond."""
     last = h.slice(ends, 0, ends.type.shape[0] - 1, ends.type.shape[0])
-    over = h.emit("max", h.emit("sub", last, h.tensor(output_size, DType.int64)), 0)
-    return h.take(h.constant(np.zeros(2, np.int64)), h.emit("mul", over, 2), 0)
+    fits = h.emit("le", last, h.tensor(output_size, DType.int64))
+    return where_holds(h, h.reduce("sum_reduce", before, [1]), fits, f"there are no more than {output_size} repeats")
 
 
 # -- order of axes ---------------------------------------------------------------------------------------------------

@@ -14,11 +14,13 @@ from ir.errors import ExportError
 from ir.helper import numpy_dtype
 from ir.opened import Place, Port, Timed
 from ir.types import DType
+from nnef_backend.errors import TractError
 from nnef_backend.format import unpack
 from nnef_backend.format.document import without_comments
 from nnef_backend.format.places import places
 from nnef_backend.format.signature import Fact
 from nnef_backend.runtime import khronos, tract
+from nnef_backend.runtime.failures import told_of_file
 
 _OF_TRACT = {d.short: d for d in DType} | {"tdim": DType.int64}
 _OF_STANDARD = {"scalar": DType.float32, "integer": DType.int64, "logical": DType.bool}
@@ -49,7 +51,11 @@ class TractFile:
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The outputs in the file's order."""
-        return _tensors(self.program.run(_arrays(inputs)))
+        try:
+            return _tensors(self.program.run(_arrays(inputs)))
+        except TractError as error:
+            error.args = (f"{error}{told_of_file(error, self.places)}",)
+            raise
 
     def close(self) -> None:
         """Let tract forget the model."""

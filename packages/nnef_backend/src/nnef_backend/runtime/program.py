@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ir.conditions import SINCE, SmallSizes, sizes_of, small
-from ir.errors import RefusedError, RuntimeFailure
+from ir.conditions import SmallSizes
+from ir.errors import ExportError, RefusedError, RuntimeFailure
 from ir.graph import Graph
 from ir.helper import numpy_dtype
 from ir.opened import Timed
@@ -25,6 +25,7 @@ from nnef_backend.format.document import Document
 from nnef_backend.format.grammar import Definition
 from nnef_backend.runtime import tract as runtime
 from nnef_backend.runtime.child import LIMIT
+from nnef_backend.runtime.failures import Failures
 from nnef_backend.runtime.tract import Limits
 
 
@@ -34,6 +35,7 @@ class NnefProgram:
     def __init__(self, artifact: Document, graph: Graph, path: Path | None, limits: Limits) -> None:
         self.narrow = [v.type.dtype is DType.bfloat16 for v in graph.results.values()]
         self.graph, self.small_sizes = graph, SmallSizes(graph)
+        self._failures = Failures(artifact)
         self._open = functools.partial(self._opened, artifact, path, limits)
         self._open()
 
@@ -59,11 +61,18 @@ class NnefProgram:
         try:
             results = self.program.run([_array(t) for t in inputs])
         except RuntimeError as error:
-            if not isinstance(error, TractTimeout) and (at := small(sizes_of(self.graph, inputs))):
-                raise RefusedError(f"target 'nnef': a step may not hold at {at}, {SINCE}\n{error}") from error
-            raise RuntimeFailure(f"tract failed while it ran the document: {error}") from error
+            raise self._failure(error, inputs) from error
         made = [torch.from_numpy(np.array(r)) for r in results]
         return [t.bfloat16() if narrow else t for t, narrow in zip(made, self.narrow, strict=True)]
+
+    def _failure(self, error: RuntimeError, inputs: Sequence[Any]) -> ExportError:
+        """What to raise for an error of tract's: what it was made to look at, or where it was and why that may be."""
+        if demand := self._failures.demand(error):
+            return RefusedError(f"target 'nnef' stopped the run: {demand}")
+        where = self._failures.places(error)
+        if not isinstance(error, TractTimeout) and (node := self.small_sizes.unheld(inputs)):
+            return RefusedError(f"target 'nnef': {node}\n{error}{where}")
+        return RuntimeFailure(f"tract failed while it ran the document: {error}{where}")
 
     def timed(self, inputs: Sequence[Any], runs: int) -> list[Timed]:
         """The time of each of tract's nodes in one run; tract chooses the number of runs."""

@@ -1,0 +1,79 @@
+"""What a run says that stops: the condition and the line, or which of the model's operations tract failed in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import ir
+from ir.opening import open_artifact
+
+pytest.importorskip("tract")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Positive(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async((x > 0).all(), "x is to be positive")
+        return x * 2
+
+
+class Number(torch.nn.Module):
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> Any:
+        k = n.item()
+        torch._check(k >= 2)
+        torch._check(k <= 4)
+        return x * k
+
+
+X = torch.tensor([1.0, 2.0, 3.0])
+DATA = {
+    "tensor": (Positive, (X,), (-X,), "x is to be positive"),
+    "number": (Number, (X, torch.tensor(3)), (X, torch.tensor(7)), "u0 <= 4"),
+}
+
+
+@pytest.mark.parametrize("naming", ["raw", "numeric"])
+@pytest.mark.parametrize("name", DATA)
+def test_a_condition_on_data_is_told(name, naming):
+    model, good, bad, said = DATA[name]
+    program = ir.export(model(), good, target="nnef", naming=naming)
+    torch.testing.assert_close(program(*good), model()(*good))
+    with pytest.raises(ir.RefusedError, match=rf"stopped the run: .*{said}.*\n  at .*test_failures\.py:\d+"):
+        program(*bad)
+
+
+def test_a_condition_on_data_ends_no_process(tmp_path):
+    """Whoever runs the file has an error, and the process that tract is in goes on."""
+    ir.export(Positive(), (X,), target="nnef", path=tmp_path / "model.nnef")
+    opened = open_artifact(tmp_path / "model.nnef")
+    with pytest.raises(ir.ExportError, match="mul_where0_holds stops the run: what the model asks") as caught:
+        opened(-X)
+    assert not getattr(caught.value, "crashed", False)
+    torch.testing.assert_close(opened(X)[0], X * 2)
+
+
+def test_the_operation_that_fails_is_named_and_not_the_small_batch(tmp_path):
+    """Nothing in this model is another at a size of 1: that is not said to be the cause."""
+
+    def model(x, i):
+        return x[:, i] * 2
+
+    program = ir.export(model, (torch.randn(3, 4), torch.tensor([1, 2])), target="nnef", dynamic_shapes=({0: "b"}, {}))
+    with pytest.raises(ir.ExportError) as caught:
+        program(torch.randn(1, 4), torch.tensor([1, 9]))
+    assert "b=1" not in str(caught.value) and "aten::index.Tensor at" in str(caught.value)
+
+
+def test_a_size_that_torch_found_to_be_another_is_told():
+    """Where no line of the model's asked for it, the run stops where the two would meet."""
+
+    def model(x, y):
+        return torch.cat([x, y[::2]], 1)
+
+    shapes = ({0: "n"}, {0: "m"})
+    program = ir.export(model, (torch.randn(4, 3), torch.randn(8, 2)), target="nnef", dynamic_shapes=shapes)
+    with pytest.raises(ir.ExportError, match=r"\(m \+ 1\)//2"):
+        program(torch.randn(4, 3), torch.randn(6, 2))
