@@ -230,6 +230,9 @@ CASES = family(
     row("scatter_scalar", lambda x, i, v: (x.scatter(0, i, v), x.scatter_add(0, i, v)), f32(), i64(value=0), f32()),
     row("scatter_one_hot", lambda i: torch.zeros(i.shape[0], 5).scatter_(1, i[:, None], 1.0), PLACES),
     row("masked_scatter", lambda x, m, v: x.masked_scatter(m, v), f32("B", 3), boolean("B", 3), f32("B", 3)),
+    row(
+        "masked_scatter_rows", lambda x, m, v: x.masked_scatter(m[..., None], v), f32("B", 3), boolean("B"), f32("B", 3)
+    ),
     row("put", lambda x, i, v: x.put(i, v), TABLE, i64(value=[14, 0, 7]), f32(3)),
     # embeddings
     row("embedding", lambda i, w: F.embedding(i, w), i64("B", "S", low=0, high=5), TABLE),

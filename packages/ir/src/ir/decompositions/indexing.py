@@ -75,12 +75,19 @@ def _index_put(self: Tensor, indices: Indices, values: Tensor, accumulate: bool 
 
 @decomposition("masked_scatter")
 def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """The n-th hit takes the n-th element: a running count of the hits is the place to read."""
+    """The n-th hit takes the n-th element: a running count of the hits is the place to read.
+
+    Before the first hit it is that of a spare element, where there may be no other.
+    """
     self, mask = torch.broadcast_tensors(self, mask)
     given = source.reshape(-1)
     if statically_known_true(given.shape[0] == 0):  # nothing may be picked
         return self.clone()
-    number = (mask.reshape(-1).to(torch.int64).cumsum(0) - 1).clamp(min=0)
+    number = mask.reshape(-1).to(torch.int64).cumsum(0)
+    if isinstance(given.shape[0], int):
+        number = (number - 1).clamp(min=0)
+    else:
+        given = torch.cat([given.new_zeros(1), given])
     return torch.where(mask, given.index_select(0, number).reshape(mask.shape), self)
 
 
