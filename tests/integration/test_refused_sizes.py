@@ -67,6 +67,21 @@ DISAGREEING = {
         (X, PLACE, WIDE[:, :2]),
     ),
     "view_as_another": (lambda x, y: x.view(y.shape), (torch.randn(6, 4), torch.randn(8, 3)), (X, X[:, :3])),
+    "kernel": (
+        lambda x, w: F.conv1d(x, w),
+        (torch.randn(2, 3, 8), torch.randn(4, 3, 3)),
+        (torch.randn(2, 3, 2), torch.randn(4, 3, 3)),
+    ),
+    "padded_kernel": (
+        lambda x, w: F.conv2d(x, w, padding=1),
+        (torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)),
+        (torch.randn(2, 3, 2, 8), torch.randn(4, 3, 5, 3)),
+    ),
+    "size_of_nothing": (
+        lambda x, y: F.interpolate(x, size=y.shape[2:], mode="bilinear"),
+        (torch.randn(2, 3, 4, 4), torch.randn(2, 3, 5, 6)),
+        (torch.randn(2, 3, 4, 4), torch.randn(2, 3, 5, 0)),
+    ),
     "bags_of_nothing": (
         lambda w, i: F.embedding_bag(i, w),
         (torch.randn(6, 2), PLACES.view(2, 3)),

@@ -70,7 +70,10 @@ DEMANDING = _aten(
     "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "im2col",
     "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d",
-    "replication_pad3d", "pad", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "stft", "_fft_r2c", "_fft_c2c",
+    "replication_pad3d", "pad", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
+    "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d",
+    "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "stft", "_fft_r2c", "_fft_c2c",
     "_fft_c2r", *(f"fft_{i}{kind}fft{of}" for i in ("", "i") for kind in ("", "r", "h") for of in ("", "2", "n")),
 )  # fmt: skip
 # These refuse empty operands and images smaller than the kernel; onnxruntime does not end with a kernel of size 0.

@@ -13,6 +13,7 @@ from ir import geometry
 from ir.bounds import Range, bounds
 from ir.dims import Dim, Expr, call, ceildiv, maximum, minimum
 from ir.graph import Value
+from ir.ops import CONVOLUTIONS
 from ir.types import DType, TensorType
 
 Args = Mapping[str, Any]
@@ -143,6 +144,14 @@ def _window(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
         yield call("ge", size, least)
 
 
+def _images(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
+    """A kernel of dynamic size has a place in the padded image; how small that is for a fixed one, the ranges tell."""
+    kernel = args["weight"].type.shape[2:]
+    if any(isinstance(k, Expr) for k in kernel) and not args.get("transposed"):
+        places = results[0].type.shape[-len(kernel) :]
+        yield from (call("ge", d, 1) for d in places if isinstance(d, Expr))
+
+
 def _step(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
     step = args.get("step", 1)
     if isinstance(step, Expr):
@@ -174,6 +183,7 @@ RULES: Mapping[str, Rule] = {
     **_rules(_elements, "gather", "scatter", "scatter_add", "scatter_reduce"),
     **_rules(_masks, "index", "index_put", "_unsafe_index", "_unsafe_index_put"),
     **_rules(_window, "max_pool1d", "max_pool1d_with_indices"),
+    **dict.fromkeys([c for c in CONVOLUTIONS if "transpose" not in c], _images),
     **_rules(_step, "arange"),
     **_rules(_term, "addmm", "addmv", "addbmm", "baddbmm", "addr"),
     **_rules(_keys, "scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu"),
