@@ -77,3 +77,21 @@ def test_a_size_that_torch_found_to_be_another_is_told():
     program = ir.export(model, (torch.randn(4, 3), torch.randn(8, 2)), target="nnef", dynamic_shapes=shapes)
     with pytest.raises(ir.ExportError, match=r"\(m \+ 1\)//2"):
         program(torch.randn(4, 3), torch.randn(6, 2))
+
+
+def test_a_branch_that_is_not_taken_asks_nothing():
+    """tract computes both; torch's own refuses a source of another size where it is written, and there alone."""
+
+    def model(x, y, p):
+        def written(x, y):
+            return x.slice_scatter(y, 0, 1, 3)
+
+        return torch.cond(p.sum() > 0, written, lambda x, y: x.clone(), (x, y))
+
+    one, x = torch.ones(1), torch.randn(6)
+    shapes = ({0: "a"}, {0: "b"}, {})
+    program = ir.export(model, (x, torch.randn(2), one), target="nnef", dynamic_shapes=shapes)
+    for size in (1, 3):
+        assert torch.equal(program(x, torch.randn(size), -one), x)
+        with pytest.raises(ir.RefusedError, match=r"slice_scatter takes operands of these sizes"):
+            program(x, torch.randn(size), one)

@@ -20,7 +20,7 @@ from nnef_backend.building.hiding import maker, uniform
 from nnef_backend.building.operators import STORED
 from nnef_backend.building.reshaping import settled
 from nnef_backend.building.sizes import computed, is_textual, product_text, size_text
-from nnef_backend.building.steps import NnefValue, Step, live, number_text
+from nnef_backend.building.steps import NnefValue, Scope, Step, live, number_text
 from nnef_backend.format import document as doc
 from nnef_backend.format.dat import MAX_BYTES
 from nnef_backend.format.document import Document
@@ -37,6 +37,7 @@ class NnefHelper(Emitter):
         self.inputs: list[NnefValue] = []
         self.labels: dict[str, Any] = {}
         self.constants: dict[Any, NnefValue] = {}
+        self.taken: list[tuple[Scope, NnefValue]] = []  # where a branch is written, and whether it is the one taken
         target.check_assertions(self.symbols[s] for s in self.known)
 
     def bind(self, result: NnefValue, value: Value) -> NnefValue:

@@ -106,12 +106,17 @@ def at_least(h: Any, x: NnefValue, size: Dim, least: int) -> NnefValue:
 
 def where_holds(h: Any, x: NnefValue, condition: Expr | NnefValue, demand: str) -> NnefValue:
     """`x` in runs where a condition on sizes or data holds; others stop, at a place that a constant does not have."""
-    numbers = _differences(condition) if isinstance(condition, Expr) and condition.symbols <= h.known else None
+    taken = [value for scope, value in h.taken if scope is h.scope]  # of a branch that is not, nothing is asked
+    numbers = None
+    if isinstance(condition, Expr) and condition.symbols <= h.known and not taken:
+        numbers = _differences(condition)
     if numbers is not None and all(map(is_textual, numbers)):
         for number in numbers:
             x = _where_zero(h, x, number, demand)
         return x
     holds = h.reshape(h.tensor(condition, DType.bool), [])
+    for value in taken:
+        holds = h.emit("or", holds, h.emit("not", value))
     place = h.emit("select", holds, h.const(0, DType.int64), h.const(4, DType.int64))
     return _guarded(h, x, _read_at(h, _nothing(h, x), place, demand), demand)
 

@@ -28,10 +28,21 @@ def require(h, self, condition, message):
 def cond(h, pred, true_graph, false_graph, operands):
     """tract has no branches; both of them are free of effects, so that only time is lost."""
     pred = h.tensor(pred, DType.bool)
-    results = list(zip(h.inline(true_graph, operands), h.inline(false_graph, operands), strict=True))
+    one = _branch(h, true_graph, operands, pred)
+    other = _branch(h, false_graph, operands, h.emit("not", pred))
+    results = list(zip(one, other, strict=True))
     if any(h.counted(x.type.shape) or h.counted(y.type.shape) for x, y in results):
         h.refuse("its branches give results whose sizes depend on data, and tract needs one size")
     return [h.emit("select", pred, x, y) for x, y in results]
+
+
+def _branch(h, graph, operands, taken):
+    """The results of one, whose conditions are asked where it is taken."""
+    h.taken.append((h.scope, h.reshape(taken, [])))
+    try:
+        return h.inline(graph, operands)
+    finally:
+        h.taken.pop()
 
 
 @op("higher_order::scan")
