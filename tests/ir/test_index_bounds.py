@@ -1,4 +1,4 @@
-"""Which indices ops refuse (ir.index_bounds.INDEXED), beside torch's kernels, and what is said."""
+"""Which indices ops refuse (ir.indexed.INDEXED), beside torch's kernels, and what is said."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 import ir
 from ir.errors import RefusedError
-from ir.index_bounds import INDEXED, IndexBounds
+from ir.index_bounds import IndexBounds
+from ir.indexed import INDEXED
 
 X, INDEX = torch.randn(5, 5), torch.tensor([1, 2])
 ROWS = INDEX[:, None].expand(2, 5).contiguous()

@@ -13,12 +13,12 @@ from ir import geometry
 from ir.bounds import Range, bounds
 from ir.dims import Dim, Expr, call, ceildiv, maximum, minimum
 from ir.graph import Value
+from ir.indexed import MASKS
 from ir.ops import CONVOLUTIONS
-from ir.types import DType, TensorType
+from ir.types import TensorType
 
 Args = Mapping[str, Any]
 Rule = Callable[[Args, Sequence[Value]], Iterator[Expr]]  # of the arguments and the results: what holds
-_MASKS = (DType.bool, DType.uint8)
 
 
 def condition_of(op: str, args: Args, results: Sequence[Value]) -> Expr | None:
@@ -120,7 +120,7 @@ def _masks(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
     shape, at = list(args["self"].type.shape), 0
     kept: list[Dim | None] = []  # the sizes of what is indexed; None for the places that indices pick
     for index in args["indices"]:
-        mask = index.type if isinstance(index, Value) and index.type.dtype in _MASKS else None
+        mask = index.type if isinstance(index, Value) and index.type.dtype in MASKS else None
         axes = 1 if mask is None else mask.rank
         if mask is not None:
             yield from _equal(mask.shape, shape[at : at + axes])

@@ -18,6 +18,7 @@ from ir.importer import file_guards, guards, io_names, numbers_for_sizes
 from ir.importer.bodies import Bodies
 from ir.importer.condition_texts import worded
 from ir.importer.context import Capture
+from ir.importer.counted_indices import within_axes
 from ir.importer.dim_names import signature_names
 from ir.importer.fx_importer import Importer
 from ir.importer.ladder import Rung
@@ -84,7 +85,7 @@ def graph_of(
         structure=convention,
         context=Capture(program, bodies, live, rung, packed(program, noted)),
     )
-    return worded(graph)
+    return worded(within_axes(graph))
 
 
 class _ProgramImporter:
