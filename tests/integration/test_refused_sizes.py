@@ -240,3 +240,32 @@ def test_what_a_model_asserts_of_data(name, target):
         torch.export.export(model, (x, torch.tensor(good))).module()(x, torch.tensor(bad))
     with pytest.raises((RuntimeError, ir.ExportError)):
         program(x, torch.tensor(bad))
+
+
+BROADCAST = {  # torch gives each operand sizes of its own
+    "masked_select": (lambda x, m: x.masked_select(m > 0), lambda a, b: (torch.randn(a), torch.arange(b) - 1)),
+    "indices": (
+        lambda i, j: torch.zeros(8, 8).index_put((i, j), torch.ones(1), accumulate=True),
+        lambda a, b: (torch.arange(a), torch.arange(b)),
+    ),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", BROADCAST)
+def test_either_operand_may_have_one_place(name, target):
+    function, operands = BROADCAST[name]
+    model = type("Model", (torch.nn.Module,), {"forward": staticmethod(function)})()
+    sizes = ({0: torch.export.Dim.AUTO},) * 2
+    program = ir.export(model, operands(5, 5), dynamic_shapes=sizes, target=target)
+    for one, other in ((1, 5), (5, 1), (1, 1), (0, 1), (4, 4)):
+        program.verify(operands(one, other))
+    with pytest.raises((IndexError, RuntimeError, ir.ExportError)):
+        program(*operands(4, 3))
+
+
+def test_iree_is_asked_for_one_size():
+    function, operands = BROADCAST["masked_select"]
+    model = type("Model", (torch.nn.Module,), {"forward": staticmethod(function)})()
+    with pytest.raises(ir.ExportError, match="its mask has sizes of its own"):
+        ir.export(model, operands(5, 5), dynamic_shapes=({0: torch.export.Dim.AUTO},) * 2, target="stablehlo")

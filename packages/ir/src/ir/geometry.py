@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from ir.bounds import bounds
-from ir.dims import Dim, floordiv
+from ir.dims import Dim, floordiv, maximum, minimum
 
 T = TypeVar("T")
 
@@ -54,6 +54,28 @@ def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
             if result[i] == 1 or (d != 1 and d != result[i] and _gives_way(result[i], d)):
                 result[i] = d
     return tuple(result)
+
+
+def joint(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The shape that numpy's rules give at run time, where any of two sizes may turn out to be 1.
+
+    >>> from ir.dims import evaluate, symbol; n, m = symbol("n"), symbol("m")
+    >>> [evaluate(joint([n], [m])[0], {"n": a, "m": b}) for a, b in [(1, 5), (5, 1), (1, 0), (0, 1), (3, 3)]]
+    [5, 5, 0, 0, 3]
+    """
+    rank = max(map(len, shapes), default=0)
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for i, d in enumerate(shape, start=rank - len(shape)):
+            result[i] = _joint(result[i], d)
+    return tuple(result)
+
+
+def _joint(d: Dim, other: Dim) -> Dim:
+    both_open = not isinstance(d, int) and not isinstance(other, int) and d != other
+    if not both_open or _gives_way(d, other) or _gives_way(other, d):
+        return broadcast([d], [other])[0]
+    return maximum(d, other) * minimum(d, other, 1)
 
 
 def _gives_way(d: Dim, other: Dim) -> bool:

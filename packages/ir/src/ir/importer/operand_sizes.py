@@ -5,6 +5,7 @@ torch.export gives each of two operands a symbol of its own; a runtime would bro
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -126,9 +127,22 @@ def _masks(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
             yield from _equal(mask.shape, shape[at : at + axes])
         kept += shape[at : at + axes] if index is None else [None]
         at += axes
+    yield from _together(*(i.type.shape for i in args["indices"] if i is not None and i.type.dtype not in MASKS))
     picked = [i for i, d in enumerate(kept) if d is None]
     if "values" in args and len(picked) == 1 and (args["indices"][picked[0]].type.rank == 1):
         yield from _broadcast(args["values"].type.shape, [*kept, *shape[at:]])
+
+
+def _mask(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
+    return _together(args["self"].type.shape, args["mask"].type.shape)
+
+
+def _together(*shapes: Sequence[Dim]) -> Iterator[Expr]:
+    """Any of them may be broadcast to the others."""
+    for one, other in itertools.combinations(shapes, 2):
+        for a, b in zip(reversed(one), reversed(other), strict=False):
+            if 1 not in (a, b) and _may_differ(a, b):
+                yield call("or", call("or", call("eq", a, b), call("eq", a, 1)), call("eq", b, 1))
 
 
 # -- lengths -----------------------------------------------------------------------------------------------------------
@@ -182,6 +196,7 @@ RULES: Mapping[str, Rule] = {
     **_rules(_source, "index_add", "index_copy", "index_reduce"),
     **_rules(_elements, "gather", "scatter", "scatter_add", "scatter_reduce"),
     **_rules(_masks, "index", "index_put", "_unsafe_index", "_unsafe_index_put"),
+    **_rules(_mask, "masked_select", "masked_scatter"),
     **_rules(_window, "max_pool1d", "max_pool1d_with_indices"),
     **dict.fromkeys([c for c in CONVOLUTIONS if "transpose" not in c], _images),
     **_rules(_step, "arange"),
