@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import ir
+from ir.opening import open_artifact
 
 TARGETS = ("onnx", "nnef", "eager", "stablehlo")
 # What IREE has no form for: the export is refused.
@@ -269,3 +270,17 @@ def test_iree_is_asked_for_one_size():
     model = type("Model", (torch.nn.Module,), {"forward": staticmethod(function)})()
     with pytest.raises(ir.ExportError, match="its mask has sizes of its own"):
         ir.export(model, operands(5, 5), dynamic_shapes=({0: torch.export.Dim.AUTO},) * 2, target="stablehlo")
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_file_of_a_recurrent_network_refuses_no_steps(name, tmp_path):
+    """Where another program opens it: onnxruntime would end the process."""
+    model = RECURRENT[name].eval()
+    path = tmp_path / "model.onnx"
+    names = {0: "batch", 1: "steps"} if model.batch_first else {0: "steps", 1: "batch"}
+    ir.export(model, (torch.randn(5, 6, 3),), dynamic_shapes=(names,), target="onnx", path=path)
+    opened = open_artifact(path)
+    shape = (0, 2, 3) if model.batch_first else (2, 0, 3)
+    assert opened(torch.randn(shape))[0].shape == (*shape[:2], 4)
+    with pytest.raises(ir.RefusedError, match="needs steps > 0"):
+        opened(torch.randn(shape[1], shape[0], 3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ir.dims import call
 from ir.ops import FILLS
 from ir.types import DType
 from onnx_backend.registry import register as op
@@ -49,6 +50,8 @@ def _run(h, layer, x, states, params, layers, dropout, bidirectional, batch_firs
     directions = 1 + bidirectional
     each = len(params) // (layers * directions)
     x = h.transpose(x, [1, 0, 2]) if batch_first else x
+    if h.may_be_empty(x.type.shape[0]):
+        x = h.require(x, call("gt", x.type.shape[0], 0))
     batch, states = x.type.shape[1], [_initial_of(h, *s) for s in states]
     if h.node.op in FATAL and layer is not _projected:
         x, *states = (None if t is None else h.filled(t, 1) for t in (x, *states))
