@@ -284,3 +284,17 @@ def test_a_file_of_a_recurrent_network_refuses_no_steps(name, tmp_path):
     assert opened(torch.randn(shape))[0].shape == (*shape[:2], 4)
     with pytest.raises(ir.RefusedError, match="needs steps > 0"):
         opened(torch.randn(shape[1], shape[0], 3))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_source_of_nothing_for_a_mask_of_nothing(target):
+    """Of a batch without images, the embeddings of text stay as they are."""
+    function = lambda x, ids, v: x.masked_scatter((ids == 7)[..., None], v)  # noqa: E731
+    model = type("Model", (torch.nn.Module,), {"forward": staticmethod(function)})()
+    names = ({0: "b", 1: "s"}, {0: "b", 1: "s"}, {0: "k"})
+    x, ids, v = torch.randn(2, 5, 4), torch.tensor([[1, 7, 7, 2, 3]] * 2), torch.randn(4, 4)
+    program = ir.export(model, (x, ids, v), target=target, dynamic_shapes=names)
+    for given in ((x, ids, v), (x, ids * 0, v[:0]), (x[:, :2], ids[:, :2], v[:2]), (x[:1], ids[:1], v)):
+        program.verify(given)
+    with pytest.raises((RuntimeError, ir.ExportError)):
+        program(x, ids, v[:3])

@@ -256,15 +256,21 @@ def scattered_values(h, x, mask, axis, after, values, accumulate):
 
 def running(h, mask):
     """Which hit of the mask each of its elements would be, in one row."""
-    return h.emit("Sub", h.emit("CumSum", h.cast(flat(h, mask), DType.int64), h.const(0)), 1)
+    return h.emit("Sub", counted(h, mask), 1)
+
+
+def counted(h, mask):
+    """The hits of a mask up to each of its elements, in one row."""
+    return h.emit("CumSum", h.cast(flat(h, mask), DType.int64), h.const(0))
 
 
 @op("aten::masked_scatter")
 def masked_scatter(h, self, mask, source):
-    """The n-th hit takes the n-th element: their running count is the place to read."""
+    """The n-th hit takes the n-th element: their running count is the place to read, behind one for none so far."""
     shape = geometry.broadcast(self.type.shape, mask.type.shape)
-    mask = h.expand(mask, shape)
-    found = h.reshape(h.emit("Gather", flat(h, source), running(h, mask), axis=0), shape)
+    mask, row = h.expand(mask, shape), flat(h, source)
+    spare = h.full([1], 0, row.type.dtype)
+    found = h.reshape(h.emit("Gather", h.concat([spare, row], 0), counted(h, mask), axis=0), shape)
     return h.emit("Where", mask, found, self)
 
 
