@@ -67,6 +67,22 @@ DISAGREEING = {
         (X, PLACE, WIDE),
         (X, PLACE, WIDE[:, :2]),
     ),
+    "repeats_below_0": (
+        lambda x, n: x.repeat_interleave(n, 0, output_size=6),
+        (X, torch.tensor([1, 3, 2])),
+        (X, torch.tensor([3, -1, 4])),
+    ),
+    "repeats_of_a_size": (
+        lambda n, x: x.repeat_interleave(n, output_size=PLACES[: x.shape[0] * 2].shape[0]),
+        (torch.tensor([1, 3, 2]), ROW[:3]),
+        (torch.tensor([1, 3, 1]), ROW[:3]),
+    ),
+    "narrow": (lambda x, y: x.narrow(0, 1, y.shape[0]), (X, X[:2]), (X, X)),
+    "narrow_by_its_end": (
+        lambda x, y: x.narrow(0, x.shape[0] - y.shape[0], y.shape[0]),
+        (X, X[:2]),
+        (X, X.repeat(2, 1)),
+    ),
     "view_as_another": (lambda x, y: x.view(y.shape), (torch.randn(6, 4), torch.randn(8, 3)), (X, X[:, :3])),
     "kernel": (
         lambda x, w: F.conv1d(x, w),
@@ -298,3 +314,12 @@ def test_a_source_of_nothing_for_a_mask_of_nothing(target):
         program.verify(given)
     with pytest.raises((RuntimeError, ir.ExportError)):
         program(x, ids, v[:3])
+
+
+def test_negative_numbers_are_not_counted():
+    model = type("Model", (torch.nn.Module,), {"forward": lambda self, n: torch.bincount(n, minlength=4)})()
+    program = ir.export(model, (torch.tensor([1, 2, 2]),), dynamic_shapes=({0: "n"},), target="onnx")
+    program.verify((torch.tensor([5, 0]),))
+    program.verify((torch.tensor([], dtype=torch.int64),))
+    with pytest.raises(ir.RefusedError, match="no number that bincount counts is negative"):
+        program(torch.tensor([1, -1]))

@@ -172,6 +172,18 @@ def _step(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
         yield call("ne", step, 0)
 
 
+def _narrow(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
+    """The part lies within the axis; a start that is a size counts from the front."""
+    x, start = args["self"].type, args["start"]
+    if isinstance(start, Value):
+        return
+    size = x.shape[geometry.axis(args["dim"], x.rank)]
+    start = start + size if isinstance(start, int) and start < 0 else start
+    for over in (start + args["length"] - size, -start):
+        if isinstance(over, Expr) and bounds(over, dict.fromkeys(over.symbols, Range(2)))[1] > 0:
+            yield call("le", over, 0)
+
+
 # -- terms and keys ----------------------------------------------------------------------------------------------------
 
 
@@ -197,6 +209,7 @@ RULES: Mapping[str, Rule] = {
     **_rules(_elements, "gather", "scatter", "scatter_add", "scatter_reduce"),
     **_rules(_masks, "index", "index_put", "_unsafe_index", "_unsafe_index_put"),
     **_rules(_mask, "masked_select", "masked_scatter"),
+    **_rules(_narrow, "narrow", "narrow_copy"),
     **_rules(_window, "max_pool1d", "max_pool1d_with_indices"),
     **dict.fromkeys([c for c in CONVOLUTIONS if "transpose" not in c], _images),
     **_rules(_step, "arange"),

@@ -53,12 +53,15 @@ def repeated_places(h, repeats, output_size=None):
     """Where each place of the result comes from: the number of elements that end before it."""
     if output_size is None:
         h.refuse("the size of the result depends on the repeats; give repeat_interleave their sum, output_size=")
-    ends = h.emit("tract_core_cumsum", h.cast(repeats, DType.int64), axis=0, exclusive=False, reverse=False)
+    repeats = h.cast(repeats, DType.int64)
+    ends = h.emit("tract_core_cumsum", repeats, axis=0, exclusive=False, reverse=False)
     index = h.unsqueeze(h.positions(output_size), [1])
     before = h.cast(h.emit("le", h.unsqueeze(ends, [0]), index), DType.int64)
     last = h.slice(ends, 0, ends.type.shape[0] - 1, ends.type.shape[0])
-    fits = h.emit("le", last, h.tensor(output_size, DType.int64))
-    return where_holds(h, h.reduce("sum_reduce", before, [1]), fits, f"there are no more than {output_size} repeats")
+    below = h.reduce("sum_reduce", h.emit("max", h.emit("neg", repeats), 0), [0])
+    fits = h.emit("and", h.emit("le", last, h.tensor(output_size, DType.int64)), h.emit("eq", below, 0))
+    text = f"there are no more than {output_size} repeats, and none is below 0"
+    return where_holds(h, h.reduce("sum_reduce", before, [1]), fits, text)
 
 
 # -- order of axes ---------------------------------------------------------------------------------------------------

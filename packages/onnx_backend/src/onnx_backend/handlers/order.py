@@ -135,6 +135,8 @@ def nanquantile(h, self, q, dim=None, keepdim=False, interpolation="linear"):
 @op("aten::bincount")
 def bincount(h, self, weights=None, minlength=0):
     """How often each place occurs in a vector, or the sum of the weights there."""
+    found = h.reduce("ReduceSum", h.cast(h.emit("Less", self, h.const(0, self)), DType.int64))
+    self = h.require(self, h.emit("Equal", found, 0), "no number that bincount counts is negative")
     floor = h.unsqueeze(h.tensor(minlength - 1, self.type.dtype), [0])
     top = h.emit("Add", h.reduce("ReduceMax", h.concat([self, floor], 0)), 1)
     places = h.emit("Range", h.const(0, self), top, h.const(1, self), shape=h.out.shape)

@@ -68,13 +68,25 @@ def repeat_interleave_index(h, repeats, output_size=None):
     return h.cast(_repeated(h, repeats, output_size), h.out.dtype)
 
 
+def _counting(h, repeats, total, output_size):
+    """The repeats, in runs where torch takes them: none is negative, and their sum is what was given."""
+    holds = None
+    if repeats.array is None:
+        holds = h.emit("Equal", h.reduce("ReduceSum", h.emit("Abs", repeats)), total)
+        repeats = h.require(repeats, holds, "no number of repeats is negative")
+    if output_size is not None:
+        holds = h.emit("Equal", total, h.tensor(output_size, DType.int64))
+        repeats = h.require(repeats, holds, f"the repeats sum up to output_size, {output_size}")
+    return repeats
+
+
 def _repeated(h, repeats, output_size):
     """0 repeated `repeats[0]` times, 1 `repeats[1]` times ...: how many running totals each place has passed."""
-    ends = h.emit("CumSum", h.cast(repeats, DType.int64), h.const(0, DType.int64))
-    total = h.reduce("ReduceSum", h.cast(repeats, DType.int64))
+    repeats = h.cast(repeats, DType.int64)
+    total = h.reduce("ReduceSum", repeats)
+    repeats = _counting(h, repeats, total, output_size)
+    ends = h.emit("CumSum", repeats, h.const(0, DType.int64))
     places = h.emit("Range", h.const(0, DType.int64), total, h.const(1, DType.int64), shape=(-1,))
-    if output_size is not None:  # a run stops where the repeats have another sum
-        places = h.reshape(places, [output_size])
     passed = h.emit("LessOrEqual", h.unsqueeze(ends, [0]), h.emit("Unsqueeze", places, [1], shape=(-1, 1)))
     return h.emit("ReduceSum", h.cast(passed, DType.int64), [1], keepdims=0, shape=(-1,))
 
