@@ -60,7 +60,8 @@ class Conditions:
         for node, condition, message in self._held:
             if not _holds(condition, sizes):
                 at = ", ".join(f"{n}={sizes[n]}" for n in sorted(condition.symbols))
-                raise RefusedError(f"the program was not captured for {at}: {message}\n  at {node.origin}")
+                line = f"\n  at {node.origin}" if node.origin.source else ""
+                raise RefusedError(f"the program was not captured for {at}: {message}{line}")
         self._accepted = given
 
 

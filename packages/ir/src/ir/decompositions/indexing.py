@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ir.decompositions.registry import decomposition
 from ir.geometry import invert
+from ir.importer.torch_api import statically_known_true
 
 Indices = Sequence[Tensor | None]
 

@@ -14,13 +14,14 @@ import onnx_ir
 from ir.dims import Dim, Expr
 from ir.graph import Graph, Node
 from ir.helper import OpHelper
+from ir.opened import Place
 from ir.types import DType, TensorType
 from onnx_backend.building import wide_integers
 from onnx_backend.building.devices import ORIGIN
 from onnx_backend.building.double import FORMS, apart
 from onnx_backend.building.dtypes import TO_ONNX
 from onnx_backend.building.kernels import gaps, runs, work_type
-from onnx_backend.building.names import Names, metadata, node_name
+from onnx_backend.building.names import PLACE, Names, metadata, node_name
 from onnx_backend.building.products import by_column, of_perhaps_empty, scaled_once, unfused
 from onnx_backend.building.schema import OpSchema, bind_types, first_opset, near, op_schema
 from onnx_backend.building.shapes import infer
@@ -72,6 +73,7 @@ class Emitter(OpHelper[OnnxValue]):
             name=self.node_names.unique(node_name(place, path)),
             metadata_props=metadata(place, path) if self.target.metadata else None,
         )  # fmt: skip
+        made.meta[PLACE] = Place.of(place)
         if self.target.devices is not None:
             made.meta[ORIGIN] = place.origin
         return made

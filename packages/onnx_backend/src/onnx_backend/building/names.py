@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from ir.graph import Node
 from ir.opened import Place
 
+PLACE = "ir.place"  # in a node's `meta`, which no file has
 _FORBIDDEN = re.compile(r"[^\w./:-]")
 
 

@@ -14,7 +14,8 @@ from ir.errors import ExportError, RuntimeFailure
 from ir.opened import Place, Port, Timed
 from onnx_backend.building.dtypes import FROM_SCHEMA
 from onnx_backend.building.names import place
-from onnx_backend.runtime.session import outlive_fork, run, unmet_condition
+from onnx_backend.runtime.failures import unmet_condition, where
+from onnx_backend.runtime.session import outlive_fork, run
 from onnx_backend.runtime.settings import Settings
 from onnx_backend.runtime.timing import inlined, timed
 
@@ -58,8 +59,9 @@ class OnnxFile:
         try:
             return run(self.session, [p.name for p in self.inputs], [p.name for p in self.outputs], inputs)
         except Exception as error:
-            failure = RuntimeFailure(f"onnxruntime failed while it ran the model: {error}")
-            raise unmet_condition(error) or failure from error
+            places = self.places if self.path.exists() else {}
+            failure = RuntimeFailure(f"onnxruntime failed while it ran the model: {error}{where(error, places)}")
+            raise unmet_condition(error, places) or failure from error
 
     def timed(self, inputs: Sequence[Any], runs: int) -> list[Timed]:
         """The time of each of onnxruntime's nodes in one run, the median over `runs`."""

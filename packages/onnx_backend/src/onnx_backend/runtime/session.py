@@ -8,7 +8,6 @@ import functools
 import math
 import mmap
 import os
-import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 
 import onnx_ir
 
-from ir.conditions import SINCE, SharedSizes, SmallSizes, sizes_of, small
+from ir.conditions import SharedSizes, SmallSizes
 from ir.errors import ExportError, RefusedError, RuntimeFailure
 from ir.graph import Graph
 from ir.opened import Timed
@@ -26,12 +25,11 @@ from onnx_backend.building.dtypes import FROM_ONNX, TO_ONNX
 from onnx_backend.format.comparison import says_the_same
 from onnx_backend.format.data_files import locations
 from onnx_backend.format.writer import proto_of
+from onnx_backend.runtime.failures import places_of, unmet_condition, where
 from onnx_backend.runtime.settings import Settings
 from onnx_backend.runtime.timing import timed
 
 LIMIT = 2**31 - 2**20  # what a protobuf message may hold, less room for the graph itself
-# The node that fails where a condition does not hold, as onnxruntime's message names it.
-_NEEDED = re.compile(r"Name:'[^']* (needs|asserts) ([^']*)'")
 
 
 class OnnxProgram:
@@ -51,7 +49,7 @@ class OnnxProgram:
     ) -> None:
         self._artifact, self._lowered = artifact, lowered
         self.graph, self.small_sizes, self._shared = graph, SmallSizes(graph), SharedSizes(graph)
-        self._settings = settings or Settings()
+        self._settings, self._places = settings or Settings(), places_of(artifact)
         self._open = functools.partial(self._opened, artifact, path, folder)
         self._open()
         outlive_fork(self)
@@ -106,13 +104,18 @@ class OnnxProgram:
         try:
             return run(self.session, self.inputs, self.outputs, inputs)
         except Exception as error:
-            if unmet := unmet_condition(error):
-                raise unmet from error
-            if reason := self.small_sizes.shorter(inputs):
-                raise RefusedError(f"target 'onnx' refuses to run: {reason}") from error
-            if at := small(sizes_of(self.graph, inputs)):
-                raise RefusedError(f"target 'onnx': a step may not hold at {at}, {SINCE}\n{error}") from error
-            raise RuntimeFailure(f"onnxruntime failed while it ran the model: {error}") from error
+            raise self._failure(error, inputs) from error
+
+    def _failure(self, error: Exception, inputs: Sequence[Any]) -> ExportError:
+        """What to raise for an error of onnxruntime's: the condition that was not met, or where it was and why."""
+        if unmet := unmet_condition(error, self._places):
+            return unmet
+        told = f"{error}{where(error, self._places)}"
+        if reason := self.small_sizes.shorter(inputs):
+            return RefusedError(f"target 'onnx' refuses to run: {reason}")
+        if node := self.small_sizes.unheld(inputs):
+            return RefusedError(f"target 'onnx': {node}\n{told}")
+        return RuntimeFailure(f"onnxruntime failed while it ran the model: {told}")
 
     def timed(self, inputs: Sequence[Any], runs: int) -> list[Timed]:
         """The time of each of onnxruntime's nodes in one run, the median over `runs`."""
@@ -120,17 +123,6 @@ class OnnxProgram:
         settings, names = self._settings, (self.inputs, self.outputs)
         with settings.options() as options:
             return timed(lambda o: settings.session(self._source, o), options, lambda s: run(s, *names, inputs), runs)
-
-
-def unmet_condition(error: Exception) -> RefusedError | None:
-    """What to raise where the node that failed is a condition on sizes or data; None where it is another."""
-    found = _NEEDED.search(str(error))
-    if found is None:
-        return None
-    way = f"the program needs {found[2]}; capture the model anew for other sizes"
-    if found[1] == "asserts":
-        way = f"what the model asserts does not hold: {found[2]}"
-    return RefusedError(f"target 'onnx' refuses to run: {way}")
 
 
 def run(session: Any, names: Sequence[str], outputs: Sequence[str], tensors: Sequence[Any]) -> list[Any]:
