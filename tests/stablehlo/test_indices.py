@@ -53,3 +53,11 @@ def test_fixed_places_are_not_asked_for():
     table = torch.tensor([3, 0, 0])
     text = ir.export(lambda x: x[table] + x.index_select(0, table), (X,), target="stablehlo", verify=True).artifact.text
     assert "cf.assert" not in text
+
+
+def test_an_axis_of_no_elements_has_no_places():
+    sizes = ({0: "rows"}, {0: "n"})
+    program = ir.export(lambda x, i: x[i], (X, torch.tensor([0, 2])), target="stablehlo", dynamic_shapes=sizes)
+    assert program(X[:0], torch.zeros(0, dtype=torch.int64)).shape == (0, 5)
+    with pytest.raises(ir.ExportError, match="out of range"):
+        program(X[:0], torch.zeros(1, dtype=torch.int64))

@@ -253,7 +253,7 @@ class Verbs(Sizes):
         if isinstance(size, int) and is_fixed(index.name):  # torch has run the model with these
             return index
         kept = self.emit("maximum", self.emit("minimum", index, self.emit("subtract", end, 1)), 0)
-        inside = self.reduce("all", self.compare("EQ", index, kept))
+        inside = self.reduce("all", self.emit("and", self.compare("GE", index, 0), self.compare("LT", index, end)))
         self.require(inside, f"{self._said()} has an index that is out of range")
         return kept
 
