@@ -38,10 +38,10 @@ class Conditions:
             RefusedError: an input has another element type or other sizes than the program was made for.
         """
         given = [(x.dtype, x.shape) for x in inputs]
-        shapes = {v: tuple(x.shape) for v, x in zip(self._inputs, inputs, strict=True)}
-        sources = {n: s for n, _, s in self._sources}
         if given == self._accepted:
             return
+        shapes = {v: tuple(x.shape) for v, x in zip(self._inputs, inputs, strict=True)}
+        sources = {n: s for n, _, s in self._sources}
         for value, x in zip(self._inputs, inputs, strict=True):
             if len(x.shape) != value.type.rank or str(x.dtype) != f"torch.{value.type.dtype.name}":
                 raise misfit(value, self._ranges, x)
