@@ -47,19 +47,6 @@ def test_sizes_within_their_range_and_equal_where_they_were() -> None:
             program(torch.randn(x), torch.randn(y))
 
 
-@pytest.mark.parametrize("target", ["onnx", "eager"])
-def test_the_input_that_decides_a_size_is_named(target: str) -> None:
-    half = torch.export.Dim("half")
-    shapes = ({0: 2 * half, 1: "w"}, {0: half, 1: "w"})
-    program = ir.export(
-        lambda x, y: x[:2] + y[:2], (torch.ones(6, 4), torch.ones(3, 4)), target=target, dynamic_shapes=shapes
-    )
-    with pytest.raises(ir.ExportError, match=r"made for .* where w is 4, by axis 1 of the input x; capture"):
-        program(torch.ones(6, 4), torch.ones(3, 5))
-    with pytest.raises(ir.ExportError, match=r"made for f32\[2\*half, w\], where half is 4, by axis 0 of the input y;"):
-        program(torch.ones(6, 4), torch.ones(4, 4))
-
-
 def test_a_program_with_an_element_type_of_its_own_takes_both() -> None:
     program = ir.export(nn.Linear(6, 2), (MATRIX,), target=Eager(dtype="bfloat16"))
     assert torch.equal(program(MATRIX), program(MATRIX.bfloat16()))

@@ -159,3 +159,24 @@ def test_keys_of_a_dict_come_in_any_order(target):
     assert torch.equal(program(turned), model(turned))
     with pytest.raises(ir.ExportError, match="is called with"):
         program({"a": first, "in": {"b": second}})
+
+
+def test_a_model_that_reads_the_order_of_keys_is_noted():
+    given = {"a": torch.ones(2), "b": torch.zeros(2)}
+    by_order = ir.export(lambda held: torch.cat(list(held.values())), (given,), target="eager", verify=True).report
+    by_key = ir.export(lambda held: held["a"] - held["b"], (given,), target="eager", verify=True).report
+    assert by_order.ok and "reads the order of a dict's keys" in by_order.notes[-1]
+    assert by_key.ok and len(by_key.notes) == len(by_order.notes) - 1
+
+
+@pytest.mark.parametrize("target", ["onnx", "eager"])
+def test_the_input_that_decides_a_size_is_named(target):
+    half = torch.export.Dim("half")
+    shapes = ({0: 2 * half, 1: "w"}, {0: half, 1: "w"})
+    program = ir.export(
+        lambda x, y: x[:2] + y[:2], (torch.ones(6, 4), torch.ones(3, 4)), target=target, dynamic_shapes=shapes
+    )
+    with pytest.raises(ir.ExportError, match=r"made for .* where w is 4, by axis 1 of the input x; capture"):
+        program(torch.ones(6, 4), torch.ones(3, 5))
+    with pytest.raises(ir.ExportError, match=r"made for f32\[2\*half, w\], where half is 4, by axis 0 of the input y;"):
+        program(torch.ones(6, 4), torch.ones(4, 4))

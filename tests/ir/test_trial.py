@@ -284,14 +284,6 @@ def test_a_model_that_raises_where_its_program_does_not_is_noted():
     assert all("ValueError: two at least at " in n and "test_trial.py" in n for n in said)
 
 
-def test_a_model_that_reads_the_order_of_keys_is_noted():
-    given = {"a": torch.ones(2), "b": torch.zeros(2)}
-    by_order = ir.export(lambda held: torch.cat(list(held.values())), (given,), target="eager", verify=True).report
-    by_key = ir.export(lambda held: held["a"] - held["b"], (given,), target="eager", verify=True).report
-    assert by_order.ok and "reads the order of a dict's keys" in by_order.notes[-1]
-    assert by_key.ok and len(by_key.notes) == len(by_order.notes) - 1
-
-
 def test_a_range_that_is_narrower_than_was_asked_is_noted():
     def loss(x):
         return torch.nn.functional.cross_entropy(x[:, :-1].reshape(-1, 5), x[:, 1:, 0].reshape(-1).long())

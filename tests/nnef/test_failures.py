@@ -59,11 +59,12 @@ def test_the_operation_that_fails_is_named_and_not_the_small_batch(tmp_path):
     """Nothing in this model is another at a size of 1: that is not said to be the cause."""
 
     def model(x, i):
-        return x[:, i] * 2
+        return x[:, i.long()] * 2
 
-    program = ir.export(model, (torch.randn(3, 4), torch.tensor([1, 2])), target="nnef", dynamic_shapes=({0: "b"}, {}))
+    args = (torch.randn(3, 4), torch.tensor([1.0, 2]))
+    program = ir.export(model, args, target="nnef", dynamic_shapes=({0: "b"}, {}))
     with pytest.raises(ir.ExportError) as caught:
-        program(torch.randn(1, 4), torch.tensor([1, 9]))
+        program(torch.randn(1, 4), torch.tensor([1.0, 9]))
     assert "b=1" not in str(caught.value) and "aten::index.Tensor at" in str(caught.value)
 
 

@@ -17,7 +17,7 @@ def positive(x):
 
 
 FAILING = {  # what is said of the second arguments
-    "aten::index.Tensor": (lambda x, i: x[i * 2], (X, torch.tensor([1, 2])), (X[:1], torch.tensor([1, 2]))),
+    "aten::index.Tensor": (lambda x, i: x[i.long()], (X, torch.tensor([1.0, 2])), (X[:1], torch.tensor([1.0, 2]))),
     "aten::topk": (lambda x, y: x.topk(y.shape[0])[0], (X, X[:3]), (X, X.repeat(2))),
     "aten::masked_scatter": (lambda x, v: x.masked_scatter(x > -9, v), (X, X + 1), (X, X[:3])),
     "aten::index_put": (lambda x, v: x.index_put((x > 0,), v), (torch.tensor([1.0, -1, 2]), X[:2]), (X.abs(), X[:2])),

@@ -167,10 +167,12 @@ class SmallSizes:
         """Which slice does not have the size of the trace, and where it was written; "" where all have."""
         return self._first(self._cuts, self._shorter, inputs)
 
-    def unheld(self, inputs: Sequence[Any]) -> str:
-        """Which node torch gives other sizes than the trace, or refuses, and where it was written; "" where none."""
+    def blamed(self, inputs: Sequence[Any]) -> str:
+        """What of a run that failed may be why: the first node that at sizes below 2 torch gives other sizes than the
+        trace, or refuses, with its line; a size of 0, at which runtimes fail by themselves; else ""."""
         nodes = [n for n in self._graph.nodes if n.op not in TEXTS] if self._graph.context else []
-        return self._first(nodes, self._unheld, inputs)
+        empty = ", ".join(f"{name}=0" for name, n in sizes_of(self._graph, inputs).items() if n == 0)
+        return self._first(nodes, self._unheld, inputs) or (empty and f"the runtime fails at {empty}")
 
     def _first(
         self, nodes: Sequence[Node], reason: Callable[[Node, Mapping[str, int], str], str], inputs: Sequence[Any]

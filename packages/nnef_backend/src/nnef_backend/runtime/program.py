@@ -70,8 +70,8 @@ class NnefProgram:
         if demand := self._failures.demand(error):
             return RefusedError(f"target 'nnef' stopped the run: {demand}")
         where = self._failures.places(error)
-        if not isinstance(error, TractTimeout) and (node := self.small_sizes.unheld(inputs)):
-            return RefusedError(f"target 'nnef': {node}\n{error}{where}")
+        if not isinstance(error, TractTimeout) and (reason := self.small_sizes.blamed(inputs)):
+            return RefusedError(f"target 'nnef': {reason}\n{error}{where}")
         return RuntimeFailure(f"tract failed while it ran the document: {error}{where}")
 
     def timed(self, inputs: Sequence[Any], runs: int) -> list[Timed]:

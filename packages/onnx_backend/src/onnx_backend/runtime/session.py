@@ -113,8 +113,8 @@ class OnnxProgram:
         told = f"{error}{where(error, self._places)}"
         if reason := self.small_sizes.shorter(inputs):
             return RefusedError(f"target 'onnx' refuses to run: {reason}")
-        if node := self.small_sizes.unheld(inputs):
-            return RefusedError(f"target 'onnx': {node}\n{told}")
+        if reason := self.small_sizes.blamed(inputs):
+            return RefusedError(f"target 'onnx': {reason}\n{told}")
         return RuntimeFailure(f"onnxruntime failed while it ran the model: {told}")
 
     def timed(self, inputs: Sequence[Any], runs: int) -> list[Timed]:
