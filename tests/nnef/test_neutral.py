@@ -200,3 +200,21 @@ def test_a_choice_of_what_is_smaller_all_over_keeps_its_size():
 
     x = torch.tensor([1, 0, 2])
     assert torch.equal(ir.export(product, (x,), target="nnef")(x), product(x))
+
+
+def test_zeros_that_are_written_are_not_those_of_a_guard():
+    """tract merges equal constants, and -0.0, which a guard adds, is equal to 0.0."""
+
+    def written(x):
+        y = x.half()
+        y.view(-1)[:2] = 0.5
+        y.as_strided((2,), (1,)).fill_(0.0)
+        return y, torch.atan2(y, y)
+
+    x = torch.tensor([[0, 2, 0], [1, 0, 3]], dtype=torch.uint8)
+    same(written, (x,), (x[:1],), dynamic=({0: "n"},))
+
+
+def test_squares_beside_bits_that_are_zero():
+    for x in (torch.tensor(-3), torch.tensor([2, -5])):
+        same(lambda x: (torch.kron(x, x ^ 0), (x | torch.zeros((), dtype=torch.int64)) * x), (x,))

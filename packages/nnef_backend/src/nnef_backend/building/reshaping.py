@@ -117,7 +117,7 @@ def where_holds(h: Any, x: NnefValue, condition: Expr | NnefValue, demand: str) 
     holds = h.reshape(h.tensor(condition, DType.bool), [])
     for value in taken:
         holds = h.emit("or", holds, h.emit("not", value))
-    place = h.emit("select", holds, h.const(0, DType.int64), h.const(4, DType.int64))
+    place = h.emit("select", holds, h.const(1, DType.int64), h.const(4, DType.int64))
     return _guarded(h, x, _read_at(h, _nothing(h, x), place, demand), demand)
 
 
@@ -158,8 +158,11 @@ def _where_zero(h: Any, x: NnefValue, number: Dim, demand: str) -> NnefValue:
 
 
 def _nothing(h: Any, x: NnefValue) -> NnefValue:
-    """What changes nothing that it is added to, twice: of one element tract takes any slice."""
-    made: NnefValue = h.constant(np.full(2, -0.0).astype(numpy_dtype(x.type.dtype)))
+    """What changes nothing that it is added to, behind another number: of one element tract takes any slice.
+
+    That number is there so that no constant of the model is equal: tract merges equal ones, and -0.0 is equal to 0.0.
+    """
+    made: NnefValue = h.constant(np.array([86.25, -0.0]).astype(numpy_dtype(x.type.dtype)))
     return made
 
 

@@ -13,14 +13,24 @@ rows({name: lambda h, self, other, _op=o: h.emit(_op, self, other)
       for names, o in {"eq": "eq", "ne not_equal": "ne", "lt less": "lt", "le less_equal": "le", "gt greater": "gt",
                        "ge greater_equal": "ge", "logical_and": "and", "logical_or": "or",
                        "logical_xor": "tract_core_xor"}.items() for name in names.split()})  # fmt: skip
-rows({name: lambda h, self, other, _op=o: h.emit(_op, *both(h, self, other))
-      for names, o in {"bitwise_and __and__": "tract_core_bitand", "bitwise_or __or__": "tract_core_bitor",
-                       "bitwise_xor __xor__": "tract_core_bitxor"}.items()
+rows({name: lambda h, self, other: h.emit("tract_core_bitand", *both(h, self, other))
+      for name in ("bitwise_and", "__and__")})  # fmt: skip
+rows({name: lambda h, self, other, _op=o: _bits_beside(h, _op, *both(h, self, other))
+      for names, o in {"bitwise_or __or__": "tract_core_bitor", "bitwise_xor __xor__": "tract_core_bitxor"}.items()
       for name in names.split()})  # fmt: skip
 rows({
     "logical_not": "not",
     "bitwise_not": lambda h, self: h.emit("not" if self.type.dtype is DType.bool else "tract_core_bitnot", self),
 })  # fmt: skip
+
+
+def _bits_beside(h, op, x, y):
+    """Beside zeros the other operand: tract drops them by itself, and has no kernel of `x * (x ^ 0)`, a square then."""
+    for a, b in ((x, y), (y, x)):
+        zeros = h.content(b)
+        if zeros is not None and not zeros.any() and a.type.shape == h.out.shape:
+            return a
+    return h.emit(op, x, y)
 
 
 @op("aten::isclose")
