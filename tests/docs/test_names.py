@@ -32,12 +32,7 @@ NOT_OURS = {
 }  # files of the reader's
 
 # Pages about one target alone: `h` is that target's helper there.
-HELPERS = {
-    "docs/nnef.md": "nnef",
-    "docs/quirks/tract.md": "nnef",
-    "docs/quirks/onnxruntime.md": "onnx",
-    "docs/quirks/iree.md": "stablehlo",
-}
+HELPERS = {"docs/nnef.md": "nnef", "docs/quirks/tract.md": "nnef", "docs/quirks/onnxruntime.md": "onnx"}
 
 
 def sessions() -> set[str]:

@@ -25,6 +25,12 @@ READS = {  # of x and y, and the number of rows of y at which the axis has too f
 }
 
 
+@pytest.fixture(autouse=True)
+def _iree(request):
+    if "stablehlo" in request.node.name:
+        pytest.importorskip("iree.compiler")  # which `nox -s stablehlo` has
+
+
 def model(function):
     return type("Model", (torch.nn.Module,), {"forward": staticmethod(function)})()
 
