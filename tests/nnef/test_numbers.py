@@ -366,6 +366,7 @@ def test_differences_of_parts_that_repeat(count):
     same(lambda x: torch.diff(torch.cat([x] * count, -1), n=2, dim=-1), (rows(2, 2),))
     same(lambda x, y: torch.diff(torch.cat([x, y, x], -1), n=2, dim=-1), (rows(2, 2), rows(3, 2)[:2]))
     same(lambda x: torch.diff(torch.cat([x] * count, -1), n=2, dim=-1), (rows(2, 2).long(),))
+    same(lambda x: torch.trapezoid((s := torch.stack([x] * count, -1).tan()) ** 2, s), (rows(2, 2),))
 
 
 @pytest.mark.parametrize("n", [1, 2])

@@ -275,7 +275,7 @@ def _ends(h: Any, x: Any) -> tuple[float, float] | None:
 
 
 def apart(h: Any, xs: Sequence[Any]) -> list[Any]:
-    """The parts of a concatenation, those hidden that it has already.
+    """The parts of a concatenation or a stack, those hidden that it has already.
 
     tract moves slices up to the parts, and fails where two come out alike ("eval() called on a Dummy op").
     """

@@ -8,6 +8,7 @@ import math
 from ir.dims import Expr, maximum, minimum
 from ir.handlers import shape
 from ir.types import DType
+from nnef_backend.building.hiding import apart
 from nnef_backend.building.reshaping import settled, where_holds
 from nnef_backend.building.sizes import is_mixed
 from nnef_backend.handlers.padding import padded
@@ -81,7 +82,7 @@ def cat(h, tensors, dim=0, axis=None):
 def stack(h, tensors, dim=0):
     axis = dim % h.out.rank
     same = [next((d for d in sizes if isinstance(d, int)), sizes[0]) for sizes in zip(*(x.type.shape for x in tensors))]
-    return h.emit("stack", [settled(h, x, same) for x in tensors], axis=axis, shape=h.out.shape)
+    return h.emit("stack", apart(h, [settled(h, x, same) for x in tensors]), axis=axis, shape=h.out.shape)
 
 
 @op("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::tensor_split", "aten::unsafe_split",
