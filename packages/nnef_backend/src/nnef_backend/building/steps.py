@@ -59,7 +59,8 @@ class NnefValue:
     def may_be(self, other: NnefValue) -> bool:
         """True of tensors that tract may find to be the same: a scan of one step, or part of a join, is its operand."""
         computed = self.array is None and other.array is None and self.type.rank > 0
-        return self.origin is other.origin or (computed and self.type.shape == other.type.shape)
+        one = self.origin is other.origin or self.name == other.name  # a size stands in the document as text
+        return one or (computed and self.type.shape == other.type.shape)
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.type}"
