@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ir.bounds import Range
-from ir.dims import Expr, evaluate
+from ir.dims import Expr, call, evaluate
 from ir.errors import RefusedError
 from ir.graph import Context, Graph, Node, SymbolSource, Value, symbols_in
 from ir.ops import CONVOLUTIONS, DEMANDING, RECURRENT
@@ -65,12 +65,17 @@ class Conditions:
         self._accepted = given
 
 
-def _holds(condition: Expr, sizes: Mapping[str, int]) -> bool:
+def _holds(condition: Any, sizes: Mapping[str, int]) -> bool:
     """Whether a condition holds; the model's own code divides by zero where it does."""
+    return bool(_size(condition, sizes))
+
+
+def _size(dim: Any, sizes: Mapping[str, int]) -> Any:
+    """The value of an expression; None where it divides by zero."""
     try:
-        return bool(evaluate(condition, sizes))
+        return evaluate(dim, sizes)
     except ZeroDivisionError:
-        return False
+        return None
 
 
 def misfit(
@@ -157,11 +162,12 @@ class SmallSizes:
         self._cuts = [n for n in nodes if n.op in (CUTS if computes else SHORTER) and symbols_of(n)]
         self._demanding = [n for n in nodes if n.op in DEMANDING and symbols_of(n)]
         self._demanding += [n for n in nodes if n.op in CONVOLUTIONS | RECURRENT and symbols_of(n)]
+        self._equal = graph.equal if graph.context else ()
         self._found: dict[Any, str] = {}  # by the question and the sizes
 
     def refused(self, inputs: Sequence[Any]) -> str:
         """Which op torch refuses to compute at these sizes, why, and where it was written; "" where there is none."""
-        return self._first(self._demanding, self._refused, inputs)
+        return self._first(self._demanding, self._refused, inputs) or self._refused_as_unequal(inputs)
 
     def shorter(self, inputs: Sequence[Any]) -> str:
         """Which slice does not have the size of the trace, and where it was written; "" where all have."""
@@ -190,12 +196,36 @@ class SmallSizes:
         why = self._graph.context.refusal(node, sizes)
         return why and f"torch does not compute {node.op[6:]} at {at}: {why}"
 
+    def _refused_as_unequal(self, inputs: Sequence[Any]) -> str:
+        """As `refused`, where sizes that torch.export found to be equal differ: runtimes broadcast some of these."""
+        if not self._equal:
+            return ""
+        sizes = sizes_of(self._graph, inputs)
+        key = "unequal", tuple(sizes.items())
+        if key not in self._found:
+            known = [(a, b) for a, b in self._equal if symbols_in((a, b)) <= sizes.keys()]
+            equal = all(_holds(call("eq", a, b), sizes) for a, b in known)
+            self._found[key] = "" if equal else self._first_refused(sizes)
+        return self._found[key]
+
+    def _first_refused(self, sizes: Mapping[str, int]) -> str:
+        """The first node that torch refuses, up to one with other sizes than the trace's."""
+        at = ", ".join(f"{name}={n}" for name, n in sizes.items())
+        for node in self._graph.nodes:
+            if node.op in TEXTS or node.graphs or not _taken(node) <= sizes.keys():
+                continue
+            if why := self._graph.context.refusal(node, sizes):
+                return f"torch does not compute {node.op[6:]} at {at}: {why}\n  at {node.origin}"
+            if symbols_of(node) <= sizes.keys() and not holds_at(node, sizes, self._graph.context):
+                return ""
+        return ""
+
     def _shorter(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
         if not symbols_of(node) <= sizes.keys():
             return ""
         true = self._graph.context.result_shapes(node, sizes)
         pairs = [p for v, t in zip(node.outputs, true or (), strict=False) for p in zip(v.type.shape, t, strict=False)]
-        differ = any(evaluate(d, sizes) != n for d, n in pairs if isinstance(d, int) or not self._computes)
+        differ = any(_size(d, sizes) != n for d, n in pairs if isinstance(d, int) or not self._computes)
         return f"{node.op[6:]} does not hold at {at}, {SINCE}" if differ else ""
 
     def _unheld(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
@@ -224,7 +254,7 @@ def small(sizes: Mapping[str, int]) -> str:
 
 def _is_nearly_empty(node: Node, sizes: Mapping[str, int]) -> bool:
     """True where an operand is empty, or an axis that a convolution's kernel moves along has one place."""
-    shapes = [[evaluate(d, sizes) for d in v.type.shape] for v in node.inputs[:2]]
+    shapes = [[_size(d, sizes) for d in v.type.shape] for v in node.inputs[:2]]
     return any(0 in s for s in shapes) or (node.op in CONVOLUTIONS and 1 in shapes[0][-(len(shapes[1]) - 2) :])
 
 
@@ -233,7 +263,7 @@ def holds_at(node: Node, sizes: Mapping[str, int], context: Context) -> bool:
     if not symbols_in([d for v in node.outputs for d in v.type.shape]) <= _taken(node):
         return True
     true = context.result_shapes(node, sizes)
-    return true is not None and true == [tuple(evaluate(d, sizes) for d in v.type.shape) for v in node.outputs]
+    return true is not None and true == [tuple(_size(d, sizes) for d in v.type.shape) for v in node.outputs]
 
 
 def symbols_of(node: Node) -> frozenset[str]:

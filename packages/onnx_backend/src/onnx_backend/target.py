@@ -18,6 +18,7 @@ from ir.passes.collapse_casts import collapse_casts
 from ir.passes.collapse_views import collapse_views
 from ir.passes.contract import contract
 from ir.passes.cse import cse
+from ir.passes.equal_sizes import hold_equal_sizes
 from ir.passes.exact_sizes import exact_sizes
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants, fold_small_constants
@@ -138,10 +139,29 @@ class Onnx(Target[onnx_ir.Model]):
         fused = (group_heads, fuse_rms_norm, *rotary)
         typed = (promote, canonicalize_factories)
         if self.keeps_weights:
-            return (drop_unread_draws, exact_sizes, simplify_arithmetic, *fused, *typed, fold_small_constants, *rest)
+            return (
+                drop_unread_draws,
+                hold_equal_sizes,
+                exact_sizes,
+                simplify_arithmetic,
+                *fused,
+                *typed,
+                fold_small_constants,
+                *rest,
+            )
         # before weights are computed too, so that equal weights are stored once
         folded = (fold_constants,) if self.functions else (cse, fold_constants)
-        return (drop_unread_draws, exact_sizes, simplify_arithmetic, fold_batch_norm, *fused, *typed, *folded, *rest)
+        return (
+            drop_unread_draws,
+            hold_equal_sizes,
+            exact_sizes,
+            simplify_arithmetic,
+            fold_batch_norm,
+            *fused,
+            *typed,
+            *folded,
+            *rest,
+        )
 
     @property
     def keeps_weights(self) -> bool:

@@ -163,10 +163,10 @@ def refusal(node: Node, sizes: Mapping[str, int]) -> str:
     Its shape rules take some that its kernels do not, so it is the kernel that is asked where the first operand is
     small.
     """
-    if any(number(d, sizes) < 0 for v in node.inputs for d in v.type.shape):
-        return ""  # the trace's sizes do not hold here
-    elements = math.prod(number(d, sizes) for v in node.inputs[:1] for d in v.type.shape)
     try:
+        if any(number(d, sizes) < 0 for v in node.inputs for d in v.type.shape):
+            return ""  # the trace's sizes do not hold here
+        elements = math.prod(number(d, sizes) for v in node.inputs[:1] for d in v.type.shape)
         _called(node, sizes, {}, "cpu" if elements <= FEW else "meta")
     except (IndexError, RuntimeError, ValueError) as error:
         said = str(error).partition("\n")[0]

@@ -22,6 +22,7 @@ from ir.importer.counted_indices import within_axes
 from ir.importer.dim_names import signature_names
 from ir.importer.fx_importer import Importer
 from ir.importer.ladder import Rung
+from ir.importer.literal_sizes import literal_sizes
 from ir.importer.live import Live
 from ir.importer.private_writes import writes
 from ir.importer.pt2.expressions import Size
@@ -62,6 +63,7 @@ def graph_of(
     """
     work = _ProgramImporter(program, symbols)
     work.take_inputs(input_names)
+    symbols.take_literals(literal_sizes(program.graph_module))
     work.add_checks(noted)
     results = work.run()
     users, updates = work.sorted_results(results)

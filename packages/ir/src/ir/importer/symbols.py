@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -25,6 +25,7 @@ class Symbols:
         self._ranges = ranges or {}
         self.from_two: set[str] = set()  # names of sizes whose range the user began at 2
         self._meant: dict[Any, dims.Expr] = {}  # what a symbol of a trace stands for
+        self.literals: dict[dims.Dim, int] = {}  # expressions that are numbers
         self._cache: dict[Any, Any] = {}
         self._counts = {"s": 0, "u": 0}
 
@@ -79,6 +80,15 @@ class Symbols:
             self._remember(value)
             found = self._cache[expr] = self.expression(expr)
         return found
+
+    def take_literals(self, found: Iterable[tuple[Any, int]]) -> None:
+        """Sizes that are these numbers, wherever they occur."""
+        for size, number in found:
+            made = self.convert(size)
+            if isinstance(made, dims.Expr) and made.as_symbol is None:
+                self.literals[made] = number
+        if self.literals:
+            self._cache.clear()
 
     def read(self, value: Any, name: str = "") -> Any:
         """What a number read at run time is by itself, where `convert` gives what the model's checks make of it.
@@ -162,7 +172,9 @@ class Symbols:
         Raises:
             CaptureError: it has a function that the IR lacks, or a symbol that the program does not have.
         """
-        value = e.tree.value(self._called, lambda: self.ranges) if isinstance(e, Size) else self._built(e)
+        value = (
+            e.tree.value(self._called, lambda: self.ranges, self.literals) if isinstance(e, Size) else self._built(e)
+        )
         return float(value) if isinstance(value, Fraction) else value
 
     def _called(self, name: str) -> dims.Expr:
@@ -187,7 +199,8 @@ class Symbols:
             return float(e)
         if e in (sympy.true, sympy.false):
             return bool(e)
-        return build(type(e).__name__, [self._built(a) for a in e.args], lambda: self.ranges)
+        made = build(type(e).__name__, [self._built(a) for a in e.args], lambda: self.ranges)
+        return self.literals.get(made, made) if self.literals else made
 
 
 def _from_data(s: Any) -> bool:

@@ -38,7 +38,7 @@ def drop_checks(graph: Graph) -> Graph:
         made = () if node.op in CHECKS else (over_graphs(node, drop_checks),)
         if made != (node,):
             edit.replace(node, *made)
-    return _held_input(_held_result(edit.graph(), of_data), of_sizes)
+    return held_input(_held_result(edit.graph(), of_data), of_sizes)
 
 
 def _conditions(graph: Graph) -> tuple[list[Node], list[Node]]:
@@ -89,7 +89,7 @@ def _held_result(graph: Graph, checks: Sequence[Node]) -> Graph:
     return graph.replace(nodes=[*graph.nodes, *required], outputs=(required[-1].outputs[0], *graph.outputs[1:]))
 
 
-def _held_input(graph: Graph, checks: Sequence[Node]) -> Graph:
+def held_input(graph: Graph, checks: Sequence[Node]) -> Graph:
     """The graph whose smallest input is handed on by the conditions: it costs a copy."""
     read = [v for v in graph.inputs if v in graph.uses and not v.type.dtype.is_complex and not v.type.is_sparse]
     if not checks or not read:

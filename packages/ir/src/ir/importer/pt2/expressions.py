@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from ir.bounds import Range
@@ -66,8 +67,15 @@ class Tree:
         own = frozenset({self.function} if self.function else ())
         return own.union(*(a.functions for a in self.args))
 
-    def value(self, symbol: Callable[[str], Any], ranges: Callable[[], Mapping[str, Range]] = dict) -> Any:
+    def value(
+        self,
+        symbol: Callable[[str], Any],
+        ranges: Callable[[], Mapping[str, Range]] = dict,
+        literals: Mapping[Any, int] = MappingProxyType({}),
+    ) -> Any:
         """The expression in the IR's terms, a rational number as a Fraction; `symbol` gives each symbol's.
+
+        What `literals` has is the number there.
 
         Raises:
             CaptureError: a function that has no form in the IR, or more terms or larger numbers than a size has.
@@ -76,10 +84,11 @@ class Tree:
             return symbol(self.symbol)
         if not self.function:
             return self.number
-        args = [a.value(symbol, ranges) for a in self.args]
+        args = [a.value(symbol, ranges, literals) for a in self.args]
         _refuse_large(self.function, args)
         try:
-            return bounded(build(self.function, args, ranges))
+            made = bounded(build(self.function, args, ranges))
+            return literals.get(made, made) if literals else made
         except (ArithmeticError, ValueError, TypeError, IndexError) as error:
             raise CaptureError(f"the size {self.function} of {args!r:.200} cannot be computed ({error})") from error
 

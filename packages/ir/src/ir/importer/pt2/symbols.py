@@ -29,9 +29,12 @@ class FileSymbols(Symbols):
             return value
         found = self._cache.get(value.text)
         if found is None:
-            built = value.tree.value(lambda s: dims.symbol(self._name(s), symbol_kind(s)), lambda: self.ranges)
+            built = value.tree.value(self._known, lambda: self.ranges, self.literals)
             found = self._cache[value.text] = float(built) if isinstance(built, Fraction) else built
         return found
+
+    def _known(self, name: str) -> dims.Expr:
+        return dims.symbol(self._name(name), symbol_kind(name))
 
     def read(self, value: Any, name: str = "") -> Any:
         if isinstance(value, Size) and value.symbol is not None and name and name not in self.names.values():
