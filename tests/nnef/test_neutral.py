@@ -202,6 +202,28 @@ def test_a_choice_of_what_is_smaller_all_over_keeps_its_size():
     assert torch.equal(ir.export(product, (x,), target="nnef")(x), product(x))
 
 
+def test_a_choice_of_a_repeated_column_by_a_buffer_keeps_its_size():
+    """The condition has an axis more than its buffer, which changes nothing of what it chooses."""
+    row = torch.zeros(3)
+
+    def product(y):
+        chosen = torch.where(row > 2.0, row, y)
+        return chosen @ chosen.mT
+
+    y = torch.tensor([[-1.0], [0.0], [2.0], [-1.0]])
+    assert torch.equal(ir.export(product, (y,), target="nnef")(y), product(y))
+
+
+def test_the_sign_of_a_zero_that_a_product_is_added_to():
+    """tract leaves out what adds nothing, and 0.0 + -0.0 is 0.0."""
+    zero = torch.zeros((), dtype=torch.float64)
+
+    def inverse(x):
+        return torch.addcmul(zero, x, zero).reciprocal(), torch.addcdiv(zero, zero, x).reciprocal()
+
+    same(inverse, (torch.tensor(-2.25),))
+
+
 def test_zeros_that_are_written_are_not_those_of_a_guard():
     """tract merges equal constants, and -0.0, which a guard adds, is equal to 0.0."""
 

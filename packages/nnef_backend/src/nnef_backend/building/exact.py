@@ -10,6 +10,7 @@ import numpy as np
 
 from ir.dims import Expr, product
 from ir.geometry import broadcast
+from ir.ops import is_pointwise
 from ir.types import DType
 from nnef_backend.building.chosen import constant_chosen, constant_part
 from nnef_backend.building.hiding import hide, maker
@@ -43,7 +44,7 @@ def instead(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any
     if op in ("mul", "div"):
         operands = _unfolded(h, op, *inputs)
         return None if operands is None else h.emit(op, *operands)
-    if op in ("add", "sub", "neg") and h.inputs and h.node.op in _SUMS:
+    if op in ("add", "sub", "neg") and h.inputs and (is_pointwise(h.node) or h.node.op in _SUMS):
         return _negated(h, *inputs) if op == "neg" else _with_zero(h, op, *inputs)
     if op in _OF_NOTHING and 0 in inputs[0].type.shape:  # tract divides by the size
         shape = [1 if a in attributes["axes"] else s for a, s in enumerate(inputs[0].type.shape)]
@@ -120,8 +121,8 @@ def _is_root(h: Any, x: Any) -> bool:
     return made is not None and made.op == "sqrt"
 
 
-_SUMS = frozenset({"aten::add", "aten::sub", "aten::rsub", "aten::neg", "aten::batch_norm",
-                   "aten::_native_batch_norm_legit_no_training"})  # fmt: skip
+# beside the pointwise ops; a bias of zeros behind a product changes nothing that is not a zero, and costs an operation
+_SUMS = frozenset({"aten::batch_norm", "aten::_native_batch_norm_legit_no_training"})
 
 
 def _with_zero(h: Any, op: str, x: Any, y: Any) -> Any:

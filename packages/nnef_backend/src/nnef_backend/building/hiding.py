@@ -225,7 +225,7 @@ def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
         known_or_not = widens or (chooses and i == 0)
         if not x.fixed or not (known_or_not or (repeats and i == 0)):
             return False
-        content = h.content(x)
+        content = h.content(x.origin)  # in whatever arrangement
         return known_or_not if content is None else content.size > 0 and bool((content == content.flat[0]).all())
 
     return [hide(h, x) if lost(i, x) else x for i, x in enumerate(operands)]
