@@ -34,3 +34,21 @@ def test_programs_and_files_refuse_what_torch_refuses(name, tmp_path):
         x = torch.randn(size)
         torch.testing.assert_close(program(x), fn(x), rtol=0, atol=1e-6)
         torch.testing.assert_close(torch.from_numpy(session.run(None, {"x": x.numpy()})[0]), fn(x), rtol=0, atol=1e-6)
+
+
+DECOMPOSED = {
+    "einsum": lambda x: torch.einsum("ij,ij->i", x[::2], x[1::2]),
+    "mse_loss": lambda x: torch.nn.functional.mse_loss(x[::2], x[1::2]),
+    "hstack": lambda x: torch.hstack([x[::2], x[1::2]]),
+}
+
+
+@pytest.mark.parametrize("name", sorted(DECOMPOSED))
+def test_a_decomposition_may_rely_on_sizes_that_are_one_in_every_run(name):
+    fn = DECOMPOSED[name]
+    program = ir.export(fn, (torch.randn(6, 4),), target="onnx", dynamic_shapes=({0: Dim.DYNAMIC},))
+    for n in (4, 12):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(program(x), fn(x), rtol=0, atol=1e-6)
+    with pytest.raises(ir.RefusedError):
+        program(torch.randn(5, 4))

@@ -14,6 +14,7 @@ from ir.conditions import SINCE, SmallSizes, sizes_of, small
 from ir.errors import RefusedError, RuntimeFailure
 from ir.graph import Graph
 from ir.passes.canonicalize_factories import canonicalize_factories
+from ir.passes.equal_sizes import hold_equal_sizes
 from ir.passes.fold_batch_norm import fold_batch_norm
 from ir.passes.fold_constants import fold_constants
 from ir.passes.promote import promote
@@ -51,7 +52,7 @@ class StableHLO(Target[Module]):
 
     @property
     def passes(self) -> Sequence[Pass]:
-        return (simplify_arithmetic, fold_batch_norm, promote, canonicalize_factories, fold_constants)
+        return (hold_equal_sizes, simplify_arithmetic, fold_batch_norm, promote, canonicalize_factories, fold_constants)
 
     def helper(self, graph: Graph) -> HloHelper:
         return HloHelper(self, graph)

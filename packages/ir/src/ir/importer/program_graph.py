@@ -73,6 +73,7 @@ def graph_of(
     names = tuple(v.name for v in work.inputs)
     spec, own = program.call_spec, tuple(signature_names(program))
     convention = st.Structure(spec.in_spec, spec.out_spec, tuple(work.leaves), kinds, names, own)
+    symbols.equal = work.equal_sizes()
     bodies = Bodies(symbols)
     graph = Graph(
         inputs=tuple(work.inputs),
@@ -82,7 +83,7 @@ def graph_of(
         weights=_used(work.importer, outputs, list(updates.values())),
         updates=updates,
         symbols=symbols.ranges,
-        equal=work.equal_sizes(),
+        equal=symbols.equal,
         random=any(bodies.draws(n) for n in work.importer.nodes),
         structure=convention,
         context=Capture(program, bodies, live, rung, packed(program, noted)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -26,6 +26,7 @@ class Symbols:
         self.from_two: set[str] = set()  # names of sizes whose range the user began at 2
         self._meant: dict[Any, dims.Expr] = {}  # what a symbol of a trace stands for
         self.literals: dict[dims.Dim, int] = {}  # expressions that are numbers
+        self.equal: Sequence[tuple[dims.Dim, dims.Dim]] = ()  # sizes that are one in every run
         self._cache: dict[Any, Any] = {}
         self._counts = {"s": 0, "u": 0}
 

@@ -39,6 +39,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 _TORCH = str(Path(torch.__file__).parent)
+_ROUND = 48  # a multiple of what sizes are divided by in most models
 
 
 class SizeSpecific(NotImplementedError):
@@ -119,6 +120,7 @@ class TraceContext:
         torch notes every branch on a size as a guard; each must hold for sizes drawn at random, out of the range that
         the program has them in. Sizes under 8 are left out: there, what a window or a slice needs is torch.export's
         own concern. So is what torch asks for at sizes that make one of the trace 0 or 1: it lays out memory by that.
+        What is one size in every run of the program is so in the draws.
 
         Raises:
             SizeSpecific: a guard fails for some sizes, or a size was fixed.
@@ -135,12 +137,25 @@ class TraceContext:
         sizes = {expression(s) for shape in shapes for s in shape if isinstance(s, torch.SymInt)}
         for _ in range(32):
             values = {s: draw.randint(*ends) for s, ends in bounds.items()}
+            if not self._are_equal(values, symbols):
+                values = {s: _ROUND * (n // _ROUND) or n for s, n in values.items()}
+                if not self._are_equal(values, symbols):
+                    continue
             small = any(size.free_symbols <= values.keys() and size.xreplace(values) < 2 for size in sizes)
             for guard in self._env.guards:
                 if small and _asked_by_torch(guard):
                     continue
                 if guard.expr.free_symbols <= values.keys() and guard.expr.xreplace(values) == False:  # noqa: E712
                     raise SizeSpecific(f"it holds only where {self.symbols.text(guard.expr)}")
+
+    def _are_equal(self, values: Mapping[Any, int], symbols: Mapping[str, Any]) -> bool:
+        """Whether the sizes that are one in every run of the program are one at these values."""
+        sizes = {n: values[s] for n, s in symbols.items()}
+        known = (p for p in self._outer.equal if all(getattr(d, "symbols", frozenset()) <= sizes.keys() for d in p))
+        try:
+            return all(evaluate(a, sizes) == evaluate(b, sizes) for a, b in known)
+        except ZeroDivisionError:
+            return False
 
 
 def _asked_by_torch(guard: Any) -> bool:

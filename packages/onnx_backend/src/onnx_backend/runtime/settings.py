@@ -55,7 +55,7 @@ class Settings:
         own = isinstance(self._given, ort.SessionOptions)
         options = self._given if own else ort.SessionOptions()
         if not own:
-            options.log_severity_level = 3  # errors alone
+            options.log_severity_level = 4  # an error is raised, and told there
         _set(options, {k: v for k, v in EXACT.items() if not _has(options, k)})
         if not own:
             _set(options, self._given or {})
