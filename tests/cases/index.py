@@ -87,6 +87,12 @@ def assign_input(x: Tensor) -> Tensor:
 ODD = [nan, inf, -inf, -0.0, 0.0, 1.0]
 
 
+def equal_zeros(x, i):
+    """Tensors that are equal until each is written to."""
+    made = [[torch.zeros_like(x, dtype=t).index_fill(0, i + n, 1) for n in (0, 1)] for t in (x.dtype, torch.int64)]
+    return [t for pair in made for t in pair]
+
+
 def written_by_place(x):
     """As VITS writes the ends of its splines: into a tensor whose length data decides."""
     kept = x[x > 0]
@@ -159,6 +165,7 @@ CASES = family(
     ),
     row("index_put_mask", lambda x, m: x.index_put((m,), torch.tensor(0.0)), f32("B", 3), boolean("B", 3)),
     row("index_add", lambda x, i, v: x.index_add(0, i, v), TABLE, PLACES, f32("B", 3)),
+    row("writes_to_equal_zeros", equal_zeros, f32("B", 3), i64(value=[0])),
     row("index_add_alpha", lambda x, i, v: x.index_add(1, i, v, alpha=2), f32("B", 5), DISTINCT, f32("B", 3)),
     row("index_copy", lambda x, i, v: x.index_copy(0, i, v), TABLE, DISTINCT, f32(3, 3)),
     row("index_fill", lambda x, i: x.index_fill(1, i, -1.0), f32("B", 5), DISTINCT),

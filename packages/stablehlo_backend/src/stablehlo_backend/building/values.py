@@ -48,6 +48,30 @@ def is_fixed(value: Any) -> bool:
     return True
 
 
+def is_of_sizes(value: Any) -> bool:
+    """Whether a value of MLIR reads nothing that a run is given but its sizes."""
+    open_, seen = [value.owner], set()
+    while open_:
+        made = open_.pop()
+        if isinstance(made, mlir.Block):
+            return False
+        if made not in seen:
+            seen.add(made)
+            open_ += [x.owner for x in made.operation.operands if made.operation.name != "tensor.dim"]
+    return True
+
+
+def is_zero(value: Any) -> bool:
+    """Whether a value of MLIR is the number 0, broadcast or not."""
+    made = value.owner
+    while not isinstance(made, mlir.Block) and made.operation.name.endswith("broadcast_in_dim"):
+        made = made.operation.operands[0].owner
+    if isinstance(made, mlir.Block) or made.operation.name != "stablehlo.constant":
+        return False
+    held = mlir.DenseElementsAttr(made.operation.attributes["value"])
+    return held.is_splat and not mlir.IntegerAttr(held.get_splat_value()).value
+
+
 def as_signed(type: TensorType) -> TensorType:
     """The type with signed integers in place of unsigned ones."""
     return type.with_dtype(DType[type.dtype.name.removeprefix("u")])

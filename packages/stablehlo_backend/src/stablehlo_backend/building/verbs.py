@@ -14,7 +14,7 @@ from ir.ops import DEMANDING
 from ir.types import DType, TensorType
 from stablehlo_backend.building.builder import Region
 from stablehlo_backend.building.sizes import Sizes
-from stablehlo_backend.building.values import HloValue, is_fixed, spelled
+from stablehlo_backend.building.values import HloValue, as_signed, is_fixed, is_of_sizes, spelled
 
 _END = 2**62
 
@@ -269,6 +269,8 @@ class Verbs(Sizes):
         """Rows written into `x` along its first axis, one for each number of the 1-d `index`."""
         if 0 in (*x.type.shape, *updates.type.shape):  # IREE's compiler dies of it
             return x
+        if not x.type.is_static and is_of_sizes(x.name):
+            x = self.apart(x)
         first = next((d for d in (*index.type.shape, updates.type.shape[0]) if isinstance(d, int)), index.type.shape[0])
         index, updates = (
             self.retyped(t, t.type.with_shape((first, *t.type.shape[1:]))) for t in (index, updates)
@@ -280,6 +282,18 @@ class Verbs(Sizes):
         )
         rows = self.unsqueeze(self.cast(index, DType.int32), [1])  # IREE makes it one itself, and not always well
         return self.emit("scatter", x, rows, updates, scatter_dimension_numbers=numbers, regions=[region], type=x.type)
+
+    def apart(self, x: HloValue) -> HloValue:
+        """A copy of its own: IREE takes equal tensors for one, and lets two loops or two scatters write to it."""
+        nothing = self.held(self.const(-0.0 if x.type.dtype.is_float else 0, x))  # 0.0 would change -0.0
+        return self.emit("or" if x.type.dtype is DType.bool else "add", x, nothing)
+
+    def held(self, x: HloValue) -> HloValue:
+        """The same 0-d tensor, of which IREE does not know how it was made."""
+        if x.type.dtype.kind == "uint":  # which IREE knows in StableHLO alone
+            bits = self.held(self.emit("bitcast_convert", x, type=as_signed(x.type)))
+            return self.emit("bitcast_convert", bits, type=x.type)
+        return self.emit("util.optimization_barrier", x, type=x.type)
 
     def leading(self, x: HloValue, count: HloValue, size: Dim) -> HloValue:
         """The first elements of a 1-d tensor, as many as a 0-d one says; `size` is what their number is called."""

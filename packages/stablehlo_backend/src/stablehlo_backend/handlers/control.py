@@ -25,16 +25,9 @@ def require(h, self, condition, message):
     return self
 
 
-def apart(h, x):
-    """A copy of its own: IREE takes equal tensors for one, and lets two loops write to it."""
-    one = h.const(1, x)
-    held = h.emit("util.optimization_barrier", one, type=one.type)
-    return h.emit("and" if x.type.dtype is DType.bool else "multiply", x, held)
-
-
 def loop(h, start, types, going, step):
     """The values after `step` was called as long as `going` says."""
-    start = h.typed([apart(h, h.tensor(s, t.dtype)) for s, t in zip(start, types, strict=True)], types)
+    start = h.typed([h.apart(h.tensor(s, t.dtype)) for s, t in zip(start, types, strict=True)], types)
     regions = [h.region(types, going, False), h.region(types, lambda *now: h.typed(step(*now), types), False)]
     return h.emit("while", *start, regions=regions, type=types)
 

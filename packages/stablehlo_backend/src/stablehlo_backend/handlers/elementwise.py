@@ -1,6 +1,7 @@
 """One element at a time: what StableHLO has an operation for. Other functions are made of these by decompositions."""
 
 from ir.types import DType
+from stablehlo_backend.building.values import is_zero
 from stablehlo_backend.registry import register as op
 from stablehlo_backend.registry import rows
 
@@ -79,8 +80,24 @@ def both(h, self, other):
 
 def binary(word, of_truth=""):
     """The handler of an operation, of truth values by another."""
-    return lambda h, self, other: h.emit(of_truth if of_truth and h.out.dtype is DType.bool else word,
-                                         *both(h, self, other))  # fmt: skip
+
+    def handler(h, self, other):
+        op = of_truth if of_truth and h.out.dtype is DType.bool else word
+        a, b = h.align(*both(h, self, other))
+        if vanishes(op, a, b):
+            op, a, b = "and", b if is_zero(a.name) else a, h.held(h.const(0, a))
+        return h.emit(op, a, b)
+
+    return handler
+
+
+def vanishes(op, a, b):
+    """Whether integers come to 0 by the operation alone: IREE writes a 0 for them, and does not compile its sums."""
+    if a.type.is_static or a.type.dtype.is_float:
+        return False
+    if op in ("multiply", "and"):
+        return is_zero(a.name) or is_zero(b.name)
+    return op in ("subtract", "xor") and a.name == b.name
 
 
 def scaled(h, other, alpha):
