@@ -81,10 +81,8 @@ def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """
     self, mask = torch.broadcast_tensors(self, mask)
     given = source.reshape(-1)
-    if statically_known_true(given.shape[0] == 0):  # nothing may be picked
-        return self.clone()
     number = mask.reshape(-1).to(torch.int64).cumsum(0)
-    if isinstance(given.shape[0], int):
+    if isinstance(given.shape[0], int) and given.shape[0] > 0:
         number = (number - 1).clamp(min=0)
     else:
         given = torch.cat([given.new_zeros(1), given])

@@ -154,7 +154,21 @@ def _median(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, ...]
 
 @decomposition("median")
 def _median_of_all(self: Tensor) -> Tensor:
-    return torch.median(self.reshape(-1), 0)[0]
+    """That of nothing is nan; as one number more, it is behind all others, and not in the middle of them."""
+    row, dtype = self.reshape(-1), self.dtype
+    if isinstance(row.shape[0], int) and row.shape[0] > 0:
+        return torch.median(row, 0)[0]
+    last = math.nan if dtype.is_floating_point else torch.iinfo(dtype).max
+    middle = torch.arange(1) + torch.scalar_tensor((row.shape[0] - 1) // 2, dtype=torch.int64).clamp(min=0)
+    found = torch.sort(torch.cat([row, row.new_full([1], last)]), stable=True)[0].index_select(0, middle)[0]
+    if dtype.is_floating_point:
+        return torch.where(row.isnan().any(), math.nan, found)
+    return torch.where(torch.scalar_tensor(row.shape[0]) == 0, _nan_as(dtype), found)
+
+
+def _nan_as(dtype: torch.dtype) -> int:
+    """torch's nan as an integer, by x86's rule: the least of 32 and of 64 bits, of which narrower ones keep zeros."""
+    return torch.iinfo(dtype).min if dtype.itemsize >= 4 else 0
 
 
 @decomposition("var.correction")
@@ -169,6 +183,18 @@ def _var(self: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool
     if correction < 0:  # the variance of nothing is nan all the same
         less = less * torch.sym_min(count, 1)
     return (apart.square().sum(axes, keepdim=keepdim) / less).to(self.dtype)
+
+
+@decomposition("std")
+def _std(self: Tensor, *args: Any, **options: Any) -> Tensor:
+    """In float64: of 2e19 the square is infinite in float32, and the deviation not."""
+    return torch.var(self.double(), *args, **options).sqrt().to(self.dtype)
+
+
+@decomposition("std_mean")
+def _std_mean(self: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
+    variance, middle = torch.var_mean(self.double(), *args, **options)
+    return variance.sqrt().to(self.dtype), middle.to(self.dtype)
 
 
 @decomposition("_cdist_forward")

@@ -16,6 +16,7 @@ from stablehlo_backend.building.builder import Builder
 from stablehlo_backend.building.values import HloValue, as_signed, spelled
 
 Size = Union[int, mlir.Value]
+PLACE = "  at "  # between what an assertion asks and the line of the model that asks it
 
 _INTEGER = {"add": "addi", "sub": "subi", "mul": "muli", "floordiv": "floordivsi", "max": "maxsi", "min": "minsi",
             "bitwise_and": "andi", "bitwise_or": "ori", "bitwise_xor": "xori", "lshift": "shli", "rshift": "shrsi",
@@ -123,8 +124,11 @@ class Sizes(OpHelper[HloValue]):
         return self._scalar("tensor.extract", [held], element)
 
     def require(self, condition: Dim | HloValue, message: str) -> None:
-        """End a run with this message where the condition, of sizes or of a 0-d tensor of truth, does not hold."""
-        text = message.replace("\\", "/").replace('"', "'").replace("\n", " ")
+        """End a run where the condition, of sizes or of a 0-d tensor of truth, does not hold; the file says why, and
+        the model's line."""
+        origin = self.driver.root_node.origin
+        place = PLACE + origin.source + (f" in {origin.module}" if origin.module else "") if origin.source else ""
+        text = (message + place).replace("\\", "/").replace('"', "'").replace("\n", " ")
 
         def held() -> bool:
             if isinstance(condition, HloValue):

@@ -175,8 +175,7 @@ class Verbs(Sizes):
                 self.require(call("gt", size, 0), f"{self._said()} has no elements to choose from")
 
     def _said(self) -> str:
-        node = self.driver.root_node
-        return " at ".join(filter(None, [node.op.removeprefix("aten::"), node.origin.source]))
+        return self.driver.root_node.op.removeprefix("aten::")
 
     def dot(
         self,

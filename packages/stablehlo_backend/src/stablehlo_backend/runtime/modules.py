@@ -14,12 +14,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ir.errors import ExportError
+from ir.errors import ExportError, RuntimeFailure
 from ir.opened import Place, Port
 from ir.types import DType
 from stablehlo_backend.format.module import archive_of
 from stablehlo_backend.runtime.child import shared
 from stablehlo_backend.runtime.compiler import compiled
+from stablehlo_backend.runtime.failures import unmet_condition
 
 _NUMBERS = itertools.count()  # of programs, by which the child process knows them
 _OF_SHORT = {d.short: d for d in DType}
@@ -39,12 +40,21 @@ def loaded(path: Path, folder: Path, cpu: str, flags: Sequence[str]) -> Loaded:
 
 
 def run(module: Loaded, inputs: Sequence[Any], takes: Sequence[DType], gives: Sequence[DType]) -> list[Any]:
-    """One run on torch tensors of these types."""
+    """One run on torch tensors of these types.
+
+    Raises:
+        RefusedError: a condition that the module asserts does not hold.
+        RuntimeFailure: IREE failed otherwise.
+    """
     import torch
 
     given = [(_array(t), d.name) for t, d in zip(inputs, takes, strict=True)]
     kinds = ["uint16" if d is DType.bfloat16 else d.name for d in gives]
-    found = [torch.from_numpy(r) for r in shared().request("run", *module, given, kinds)]
+    try:
+        made = shared().request("run", *module, given, kinds)
+    except RuntimeFailure as error:
+        raise unmet_condition(error) or error from error
+    found = [torch.from_numpy(r) for r in made]
     return [t.view(torch.bfloat16) if d is DType.bfloat16 else t for t, d in zip(found, gives, strict=True)]
 
 
