@@ -79,3 +79,10 @@ def test_sizes_of_loops_and_of_data(size):
 
     program = ir.export(model, (torch.randn(3, 4),), target="stablehlo", dynamic_shapes=({0: "b"},))
     program.verify((torch.randn(size, 4),))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.bool], ids=str)
+def test_weights_without_a_sign(dtype):
+    table = (torch.arange(300) * 7).to(dtype)
+    program = ir.export(lambda i: table[i].to(torch.int64) + 1, (torch.tensor([0, 200, 299]),), target="stablehlo")
+    program.verify()

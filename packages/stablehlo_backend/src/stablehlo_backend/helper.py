@@ -119,8 +119,8 @@ class HloHelper(Verbs):
             raise RefusedError(f"target {self.target.name!r} refuses {what}: {reason}")
 
     def _stored(self, key: Any, name: str, type: TensorType, source: Any) -> HloValue:
-        """A tensor of the archive; truth values lie there as bytes."""
-        kept = type.with_dtype(DType.int8) if type.dtype is DType.bool else type
+        """A tensor of the archive; truth values lie there as bytes, unsigned integers by their bits."""
+        kept = type.with_dtype(DType.int8) if type.dtype is DType.bool else as_signed(type)
         if key not in self._labels:
             name = next(n for n in (name + "_" * i for i in itertools.count()) if n not in self.tensors)
             self._labels[key], self.tensors[name] = name, source
@@ -131,7 +131,10 @@ class HloHelper(Verbs):
 
         def load() -> HloValue:
             attributes: dict[str, Any] = {"global": symbol}  # a word of Python's
-            return self.cast(self.emit("util.global.load", type=kept, **attributes), type.dtype)
+            loaded = self.emit("util.global.load", type=kept, **attributes)
+            if type.dtype.kind == "uint":  # which IREE knows in StableHLO alone
+                return self.emit("bitcast_convert", loaded, type=type)
+            return self.cast(loaded, type.dtype)
 
         return self.builder.once(("stored", symbol), load)
 

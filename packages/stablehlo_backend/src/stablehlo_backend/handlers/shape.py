@@ -5,7 +5,7 @@ from ir.types import DType
 from stablehlo_backend.registry import register as op
 from stablehlo_backend.registry import rows
 
-rows({name: lambda h, self, **_: h.reshape(self, h.out.shape) for name in ("flatten", "unflatten")})
+rows({name: lambda h, self, **_: h.reshape(self, h.out.shape) for name in ("flatten", "unflatten", "ravel")})
 rows({name: lambda h, self: self for name in ("alias", "detach", "lift_fresh_copy")})
 
 
@@ -55,7 +55,7 @@ def stack(h, tensors, dim=0):
     return h.concat([h.unsqueeze(h.cast(t, h.out.dtype), [axis]) for t in tensors], axis)
 
 
-@op("aten::split", "aten::split_with_sizes")
+@op("aten::split", "aten::split_with_sizes", "aten::tensor_split.sections")
 def split(h, self, dim=0, **_):
     axis, start, found = h.axis(dim, self), 0, []
     for size in (r.shape[axis] for r in h.results):
