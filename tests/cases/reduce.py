@@ -167,6 +167,11 @@ CASES = family(
     row("logcumsumexp_f16", lambda x: torch.logcumsumexp(x, 1).double(), f16("B", 40, low=-4, high=4)),
     row("sum_of_integers_times_zero", lambda x: (x * 0).sum(-2), i64("B", "S", 3)),
     row(
+        "integers_along_an_axis_of_none",
+        lambda x, y: [f((y * 3 + 1).expand(x.shape[0], -1)) for f in (lambda t: t.sum(0), lambda t: (t > 0).all())],
+        *(f32("B"), i64("S")),
+    ),
+    row(
         "integers_that_vanish",
         lambda x: ((x * 0).sum(0), (x - x).amax(1), (x & 0).sum(), (x ^ x).bool().any(1), (x * 0 + 2).prod(1)),
         i64("B", "S", 3),

@@ -72,6 +72,21 @@ def is_zero(value: Any) -> bool:
     return held.is_splat and not mlir.IntegerAttr(held.get_splat_value()).value
 
 
+def spans(value: Any, axis: int) -> bool:
+    """Whether an operand that a value of MLIR is computed of, element by element, has this axis."""
+    if isinstance(value.owner, mlir.Block):
+        return True
+    made = value.owner.operation
+    if made.name.endswith("broadcast_in_dim"):
+        source = made.operands[0]
+        places = list(mlir.DenseI64ArrayAttr(made.attributes["broadcast_dimensions"]))
+        return axis in places and source.type.shape[k := places.index(axis)] != 1 and spans(source, k)
+    if made.name.endswith(("constant", "iota")):
+        return False
+    alike = all(isinstance(x.type, mlir.RankedTensorType) and x.type.shape == value.type.shape for x in made.operands)
+    return not alike or bool(made.regions) or any(spans(x, axis) for x in made.operands)
+
+
 def as_signed(type: TensorType) -> TensorType:
     """The type with signed integers in place of unsigned ones."""
     return type.with_dtype(DType[type.dtype.name.removeprefix("u")])

@@ -14,7 +14,7 @@ from ir.ops import DEMANDING
 from ir.types import DType, TensorType
 from stablehlo_backend.building.builder import Region
 from stablehlo_backend.building.sizes import Sizes
-from stablehlo_backend.building.values import HloValue, as_signed, is_fixed, is_of_sizes, spelled
+from stablehlo_backend.building.values import HloValue, as_signed, is_fixed, is_of_sizes, spans, spelled
 
 _END = 2**62
 
@@ -164,9 +164,19 @@ class Verbs(Sizes):
             "sum": (0, "add"), "prod": (1, "multiply"), "any": (False, "or"), "all": (True, "and"),
             "max": (self.lowest(x.type.dtype), "maximum"), "min": (self.lowest(x.type.dtype, 1), "minimum"),
         }[op]  # fmt: skip
-        operands, region = [x, self.tensor(start, x)], self.scalar_region([x], body)
-        made = self.emit("reduce", *operands, dimensions=sorted(axes), regions=[region], type=x.type.with_shape(shape))
-        return self.reshape(made, [1 if i in axes else d for i, d in enumerate(x.type.shape)]) if keepdim else made
+        whole, row, along = x.type.shape, x, sorted(axes)
+        if not x.type.dtype.is_float and any(isinstance(whole[a], Expr) and not spans(x.name, a) for a in along):
+            row, along = self._in_memory(x, along, shape), [len(shape)]
+        operands, region = [row, self.tensor(start, x)], self.scalar_region([x], body)
+        made = self.emit("reduce", *operands, dimensions=along, regions=[region], type=x.type.with_shape(shape))
+        return self.reshape(made, [1 if i in axes else d for i, d in enumerate(whole)]) if keepdim else made
+
+    def _in_memory(self, x: HloValue, axes: Sequence[int], kept: Sequence[Dim]) -> HloValue:
+        """These axes as one behind the others: IREE does not compile a reduction along an axis that no operand has."""
+        order = [*(i for i in range(x.type.rank) if i not in axes), *axes]
+        shape = (*kept, product(x.type.shape[a] for a in axes))
+        sizes = self.sizes_tensor(shape, "i64")  # also where they are the same, for what is reshaped is computed first
+        return self.emit("tensor.reshape", self.transpose(x, order), sizes, type=x.type.with_shape(shape))
 
     def _some(self, sizes: Sequence[Dim]) -> None:
         """End a run in which one of these is 0: StableHLO has an extreme of no elements, torch has none."""
