@@ -74,17 +74,30 @@ def is_zero(value: Any) -> bool:
 
 def spans(value: Any, axis: int) -> bool:
     """Whether an operand that a value of MLIR is computed of, element by element, has this axis."""
-    if isinstance(value.owner, mlir.Block):
-        return True
-    made = value.owner.operation
-    if made.name.endswith("broadcast_in_dim"):
-        source = made.operands[0]
-        places = list(mlir.DenseI64ArrayAttr(made.attributes["broadcast_dimensions"]))
-        return axis in places and source.type.shape[k := places.index(axis)] != 1 and spans(source, k)
-    if made.name.endswith(("constant", "iota")):
-        return False
-    alike = all(isinstance(x.type, mlir.RankedTensorType) and x.type.shape == value.type.shape for x in made.operands)
-    return not alike or bool(made.regions) or any(spans(x, axis) for x in made.operands)
+    open_, seen = [(value, axis)], set()
+    while open_:
+        x, at = open_.pop()
+        if (x, at) in seen:
+            continue
+        seen.add((x, at))
+        if isinstance(x.owner, mlir.Block):
+            return True
+        made = x.owner.operation
+        if made.name.endswith("broadcast_in_dim"):
+            source = made.operands[0]
+            places = list(mlir.DenseI64ArrayAttr(made.attributes["broadcast_dimensions"]))
+            if at in places and source.type.shape[k := places.index(at)] != 1:
+                open_.append((source, k))
+        elif not made.name.endswith(("constant", "iota")):
+            if len(made.regions) or not _is_elementwise(made, x.type.shape):
+                return True
+            open_ += [(operand, at) for operand in made.operands]
+    return False
+
+
+def _is_elementwise(made: Any, shape: Any) -> bool:
+    types = [x.type for x in made.operands]
+    return all(isinstance(t, mlir.RankedTensorType) and t.shape == shape for t in types)
 
 
 def as_signed(type: TensorType) -> TensorType:
