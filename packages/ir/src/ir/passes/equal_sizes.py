@@ -57,8 +57,16 @@ def hold_equal_sizes(graph: Graph) -> Graph:
     pairs = [(a, b) for a, b in graph.equal if symbols_in((a, b)) <= from_inputs and not _divides((a, b))]
     if not pairs:
         return graph
-    needed = [(a, b) for a, b in _needed(graph) if (a, b) in pairs]
+    ranges = {n: graph.symbols.get(n, Range()) for n in sorted(symbols_in([d for pair in pairs for d in pair]))}
+    needed = [(a, b) for a, b in _needed(graph) if (a, b) in pairs and _may_differ(a, b, ranges)]
     return held_input(graph, [check(call("eq", a, b), f"the operators need {a} == {b}") for a, b in needed])
+
+
+def _may_differ(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:
+    """Whether they are two at some small sizes: torch notes `min(n, 2*n) == n` too."""
+    tried = ({n: _within(size + i * step, r) for i, (n, r) in enumerate(ranges.items())}
+             for size in range(12) for step in (0, 1, 5))  # fmt: skip
+    return any(evaluate(a, sizes) != evaluate(b, sizes) for sizes in tried)
 
 
 def _divides(sizes: Sequence[Any]) -> bool:
