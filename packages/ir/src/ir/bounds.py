@@ -27,6 +27,11 @@ class Range:
     max: int | None = None
 
 
+def within(size: int, r: Range) -> int:
+    """The size, or the end of the range that it is beyond."""
+    return max(size if r.max is None else min(size, r.max), r.min or 0)
+
+
 def bounds(dim: Dim, ranges: Mapping[str, Range]) -> Bounds:
     """(least, most) of a dimension, ends included; infinite where unknown."""
     if not isinstance(dim, Expr):

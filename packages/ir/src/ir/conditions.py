@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from ir.bounds import Range
-from ir.dims import Expr, call, evaluate
+from ir.bounds import Range, within
+from ir.dims import Dim, Expr, call, evaluate
 from ir.errors import RefusedError
 from ir.graph import Context, Graph, Node, SymbolSource, Value, symbols_in
 from ir.ops import CONVOLUTIONS, DEMANDING, RECURRENT
@@ -162,7 +162,9 @@ class SmallSizes:
         self._cuts = [n for n in nodes if n.op in (CUTS if computes else SHORTER) and symbols_of(n)]
         self._demanding = [n for n in nodes if n.op in DEMANDING and symbols_of(n)]
         self._demanding += [n for n in nodes if n.op in CONVOLUTIONS | RECURRENT and symbols_of(n)]
-        self._equal = graph.equal if graph.context else ()
+        equal = graph.equal if graph.context else ()
+        self._equal = [(a, b) for a, b in equal if may_differ(a, b, graph.symbols)]
+        self._last: tuple[Any, str] = ((), "")  # the sizes of the last run, and what is refused of those
         self._found: dict[Any, str] = {}  # by the question and the sizes
 
     def refused(self, inputs: Sequence[Any]) -> str:
@@ -201,12 +203,11 @@ class SmallSizes:
         if not self._equal:
             return ""
         sizes = sizes_of(self._graph, inputs)
-        key = "unequal", tuple(sizes.items())
-        if key not in self._found:
+        if sizes != self._last[0]:
             known = [(a, b) for a, b in self._equal if symbols_in((a, b)) <= sizes.keys()]
             equal = all(_holds(call("eq", a, b), sizes) for a, b in known)
-            self._found[key] = "" if equal else self._first_refused(sizes)
-        return self._found[key]
+            self._last = sizes, "" if equal else self._first_refused(sizes)
+        return self._last[1]
 
     def _first_refused(self, sizes: Mapping[str, int]) -> str:
         """The first node that torch refuses, up to one with other sizes than the trace's."""
@@ -232,6 +233,14 @@ class SmallSizes:
         if node.graphs or not symbols_of(node) <= sizes.keys() or holds_at(node, sizes, self._graph.context):
             return ""
         return f"{node.op[6:]} may not hold at {at}, {SINCE}"
+
+
+def may_differ(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:
+    """Whether two sizes differ at some small values of their symbols: torch notes `min(n, 2*n) == n` too."""
+    names = sorted(symbols_in((a, b)))
+    tried = ({n: within(size + i * step, ranges.get(n, Range())) for i, n in enumerate(names)}
+             for size in range(12) for step in (0, 1, 5))  # fmt: skip
+    return any(not _holds(call("eq", a, b), sizes) for sizes in tried)
 
 
 SINCE = "since torch.export traces a model for sizes from 2 on"

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ir.bounds import Range
-from ir.conditions import TEXTS, holds_at, symbols_of
+from ir.bounds import Range, within
+from ir.conditions import TEXTS, holds_at, may_differ, symbols_of
 from ir.dims import Call, Dim, Expr, call, evaluate, quotient
 from ir.graph import Graph, Node, Value, symbols_in
 from ir.passes.checks import check, held_input
@@ -57,16 +57,8 @@ def hold_equal_sizes(graph: Graph) -> Graph:
     pairs = [(a, b) for a, b in graph.equal if symbols_in((a, b)) <= from_inputs and not _divides((a, b))]
     if not pairs:
         return graph
-    ranges = {n: graph.symbols.get(n, Range()) for n in sorted(symbols_in([d for pair in pairs for d in pair]))}
-    needed = [(a, b) for a, b in _needed(graph) if (a, b) in pairs and _may_differ(a, b, ranges)]
+    needed = [(a, b) for a, b in _needed(graph) if (a, b) in pairs and may_differ(a, b, graph.symbols)]
     return held_input(graph, [check(call("eq", a, b), f"the operators need {a} == {b}") for a, b in needed])
-
-
-def _may_differ(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:
-    """Whether they are two at some small sizes: torch notes `min(n, 2*n) == n` too."""
-    tried = ({n: _within(size + i * step, r) for i, (n, r) in enumerate(ranges.items())}
-             for size in range(12) for step in (0, 1, 5))  # fmt: skip
-    return any(evaluate(a, sizes) != evaluate(b, sizes) for sizes in tried)
 
 
 def _divides(sizes: Sequence[Any]) -> bool:
@@ -97,11 +89,7 @@ def _samples(ranges: Mapping[str, Range], varying: frozenset[str]) -> Iterator[d
     for chosen in (names, *([n] for n in names if len(names) > 1)):
         for more in _BESIDE:
             wished = {n: _ROUND * (i + 1) + (more if n in chosen else 0) for i, n in enumerate(ranges)}
-            yield {n: _within(size, ranges[n]) for n, size in wished.items()}
-
-
-def _within(size: int, r: Range) -> int:
-    return max(size if r.max is None else min(size, r.max), r.min or 0)
+            yield {n: within(size, ranges[n]) for n, size in wished.items()}
 
 
 def _rules(equal: Sequence[tuple[Dim, Dim]]) -> Rules:
