@@ -116,3 +116,52 @@ def test_a_record_of_something_else_is_refused(record, said, tmp_path):
             target.writestr(name, record if name.endswith("ir_conditions.json") else source.read(name))
     with pytest.raises(ir.CaptureError, match=said):
         ir.capture(tmp_path / "edited.pt2")
+
+
+def _scalar_truth(x):
+    torch._check((x.sum() < 100).item())
+    return x * 2
+
+
+def _all(x):
+    torch._check_tensor_all(x < 100)
+    return x * 2
+
+
+def _number(x, n):
+    torch._check(n.item() == 3)
+    return x * 2
+
+
+def _a_size(x, n):
+    torch._check(n.item() == 2 * x.shape[0])
+    return x * 2
+
+
+def _written(x, n):
+    torch._check(n.item() == 3)
+    x.add_(1)
+    return x * 2
+
+
+OF_DATA = {
+    "a truth value": (_scalar_truth, R(2, 4), torch.full((2, 4), 200.0)),
+    "all of a tensor": (_all, R(2, 4), torch.full((2, 4), 200.0)),
+    "a number": (_number, torch.tensor(3), torch.tensor(4)),
+    "a number, with writes": (_written, torch.tensor(3), torch.tensor(4)),
+    "twice a size": (_a_size, torch.tensor(4), torch.tensor(3)),
+}
+
+
+@pytest.mark.parametrize("name", OF_DATA)
+def test_what_the_model_asserts_of_data_holds_in_the_file(name, tmp_path):
+    model, good, bad = OF_DATA[name]
+    args = (good,) if good.dim() else (R(2, 4), good)
+    shapes = (None, None) if good.dim() == 0 else (None,)
+    if name == "twice a size":
+        shapes = ({0: "b"}, None)
+    ir.export(model, args, target="eager", path=tmp_path / "m.pt2", dynamic_shapes=shapes)
+    opened = open_artifact(tmp_path / "m.pt2")
+    assert torch.equal(opened(*(a.clone() for a in args))[0], model(*(a.clone() for a in args)))
+    with pytest.raises(ir.ExportError, match="by a check in the model"):
+        opened(*(a.clone() for a in args[:-1]), bad)

@@ -21,7 +21,7 @@ from ir.importer.functionalize import Memories
 from ir.importer.fx_ops import CAPTURED, HIGHER_ORDER, VANISH, WRAPPERS, handed_out, is_writer, updates_statistics
 from ir.importer.origins import origin_of
 from ir.importer.private_writes import writes
-from ir.importer.scalar_inputs import reading, scalar
+from ir.importer.scalar_inputs import number, reading, scalar
 from ir.importer.schema import DTYPES, LAYOUTS, OpSchema, op_schema, plain
 from ir.importer.strided import layout
 from ir.importer.symbols import Symbols
@@ -275,10 +275,10 @@ class Importer:
     def _scalar(self, node: FxNode, schema: OpSchema, value: Any) -> Any:
         """Sizes and their arithmetic become expressions; a number read out of a tensor, a symbol with a source."""
         before = set(self.symbols.names.values()) if schema.op == "aten::sym_storage_offset" else set()
-        converted = self.symbols.convert(value)
-        source = self._arg(node.args[0]) if node.args else None
+        converted, source = self.symbols.convert(value), self._arg(node.args[0]) if node.args else None
         if schema.op in ("aten::item", "aten::_local_scalar_dense") and isinstance(source, Value):
-            self.nodes += reading(node.name, source, self.symbols.read(value), converted, origin_of(node))
+            read = number(node.name, source, value, self.symbols)
+            self.nodes += reading(node.name, source, read, converted, origin_of(node))
         if schema.op == "aten::sym_storage_offset" and isinstance(converted, Expr):
             self._offsets |= converted.symbols - before
         return converted

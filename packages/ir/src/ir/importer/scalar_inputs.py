@@ -8,8 +8,23 @@ from ir import dims
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Node, Origin, Value
+from ir.importer.symbols import Symbols
 from ir.passes.checks import check
 from ir.types import DType, TensorType
+
+
+def number(name: str, source: Value, value: Any, symbols: Symbols) -> Any:
+    """What the node of this name reads out of a 0-d tensor.
+
+    A file has there what the model's checks say that the number is: 3, or the size of an input. What is read may be
+    another, so that it is a symbol of its own, which is held to that.
+    """
+    read = symbols.read(value)
+    is_truth = source.type.dtype is DType.bool
+    if isinstance(read, Expr) and (read.as_symbol or is_truth) and symbols.are_from_data(read.symbols):
+        return read
+    fresh = symbols.fresh(name, "float" if source.type.dtype.is_float else "int")
+    return dims.call("eq", fresh, 1) if is_truth else fresh
 
 
 def reading(name: str, source: Value, read: Any, known: Any, origin: Origin) -> list[Node]:

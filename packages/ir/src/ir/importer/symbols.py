@@ -105,6 +105,15 @@ class Symbols:
         self._suggest(expr, name)
         return self.expression(expr)
 
+    def are_from_data(self, names: Collection[str]) -> bool:
+        """Whether all of these stand for numbers that are read out of tensors."""
+        return set(names) <= {name for s, name in self.names.items() if _from_data(s)}
+
+    def fresh(self, node: str, kind: str) -> dims.Expr:
+        """A number, int or float, that a node reads out of a tensor, and that no symbol of torch's stands for."""
+        key = f"{'zuf' if kind == 'float' else 'u'}:{node}"
+        return dims.symbol(self._name(key), kind)
+
     def range_of(self, number: Any) -> Range:
         """The range of an argument that is a number, as torch.export found it."""
         return self.ranges[self.names[expression(number)]]
