@@ -49,7 +49,7 @@ BUGS = (
     Bug("ir/dims.py", "pick(gap, 0) == gap", "pick(gap, 0) != gap", "tests/ir/test_dims.py"),
     Bug("ir/dims.py", "symbol(s.name, s.kind)), apply)", "symbol(s.name)), apply)", "tests/ir/test_dims.py"),
     Bug("ir/bounds.py", "(a[0] - b[1], a[1] - b[0])", "(a[0] - b[0], a[1] - b[1])", "tests/ir/test_dims.py"),
-    Bug("ir/importer/symbols.py", "if name and name not in self.names.values():", "if name:",
+    Bug("ir/importer/symbols.py", "names.get(str(s), \"\")) not in taken:", "names.get(str(s), \"\")):",
         "tests/ir/test_symbols.py"),
     Bug("ir/importer/symbols.py", "}\") in taken", "}\") in ()", "tests/ir/test_importer.py"),
     Bug("ir/passes/promote.py", "functools.reduce(promote_types, types, common)", "common", "tests/ir/test_promote.py"),

@@ -121,11 +121,19 @@ def test_random_expressions():
     assert compared > 50
 
 
-def test_a_name_that_another_symbol_has_is_not_given_twice():
+def test_a_name_that_the_user_gave_to_another_symbol_is_not_given():
+    s0, s1, s2 = sympy.symbols("s0 s1 s2", positive=True, integer=True)
+    symbols = Symbols({s0: None, s1: None, s2: None})
+    symbols.rename({"s0": "length"})
+    symbols.suggest({"s0": "width", "s1": "length", "s2": "width"})
+    assert symbols.names == {s0: "length", s2: "width"}
+
+
+def test_two_sizes_that_have_one_name_in_a_file_have_one():
     s0, s1 = sympy.symbols("s0 s1", positive=True, integer=True)
     symbols = Symbols({s0: None, s1: None})
     symbols.suggest({"s0": "length", "s1": "length"})
-    assert symbols.names == {s0: "length"}
+    assert symbols.names == {s0: "length", s1: "length"}
 
 
 @pytest.mark.parametrize("size", [Dim("b", max=2), Dim("b", min=1, max=2), Dim.DYNAMIC(max=2)])

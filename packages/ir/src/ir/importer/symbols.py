@@ -40,9 +40,11 @@ class Symbols:
         self.names.update((s, names[str(s)]) for s in self._ranges if str(s) in names)
 
     def suggest(self, names: Mapping[str, str]) -> None:
-        """Call those by these names that have none, as far as the names are free."""
+        """Call those by these names that have none, as far as the names are free: two of one name are one size."""
+        taken = {"", *self.names.values()}
         for s in self._ranges:
-            self._suggest(s, names.get(str(s), ""))
+            if (name := names.get(str(s), "")) not in taken:
+                self.names.setdefault(s, name)
 
     @property
     def begun_at_two(self) -> list[str]:
