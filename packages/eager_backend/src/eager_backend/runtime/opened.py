@@ -10,6 +10,7 @@ import torch
 
 from eager_backend.runtime.program import Program
 from ir.opened import Place, Port, Timed, places_in
+from ir.runtime.binding import Binding
 
 
 class EagerFile:
@@ -21,6 +22,7 @@ class EagerFile:
         self.program = program
         self.inputs = [Port.of(v) for v in program.graph.inputs]
         self.outputs = [Port.of(v, name) for name, v in program.graph.results.items()]
+        self._bound = Binding(self.inputs)
 
     @property
     def threads(self) -> int:
@@ -39,8 +41,8 @@ class EagerFile:
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The results in the graph's order."""
-        return self.program(*inputs)
+        return self.program(*self._bound(inputs))
 
     def timed(self, inputs: Sequence[Any], runs: int) -> list[Timed]:
         """The time of each step in one call, the median over `runs`."""
-        return self.program.timed(inputs, runs)
+        return self.program.timed(self._bound(inputs), runs)

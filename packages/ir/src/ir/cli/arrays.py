@@ -12,10 +12,12 @@ import numpy as np
 import torch
 
 from ir.cli.inputs import Input, parse
-from ir.cli.wrong import WrongCall
+from ir.cli.wrong import WrongCall, told
 from ir.errors import OutputError
 from ir.files import opened, staged
 from ir.opened import Opened, Port, extent, symbols_of
+from ir.runtime.binding import Binding
+from ir.types import DType
 from ir.words import counted
 
 _OTHER = 16  # of dynamic dimensions that are not the first of an input, whose example is 1
@@ -103,7 +105,9 @@ def fitting(
             shape = tuple(extent(s, known) for s in port.shape)
             value = Input(port.name, getattr(torch, port.dtype.name), shape, _BELOW)
         tensor = _placed(port, value, known).tensor(known) if isinstance(value, Input) else value
-        made.append(_checked(port, tensor, known))
+        made.append(_as_declared(port, tensor))
+    with told():
+        made = Binding(program.inputs)(made)
     return made, {name: known[name] for name in dict.fromkeys(symbols_of(program.inputs)) if name in known}
 
 
@@ -158,17 +162,9 @@ def _known(ports: Sequence[Port], named: Mapping[str, Any], chosen: Mapping[str,
     return {n: 1 if n in first else _OTHER for n in symbols} | known
 
 
-def _checked(port: Port, tensor: torch.Tensor, known: Mapping[str, int]) -> torch.Tensor:
-    dtype: torch.dtype = getattr(torch, port.dtype.name)
-    if dtype is torch.bfloat16 and tensor.dtype is torch.float32:  # numpy's files have no bfloat16
-        tensor = tensor.bfloat16()
-    fits = tensor.dim() == len(port.shape) and all(
-        not isinstance(d, int) or d == s for d, s in zip(port.shape, tensor.shape, strict=True)
-    )
-    if not fits or tensor.dtype is not dtype:
-        what = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-        raise WrongCall(f"--input {port.name} is {what}, and the file takes {port}")
-    return tensor
+def _as_declared(port: Port, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, in bfloat16 where the file takes that: numpy's files have none."""
+    return tensor.bfloat16() if port.dtype is DType.bfloat16 and tensor.dtype is torch.float32 else tensor
 
 
 def save(path: Path, results: Mapping[str, torch.Tensor]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from ir.errors import ExportError
 from ir.helper import numpy_dtype
 from ir.opened import Place, Port, Timed
+from ir.runtime.binding import Binding
 from ir.types import DType
 from nnef_backend.errors import TractError
 from nnef_backend.format import unpack
@@ -38,6 +39,7 @@ class TractFile:
         facts = self.program.input_facts, self.program.output_facts
         names = self.program.input_names, self.program.output_names
         self.inputs, self.outputs = ([_port(*p) for p in zip(n, f, strict=True)] for n, f in zip(names, facts))
+        self._bound = Binding(self.inputs)
 
     @property
     def operators(self) -> Mapping[str, int]:
@@ -51,8 +53,9 @@ class TractFile:
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The outputs in the file's order."""
+        arrays = _arrays(self._bound(inputs))
         try:
-            return _tensors(self.program.run(_arrays(inputs)))
+            return _tensors(self.program.run(arrays))
         except TractError as error:
             error.args = (f"{error}{told_of_file(error, self.places)}",)
             raise
@@ -63,7 +66,7 @@ class TractFile:
 
     def timed(self, inputs: Sequence[Any], runs: int) -> list[Timed]:
         """The time of each of tract's nodes in one run; tract chooses the number of runs."""
-        return self.program.profile(_arrays(inputs))
+        return self.program.profile(_arrays(self._bound(inputs)))
 
 
 class KhronosFile:
@@ -76,6 +79,7 @@ class KhronosFile:
         self.path = path
         names = graph.inputs, graph.outputs
         self.inputs, self.outputs = ([_standard_port(graph, n) for n in part] for part in names)
+        self._bound = Binding(self.inputs)
 
     @property
     def operators(self) -> Mapping[str, int]:
@@ -89,7 +93,7 @@ class KhronosFile:
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The outputs in the file's order."""
-        given = dict(zip([p.name for p in self.inputs], _arrays(inputs), strict=True))
+        given = dict(zip([p.name for p in self.inputs], _arrays(self._bound(inputs)), strict=True))
         made = khronos.run(self.path, given)
         return _tensors([np.asarray(made[p.name], numpy_dtype(p.dtype)) for p in self.outputs])
 

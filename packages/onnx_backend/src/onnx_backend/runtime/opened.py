@@ -12,6 +12,7 @@ import onnx_ir
 
 from ir.errors import ExportError, RuntimeFailure
 from ir.opened import Place, Port, Timed
+from ir.runtime.binding import Binding
 from onnx_backend.building.dtypes import FROM_SCHEMA
 from onnx_backend.building.names import place
 from onnx_backend.runtime.failures import unmet_condition, where
@@ -37,6 +38,7 @@ class OnnxFile:
         self.path, self.threads = path, threads
         self.inputs = [_port(v, path) for v in self.session.get_inputs()]
         self.outputs = [_port(v, path) for v in self.session.get_outputs()]
+        self._bound = Binding(self.inputs)
 
     @property
     def operators(self) -> Mapping[str, int]:
@@ -56,8 +58,9 @@ class OnnxFile:
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The outputs in the file's order."""
+        tensors = self._bound(inputs)
         try:
-            return run(self.session, [p.name for p in self.inputs], [p.name for p in self.outputs], inputs)
+            return run(self.session, [p.name for p in self.inputs], [p.name for p in self.outputs], tensors)
         except Exception as error:
             places = self.places if self.path.exists() else {}
             failure = RuntimeFailure(f"onnxruntime failed while it ran the model: {error}{where(error, places)}")
@@ -65,13 +68,14 @@ class OnnxFile:
 
     def timed(self, inputs: Sequence[Any], runs: int) -> list[Timed]:
         """The time of each of onnxruntime's nodes in one run, the median over `runs`."""
-
         names = [p.name for p in self.inputs], [p.name for p in self.outputs]
-        settings = self._settings
+        settings, tensors = self._settings, self._bound(inputs)
         with settings.options() as options:
             if self.threads is not None:
                 options.intra_op_num_threads = self.threads
-            return timed(lambda o: settings.session(str(self.path), o), options, lambda s: run(s, *names, inputs), runs)
+            return timed(
+                lambda o: settings.session(str(self.path), o), options, lambda s: run(s, *names, tensors), runs
+            )
 
 
 def _nodes(model: onnx_ir.Model) -> list[onnx_ir.Node]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ir.errors import ExportError, RuntimeFailure
 from ir.opened import Place, Port
+from ir.runtime.binding import Binding
 from ir.types import DType
 from stablehlo_backend.format.module import archive_of
 from stablehlo_backend.runtime.child import shared
@@ -81,6 +82,7 @@ class HloFile:
         if not {"inputs", "outputs"} <= said.keys():
             raise ExportError(f"{path}: its main function does not note its inputs and outputs, as ours do")
         self.inputs, self.outputs = _ports(said["inputs"]), _ports(said["outputs"])
+        self._bound = Binding(self.inputs)
 
     @property
     def operators(self) -> Mapping[str, int]:
@@ -91,7 +93,7 @@ class HloFile:
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The results in the file's order."""
-        return run(self._module, inputs, [p.dtype for p in self.inputs], [p.dtype for p in self.outputs])
+        return run(self._module, self._bound(inputs), [p.dtype for p in self.inputs], [p.dtype for p in self.outputs])
 
 
 def _ports(text: str) -> list[Port]:
