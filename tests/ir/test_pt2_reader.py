@@ -314,3 +314,10 @@ def test_a_slice_whose_start_depends_on_data(tmp_path):
     torch.export.save(torch.export.export(Rest(), (torch.ones(2), torch.zeros(4, 5))), tmp_path / "m.pt2")
     (added,) = ir.capture(tmp_path / "m.pt2").outputs
     assert str(added.type) == "f32[u1, 5]"
+
+
+def test_a_file_that_was_read_is_closed(tmp_path):
+    torch.export.save(torch.export.export(torch.nn.Linear(4, 3), (torch.randn(2, 4),)), tmp_path / "m.pt2")
+    code = f"import gc, ir; ir.capture({str(tmp_path / 'm.pt2')!r}); gc.collect()"
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "m.pt2" not in done.stderr, done.stderr

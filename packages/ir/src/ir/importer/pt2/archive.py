@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+import weakref
 import zlib
 from pathlib import Path
 
@@ -34,6 +35,7 @@ class Archive:
             raise CaptureError("it is no plain file" if path.exists() else "no such file")
         try:
             self._file = path.open("rb", buffering=0)
+            weakref.finalize(self, self._file.close)  # a file that is left open to the collector is a ResourceWarning
             self._bytes = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError) as error:
             raise CaptureError(f"it cannot be read ({error})") from error
