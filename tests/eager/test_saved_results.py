@@ -85,3 +85,16 @@ def test_another_class_is_a_dict_and_said_so(tmp_path):
     with pytest.warns(UserWarning, match="in the place of Unnamed.*serialized_type_name="):
         program.save(tmp_path / "model.pt2")
     assert fresh(tmp_path / "model.pt2") == "('first', 'second') dict dict\n"
+
+
+def test_a_model_without_results_runs_and_has_no_file(tmp_path):
+    program = ir.export(lambda x: (), (X,), target="eager", verify=True)
+    assert program(X) == ()
+    with pytest.raises(ir.ExportError, match="no program without results: return a tensor"):
+        program.save(tmp_path / "model.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_whose_results_are_numbers_has_a_file(tmp_path):
+    ir.export(lambda x: 3, (X,), target="eager", path=tmp_path / "model.pt2")
+    assert ir.export(tmp_path / "model.pt2", target="eager")(X) == 3

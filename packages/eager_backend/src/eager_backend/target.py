@@ -141,6 +141,8 @@ class Eager(Target[Program]):
         if isinstance(program, SavedProgram):
             program.save(path, changed)
             return
+        if not program.graph_signature.output_specs:  # torch.export.save takes them apart, and there are none
+            raise ExportError("torch.export.save writes no program without results: return a tensor from the model")
         with path.open("wb", buffering=0) as file:
             disk = _Disk(file)
             context = artifact.graph.context
