@@ -148,3 +148,17 @@ def test_pads_of_a_function_are_not_those_of_a_pool(tmp_path):
             return *means, self.most(self.pad(x)), torch.nn.functional.max_pool1d(self.pad(x), 2)
 
     exported(Padded(), tmp_path, X - 9, Y - 9)
+
+
+@pytest.mark.parametrize("wrong", [["Linar"], "Linar", ["torch.nn.modules.linear.Linar"]])
+def test_a_class_that_the_model_has_not(wrong):
+    with pytest.raises(ir.ExportError, match=r"functions= names .*Linar.* no module of it; did you mean .*Linear\?"):
+        ir.export(nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval(), (X,), target="onnx", functions=wrong)
+
+
+def test_a_class_without_a_node_is_one_of_the_model():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval()
+    program = ir.export(model, (X,), target="onnx", functions=["Dropout", "Linear"])
+    assert len(program.artifact.functions) == 1
+    with pytest.warns(UserWarning, match="functions= names the class 'Linar'.*did you mean Linear"):
+        ir.export(torch.export.export(model, (X,)), target="onnx", functions=["Linar"])

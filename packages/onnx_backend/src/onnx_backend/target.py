@@ -25,7 +25,7 @@ from ir.passes.fold_constants import fold_constants, fold_small_constants
 from ir.passes.fuse_rms_norm import fuse_rms_norm
 from ir.passes.fuse_rotary import fuse_rotary
 from ir.passes.group_heads import group_heads
-from ir.passes.outline import outline
+from ir.passes.outline import check_classes, outline
 from ir.passes.promote import promote
 from ir.passes.simplify_arithmetic import simplify_arithmetic
 from ir.passes.unread_draws import drop_unread_draws
@@ -113,7 +113,7 @@ class Onnx(Target[onnx_ir.Model]):
         if external_data not in (True, False, None, "reference"):
             raise ValueError(f"external_data={external_data!r:.40}: True, False, None or 'reference'")
         self.external_data, self.max_shard_size = external_data, max_shard_size
-        self.functions = functions
+        self.functions = (functions,) if isinstance(functions, str) else functions
         self.metadata = metadata
         self.allow_narrowing = allow_narrowing
         self.devices = devices
@@ -170,7 +170,11 @@ class Onnx(Target[onnx_ir.Model]):
 
     @contract(undoes=("flat", "without equal nodes"))
     def _outline(self, graph: Graph) -> Graph:
-        return outline(graph, None if self.functions is True else self.functions or ())
+        if self.functions is True:
+            return outline(graph)
+        if graph.context is not None:  # no body of an op, which has no modules
+            check_classes(graph, self.functions or ())
+        return outline(graph, self.functions or ())
 
     def helper(self, graph: Graph) -> OnnxHelper:
         return OnnxHelper(self, graph)

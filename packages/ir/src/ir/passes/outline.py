@@ -16,7 +16,9 @@ from itertools import groupby
 from typing import Any
 
 from ir.dims import Expr
+from ir.errors import ExportError, warn
 from ir.graph import Graph, Node, Value, leaves, map_arg
+from ir.words import meant
 
 Call = tuple[str, Any]  # torch's key of one call of a module, and (path, class)
 
@@ -34,6 +36,27 @@ class Placed:
 def outline(graph: Graph, classes: Collection[str] | None = None) -> Graph:
     """Every call of a module as an `ir::call`, or those of some classes, named with or without their module."""
     return Outliner(graph, classes).run()
+
+
+def check_classes(graph: Graph, classes: Collection[str]) -> None:
+    """Whether the model has modules of these classes, named with or without their module.
+
+    Warns:
+        UserWarning: no node lies in one; of a program without its model, or of a stage, that may be so.
+
+    Raises:
+        ExportError: there are none in the model.
+    """
+    full = {_class_name(call) for n in graph.nodes for call in (n.origin.modules or {}).items()}
+    live = getattr(graph.context, "live", None)
+    full |= {_class_name(("", ("", type(m)))) for m in live.model.modules()} if live is not None else set()
+    known = full | {name.rpartition(".")[2] for name in full}
+    for name in classes:
+        if name not in known:
+            what = f"functions= names the class {name!r:.80}, and the model has no module of it{meant(name, known)}"
+            if live is not None:
+                raise ExportError(what)
+            warn(what)
 
 
 class Outliner:
