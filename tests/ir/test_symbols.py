@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 import ir
 from ir import dims
+from ir.bounds import Range
 from ir.importer.symbols import Symbols
 
 EXACT = {  # of integers
@@ -148,3 +149,27 @@ def test_shapes_of_a_named_tuple():
     args = (pair(torch.ones(2, 3), torch.ones(2, 3)),)
     graph = ir.capture(lambda p: p.a + p.b, args, dynamic_shapes=(pair({0: rows}, {0: rows}),))
     assert [str(v.type) for v in graph.inputs] == ["f32[rows, 3]"] * 2
+
+
+A = Dim("a", min=3, max=9)
+DERIVED = {  # sizes of the arguments, what is said of them, the types in the graph, the range of its symbol
+    "a Dim and one less": ((5, 4), (A, A - 1), ["f32[a_minus_1 + 1]", "f32[a_minus_1]"], (2, 8)),
+    "one less alone": ((4,), (A - 1,), ["f32[a_minus_1]"], (2, 8)),
+    "one more alone": ((5,), (A + 1,), ["f32[a + 1]"], (3, 9)),
+    "a multiple": ((16,), (8 * Dim("n"),), ["f32[8*n]"], (0, None)),
+    "a multiple from 2": ((16,), (8 * Dim("n", min=2, max=9),), ["f32[8*n]"], (2, 9)),
+    "a line": ((9,), (2 * Dim("n", max=7) + 3,), ["f32[2*n + 3]"], (0, 7)),
+    "a Dim and its double": ((4, 8), (Dim("n", max=7), 2 * Dim("n", max=7)), ["f32[n]", "f32[2*n]"], (0, 7)),
+    "a name that is another's": ((5, 4, 7), (A, A - 1, "a_minus_1"), ["f32[s0 + 1]", "f32[s0]"], (2, 8)),
+}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_sizes_that_are_computed_from_a_dim(name):
+    sizes, dims, types, ends = DERIVED[name]
+    args = tuple(torch.randn(n) for n in sizes)
+    shapes = ({0: d} for d in dims)
+    graph = ir.capture(lambda *xs: [x * 2 for x in xs], args, dynamic_shapes=tuple(shapes))
+    assert [str(v.type) for v in graph.inputs][: len(types)] == types
+    symbol = next(iter(graph.inputs[0].type.shape[0].symbols))
+    assert graph.symbols[symbol] == Range(*ends)

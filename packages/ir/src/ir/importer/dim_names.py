@@ -12,6 +12,7 @@ from torch.export.graph_signature import InputKind
 
 from ir.errors import CaptureError
 from ir.importer import cache_shapes, caches
+from ir.importer.derived_dims import name_root
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.symbols import Symbols
 from ir.importer.tensor_meta import Tensors
@@ -45,13 +46,19 @@ def name_symbols(
     users = [
         n for n, s in zip(nodes, program.graph_signature.input_specs, strict=True) if s.kind == InputKind.USER_INPUT
     ]
+    said: list[tuple[Any, Any]] = []
     for leaf, node in zip(flat, users, strict=False):
         fake = node.meta.get("val")
-        for axis, name in named.get(id(leaf), {}).items() if isinstance(fake, Tensors) else ():
+        for axis, dim in named.get(id(leaf), {}).items() if isinstance(fake, Tensors) else ():
             if not 0 <= axis < len(fake.shape):
                 raise CaptureError(f"dynamic_shapes tells of the axis {axis} of {node.name}, {_axes(len(fake.shape))}")
-            if name:
-                symbols.name_user_symbol(fake.shape[axis], name)
+            said.append((fake.shape[axis], dim))
+    for size, dim in said:
+        if name := _name(dim):
+            symbols.name_user_symbol(size, name)
+    taken = {*map(_name, pytree.tree_leaves(dynamic_shapes)), *symbols.names.values()}
+    for size, dim in said:
+        name_root(symbols, size, dim, taken)
 
 
 def check_names(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> None:
@@ -71,14 +78,15 @@ def dynamic_axes(
     """By id of a tensor among the arguments: its axes that `dynamic_shapes` tells of."""
     if dynamic_shapes is None:
         return {}
-    return _named(list(inspect.signature(model.forward).parameters), args, kwargs, dynamic_shapes)
+    named = _named(list(inspect.signature(model.forward).parameters), args, kwargs, dynamic_shapes)
+    return {tensor: {axis: _name(d) for axis, d in axes.items()} for tensor, axes in named.items()}
 
 
 def _named(
     positional: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any
-) -> dict[int, Mapping[int, str]]:
-    """By id of a tensor among the arguments: the names of its axes."""
-    named: dict[int, Mapping[int, str]] = {}
+) -> dict[int, Mapping[int, Any]]:
+    """By id of a tensor among the arguments: what is said of its axes, names and Dims."""
+    named: dict[int, Mapping[int, Any]] = {}
     if isinstance(shapes, Mapping):
         for position, arg in enumerate(args):
             key = positional[position] if position < len(positional) else None
@@ -100,7 +108,13 @@ def _named(
     return named
 
 
-def _hold_to_one(tensors: Sequence[Any], named: Mapping[int, Mapping[int, str]]) -> None:
+def _name(dim: Any) -> str:
+    """What the user calls a size; "" of one without a name, or that is computed from another."""
+    name = dim if isinstance(dim, str) else getattr(dim, "__name__", "")
+    return name if name.isidentifier() and not name.startswith("_") else ""
+
+
+def _hold_to_one(tensors: Sequence[Any], named: Mapping[int, Mapping[int, Any]]) -> None:
     """One name is one size, as one Dim is to torch.export.
 
     Raises:
@@ -108,8 +122,8 @@ def _hold_to_one(tensors: Sequence[Any], named: Mapping[int, Mapping[int, str]])
     """
     sizes: dict[str, tuple[int, Any, int]] = {}
     for tensor in tensors:
-        for axis, name in named.get(id(tensor), {}).items():
-            if not name or not 0 <= axis < tensor.dim():
+        for axis, dim in named.get(id(tensor), {}).items():
+            if not (name := _name(dim)) or not 0 <= axis < tensor.dim():
                 continue
             size, first, before = sizes.setdefault(name, (tensor.shape[axis], tensor, axis))
             if size != tensor.shape[axis]:
@@ -137,14 +151,13 @@ def signature_names(program: ExportedProgram | SavedProgram) -> list[str]:
         return []
 
 
-def _collect_names(value: Any, shape: Any, named: dict[int, Mapping[int, str]]) -> None:
-    """Walk an argument and its dynamic shapes side by side, down to {axis: name} for each tensor, "" for none."""
+def _collect_names(value: Any, shape: Any, named: dict[int, Mapping[int, Any]]) -> None:
+    """Walk an argument and its dynamic shapes side by side, down to {axis: name or Dim} for each tensor."""
     if shape is None or not isinstance(shape, (Mapping, list, tuple)):
         return
     if isinstance(value, torch.Tensor):
         entries = shape.items() if isinstance(shape, Mapping) else enumerate(shape)
-        found = {a: d if isinstance(d, str) else getattr(d, "__name__", "") for a, d in entries if d is not None}
-        named[id(value)] = {a: n if n.isidentifier() and not n.startswith("_") else "" for a, n in found.items()}
+        named[id(value)] = {a: d for a, d in entries if d is not None}
     elif caches.is_cache(value):
         for item, s in zip(pytree.tree_leaves(value), cache_shapes.of_cache(value, shape), strict=True):
             _collect_names(item, s, named)
