@@ -173,3 +173,18 @@ def test_sizes_that_are_computed_from_a_dim(name):
     assert [str(v.type) for v in graph.inputs][: len(types)] == types
     symbol = next(iter(graph.inputs[0].type.shape[0].symbols))
     assert graph.symbols[symbol] == Range(*ends)
+
+
+def test_a_dim_without_an_end_that_another_is_computed_from():
+    a = Dim("a", min=3)
+    args, shapes = (torch.randn(5), torch.randn(4)), ({0: a}, {0: a - 1})
+    with pytest.raises(ir.CaptureError, match=r"with the greatest .*\n.*torch\.export\.Dim\(name, min=\.\.\., max="):
+        ir.capture(lambda x, y: x[1:] + y, args, dynamic_shapes=shapes)
+
+
+def test_an_argument_that_is_resized_in_place():
+    def model(x):
+        return x.resize_(2, 2)
+
+    with pytest.raises(ir.CaptureError, match=r"another number of axes in place\n +at .*test_symbols.py:\d+.*resize_"):
+        ir.capture(model, (torch.randn(4),))

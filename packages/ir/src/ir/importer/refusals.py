@@ -18,6 +18,7 @@ import torch
 
 from ir.errors import causes
 from ir.importer.fixed_sizes import fixing, place
+from ir.importer.origins import origin_of
 from ir.importer.torch_api import schema_of
 
 _TORCH = Path(torch.__file__).parent
@@ -53,6 +54,7 @@ _SIGNATURES = re.compile(r",? but expected one of:.*", re.DOTALL)  # every overl
 _FIXED_NAME = re.compile(  # and of one that a torch.export.Dim names
     r"You marked ((?!L\[).+?) as dynamic but your code specialized it to be a constant \((\d+)\)"
 )
+_RESIZING = ("aten.resize_", "aten.set_", "aten.unsqueeze_", "aten.squeeze_")  # in place, the number of axes as well
 _BOILERPLATE = re.compile(  # what torch writes below its message
     r"\s*\n\s*(For more information|For extended logs|If you suspect|For more debugging|For C\+\+ stack|Caused by: |"
     r"The following call raised|The error above occurred|consider using data-dependent friendly).*",
@@ -116,6 +118,8 @@ def told(error: Exception) -> str:
         said, way = "an op takes as many elements as data decides, and torch loses track of how many", _INSTEAD_OF_MASK
     elif _of_packed_sequence(error):
         said, way = "a packed sequence has sizes that its data decides", _INSTEAD_OF_PACKED
+    elif found := _of_bookkeeping(error):
+        said, way = found
     else:
         plain = _SIGNATURES.sub("", _BOILERPLATE.sub("", text))
         said, way = f"{plain}{_BY_TYPE.get(type(error).__name__, '')}{_registration(error)}", ""
@@ -151,6 +155,25 @@ def own_line(error: BaseException) -> Iterator[str]:
         if is_own(frame):
             yield f"at {place(frame)}"
             return
+
+
+def _of_bookkeeping(error: BaseException) -> tuple[str, str] | None:
+    """What errors of torch's own notes of sizes come from, which say a key or an index alone, and the way out."""
+    frames = [f for f, _ in traceback.walk_tb(error.__traceback__)]
+    if isinstance(error, KeyError) and error.args == ("max",):
+        return (
+            "it takes sizes that are computed from a torch.export.Dim only with the greatest that this may be",
+            "give the Dim one: torch.export.Dim(name, min=..., max=...)",
+        )
+    if isinstance(error, IndexError) and frames and frames[-1].f_code.co_name == "produce_guards_verbose":
+        graphs = [g for f in frames for g in list(f.f_locals.values()) if isinstance(g, torch.fx.GraphModule)]
+        places = [str(origin_of(n)) for g in graphs for n in g.graph.nodes if str(n.target).startswith(_RESIZING)]
+        line = f"\n  at {places[0]}" if places else ""
+        return (
+            f"the model gives an argument another number of axes in place{line}",
+            "work on a copy, x = x.clone(), or make a new tensor with x.reshape(...)",
+        )
+    return None
 
 
 def _of_packed_sequence(error: BaseException) -> bool:
