@@ -188,3 +188,37 @@ def test_an_argument_that_is_resized_in_place():
 
     with pytest.raises(ir.CaptureError, match=r"another number of axes in place\n +at .*test_symbols.py:\d+.*resize_"):
         ir.capture(model, (torch.randn(4),))
+
+
+NOW, LATER = torch.export.Dim("b", min=3, max=9), torch.export.Dim("b", min=4, max=9)
+EXISTING = {  # how the program was exported, what is said of it afterwards, and what it then says
+    "a fixed size": (
+        None,
+        "n",
+        r"the axis 0 of \w+ is 4 in the program: dynamic_shapes only names .* give it to torch",
+    ),
+    "a fixed size and a Dim": (None, NOW, r"is 4 in the program"),
+    "a fixed size and Dim.DYNAMIC": (None, torch.export.Dim.DYNAMIC, r"is 4 in the program"),
+    "another range": (NOW, LATER, r"is from 3 to 9 in the program, and b is to be in another range"),
+    "the same range": (NOW, torch.export.Dim("n", min=3, max=9), ""),
+    "a name": (NOW, "n", ""),
+    "a Dim without a range": (NOW, torch.export.Dim("n"), ""),
+    "a fixed size that stays so": (None, torch.export.Dim.AUTO, ""),
+}
+
+
+@pytest.mark.parametrize("kind", ["program", "file"])
+@pytest.mark.parametrize("name", EXISTING)
+def test_dynamic_shapes_of_a_program_that_exists(name, kind, tmp_path):
+    before, after, told = EXISTING[name]
+    source = torch.export.export(torch.nn.Linear(4, 3), (torch.randn(4, 4),), dynamic_shapes=({0: before},))
+    if kind == "file":
+        torch.export.save(source, tmp_path / "m.pt2")
+        source = tmp_path / "m.pt2"
+    if not told:
+        graph = ir.capture(source, dynamic_shapes=({0: after},))
+        assert str(graph.inputs[0].type) == ("f32[4, 4]" if before is None else "f32[n, 4]")
+        return
+    for args in ((), (torch.randn(4, 4),)):
+        with pytest.raises(ir.CaptureError, match=told):
+            ir.capture(source, args, dynamic_shapes=({0: after},))

@@ -54,7 +54,8 @@ def capture(
             for a program that exists already.
         kwargs: example arguments by name.
         dynamic_shapes: torch.export's own argument. A string in place of a Dim names a dimension that torch.export
-            finds the range of (Dim.DYNAMIC). For a program that exists already it only names dimensions. A Python int
+            finds the range of (Dim.DYNAMIC). For a program that exists already it only names the dimensions that are
+            dynamic there. A Python int
             among the arguments is fixed, or with Dim.DYNAMIC in its place an input of the graph, int64 of shape ().
         input_names: names for the flat tensor inputs, in order; the first ones if fewer.
         output_names: names for the flat tensor outputs, as well. Those of the model's own that would be two things in a
@@ -85,7 +86,7 @@ def capture(
     program, rung = _program(model, args, kwargs, dynamic_shapes)
     held = None if isinstance(model, ExportedProgram) else live(model)
     symbols = Symbols(program.range_constraints)
-    name_symbols(program, symbols, args, kwargs, dynamic_shapes)
+    name_symbols(program, symbols, args, kwargs, dynamic_shapes, existed=rung is None)
     branches = guards.branches(program, symbols, asserted=rung is not None and rung.deferred)
     noted = guards.Noted(branches, guards.asked(program, symbols), symbols.begun_at_two)
     if rung is not None:

@@ -11,6 +11,7 @@ from math import ceil
 from typing import Any
 
 import torch
+from torch.export import Dim as TorchDim
 
 from ir.importer.symbols import Symbols
 
@@ -35,6 +36,23 @@ def name_root(symbols: Symbols, size: Any, dim: Any, taken: Set[str]) -> None:
         symbols.names.setdefault(symbol, name)
     if begins == _FROM_TWO and (root is not dim or factor != 1 or offset != 0):
         symbols.begin_at_two({str(symbol)})
+
+
+def otherwise(symbols: Symbols, size: Any, dim: Any) -> str:
+    """What a size of a program is, where it is not what the user calls it; "" where it is."""
+    name = dim if isinstance(dim, str) else getattr(dim, "__name__", "")
+    hint = getattr(dim, "type", None)
+    if isinstance(size, int):
+        return f"is {size} in the program" if name or (hint and hint == TorchDim.DYNAMIC.type) else ""
+    asked = getattr(dim, "min", None), getattr(dim, "max", None)
+    known = symbols.ranges.get(getattr(symbols.convert(size), "as_symbol", None) or "")
+    if known is None or hasattr(dim, "root"):
+        return ""
+    low = isinstance(asked[0], int) and asked[0] > _FROM_TWO and asked[0] != known.min  # 0 to 2 are torch's own
+    if low or (isinstance(asked[1], int) and asked[1] != known.max):
+        end = "on" if known.max is None else f"to {known.max}"
+        return f"is from {known.min or 0} {end} in the program, and {name or 'it'} is to be in another range"
+    return ""
 
 
 def _line(size: Any) -> tuple[Any, int, int] | None:

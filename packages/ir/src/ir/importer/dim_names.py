@@ -12,11 +12,13 @@ from torch.export.graph_signature import InputKind
 
 from ir.errors import CaptureError
 from ir.importer import cache_shapes, caches
-from ir.importer.derived_dims import name_root
+from ir.importer.derived_dims import name_root, otherwise
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.symbols import Symbols
 from ir.importer.tensor_meta import Tensors
 from ir.importer.torch_api import pytree
+
+_ONLY_NAMES = "only names what is dynamic in a program that exists already; give it to torch.export.export"
 
 
 def name_symbols(
@@ -26,11 +28,22 @@ def name_symbols(
     kwargs: dict[str, Any],
     dynamic_shapes: Any,
     saved: SavedProgram | None = None,
+    existed: bool = True,
 ) -> None:
-    """Give the symbols of the inputs' sizes the names that the user wrote; `saved` is the file that it was made of.
+    """Give the symbols of the inputs' sizes the names that the user wrote.
+
+    Args:
+        program: the program that has the inputs.
+        symbols: its symbols.
+        args: example arguments, or none: those of the program.
+        kwargs: example arguments by name.
+        dynamic_shapes: what the user wrote.
+        saved: the file that the program was made of.
+        existed: whether there was a program before the user wrote that, which has its own dynamic sizes.
 
     Raises:
-        CaptureError: a tensor does not have an axis that `dynamic_shapes` tells of; torch.export passes over it.
+        CaptureError: a tensor does not have an axis that `dynamic_shapes` tells of; torch.export passes over it. Or a
+            program that existed has it fixed, or in another range.
     """
     if dynamic_shapes is None:
         return
@@ -46,19 +59,21 @@ def name_symbols(
     users = [
         n for n, s in zip(nodes, program.graph_signature.input_specs, strict=True) if s.kind == InputKind.USER_INPUT
     ]
-    said: list[tuple[Any, Any]] = []
+    said: list[tuple[Any, Any, str]] = []
     for leaf, node in zip(flat, users, strict=False):
         fake = node.meta.get("val")
         for axis, dim in named.get(id(leaf), {}).items() if isinstance(fake, Tensors) else ():
             if not 0 <= axis < len(fake.shape):
                 raise CaptureError(f"dynamic_shapes tells of the axis {axis} of {node.name}, {_axes(len(fake.shape))}")
-            said.append((fake.shape[axis], dim))
-    for size, dim in said:
+            said.append((fake.shape[axis], dim, f"the axis {axis} of {node.name}"))
+    for size, dim, _ in said:
         if name := _name(dim):
             symbols.name_user_symbol(size, name)
     taken = {*map(_name, pytree.tree_leaves(dynamic_shapes)), *symbols.names.values()}
-    for size, dim in said:
+    for size, dim, place in said:
         name_root(symbols, size, dim, taken)
+        if existed and (other := otherwise(symbols, size, dim)):
+            raise CaptureError(f"{place} {other}: dynamic_shapes {_ONLY_NAMES}")
 
 
 def check_names(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> None:
