@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from ir.cli.inputs import Input, parse
-from ir.cli.wrong import WrongCall, told
-from ir.errors import OutputError
+from ir.cli.wrong import WrongCall
+from ir.errors import OutputError, RefusedError
 from ir.files import opened, staged
 from ir.opened import Opened, Port, extent, symbols_of
 from ir.runtime.binding import Binding
@@ -106,8 +106,10 @@ def fitting(
             value = Input(port.name, getattr(torch, port.dtype.name), shape, _BELOW)
         tensor = _placed(port, value, known).tensor(known) if isinstance(value, Input) else value
         made.append(_as_declared(port, tensor))
-    with told():
+    try:
         made = Binding(program.inputs)(made)
+    except RefusedError as error:
+        raise WrongCall(f"--input {error}") from error
     return made, {name: known[name] for name in dict.fromkeys(symbols_of(program.inputs)) if name in known}
 
 
