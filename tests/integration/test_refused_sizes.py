@@ -331,3 +331,14 @@ def test_negative_numbers_are_not_counted():
     program.verify((torch.tensor([], dtype=torch.int64),))
     with pytest.raises(ir.RefusedError, match="no number that bincount counts is negative"):
         program(torch.tensor([1, -1]))
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef"])
+def test_a_slice_in_a_branch_that_is_too_short_is_told_with_its_line(target):
+    def branch(x):
+        return torch.cond(x.sum() > 0, lambda x: x[:2].clone(), lambda x: x[:2] * 2, (x,))
+
+    program = ir.export(branch, (torch.ones(4, 3),), target=target, dynamic_shapes=({0: "b"},))
+    program.verify((torch.ones(2, 3),))
+    with pytest.raises(ir.RefusedError, match=r"slice .* at b=1.*\n  at .*test_refused_sizes.py"):
+        program(torch.ones(1, 3))

@@ -178,7 +178,8 @@ class SmallSizes:
     def blamed(self, inputs: Sequence[Any]) -> str:
         """What of a run that failed may be why: the first node that at sizes below 2 torch gives other sizes than the
         trace, or refuses, with its line; a size of 0, at which runtimes fail by themselves; else ""."""
-        nodes = [n for n in self._graph.nodes if n.op not in TEXTS] if self._graph.context else []
+        inner = (i for node in self._graph.nodes for i in (node, *(n for g in node.graphs for n in g.nodes)))
+        nodes = [n for n in inner if n.op not in TEXTS] if self._graph.context else []
         empty = ", ".join(f"{name}=0" for name, n in sizes_of(self._graph, inputs).items() if n == 0)
         return self._first(nodes, self._unheld, inputs) or (empty and f"the runtime fails at {empty}")
 

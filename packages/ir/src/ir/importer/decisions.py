@@ -21,6 +21,7 @@ from ir.importer.symbols import Symbols
 from ir.importer.torch_api import expression, hints, unnoted_file
 
 _NOT_THE_MODEL = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
+_GENERATED = "<string>"  # torch's own code that asks of sizes lies in no file
 _TOLD = (
     "torch.export takes dynamic sizes to be 2 or more, and what the model's code asked of them is decided in the graph"
     "{}\nverify=True runs the model at such sizes too and says if that matters; Dim(..., min=2) leaves them out"
@@ -64,7 +65,7 @@ def _noting(cls: Any, name: str, asked: Callable[..., Any], met: list[Decision])
         answer = ask(*numbers)
         caller: Any = getattr(inspect.currentframe(), "f_back", None)
         file = caller.f_code.co_filename if caller is not None else ""
-        if file and not file.startswith(_NOT_THE_MODEL) and (known := _known(answer)) is not None:
+        if file not in ("", _GENERATED) and not file.startswith(_NOT_THE_MODEL) and (known := _known(answer)) is not None:
             place = f"{file}:{caller.f_lineno}"
             met.append(
                 Decision(asked, tuple(expression(n) if hasattr(n, "node") else n for n in numbers), known, place)
