@@ -46,6 +46,13 @@ def bounds(dim: Dim, ranges: Mapping[str, Range]) -> Bounds:
     return visit(dim, lambda n: (n, n), symbol, lambda fn, args: _RULES.get(fn, _unknown)(*args))
 
 
+def may_be_positive(dim: Dim, ranges: Mapping[str, Range] | Range) -> bool:
+    """True of a dynamic size that the ranges do not keep at 0 or below; one `Range` is that of every symbol."""
+    if not isinstance(dim, Expr):
+        return False
+    return bounds(dim, dict.fromkeys(dim.symbols, ranges) if isinstance(ranges, Range) else ranges)[1] > 0
+
+
 def _unknown(*_: Bounds) -> Bounds:
     return ANY
 

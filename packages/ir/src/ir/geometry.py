@@ -149,10 +149,13 @@ def window_size(size: Dim, kernel: int, stride: int, pads: tuple[int, int], dila
     that reach no further than they may and `(size + b) // stride` that start there, it is the fewer: that of the
     smaller of a and b.
     """
+    return floordiv(size + window_reach(kernel, stride, pads, dilation, ceil_mode), stride)
+
+
+def window_reach(kernel: int, stride: int, pads: tuple[int, int], dilation: int, ceil_mode: bool) -> int:
+    """What `window_size` adds to a size before it divides by the stride."""
     past = pads[1] - dilation * (kernel - 1) - 1
-    if ceil_mode:
-        return floordiv(size + pads[0] + stride - 1 + min(past + stride, 0), stride)
-    return floordiv(size + pads[0] + past, stride) + 1
+    return pads[0] + (stride - 1 + min(past + stride, 0) if ceil_mode else past + stride)
 
 
 def ceil_overhang(size: int, kernel: int, stride: int, pads: tuple[int, int], dilation: int) -> int:

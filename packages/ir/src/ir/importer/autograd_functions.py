@@ -20,6 +20,7 @@ import torch
 from ir.errors import CaptureError
 from ir.importer.custom_ops import CustomOp, define, fake_skeleton
 from ir.importer.schema import declared
+from ir.importer.swapping import swapped
 from ir.importer.torch_api import (
     FakeTensor,
     detect_fake_mode,
@@ -90,21 +91,16 @@ def kept(met: set[type]) -> Iterator[None]:
     `met` receives the classes for which that happened. Who took `Cls.apply` before the block calls torch's own, which
     reads `forward` off the class: so the classes that exist have another `forward` as well.
     """
+    made = [(cls, staticmethod(_op_or(cls, cls.forward))) for cls in _subclasses(_FUNCTION) if _is_known(cls)]
     token = _CAPTURING.set(met)
-    found = [(cls, vars(cls).get("forward"), cls.forward) for cls in _subclasses(_FUNCTION) if _is_known(cls)]
-    _FUNCTION.apply = classmethod(_apply)
-    for cls, _, forward in found:
-        cls.forward = staticmethod(_op_or(cls, forward))
     try:
-        yield
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(swapped(_FUNCTION, "apply", classmethod(_apply)))
+            for cls, forward in made:
+                stack.enter_context(swapped(cls, "forward", forward))
+            yield
     finally:
         _CAPTURING.reset(token)
-        _FUNCTION.apply = _APPLY
-        for cls, own, _ in found:
-            if own is None:
-                del cls.forward
-            else:
-                cls.forward = own
 
 
 def _subclasses(cls: Any) -> Iterator[Any]:

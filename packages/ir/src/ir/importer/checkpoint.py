@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ir.errors import CaptureError
+from ir.importer.swapping import swapped
 from ir.stored import Stored, checkpoint
 
 _DTYPES = {
@@ -76,11 +77,8 @@ def without_weights() -> Iterator[None]:
             param = torch.nn.Parameter(param.detach().to("meta"), requires_grad=param.requires_grad)
         register(module, name, param)
 
-    torch.nn.Module.register_parameter = on_meta  # type: ignore[method-assign, assignment]
-    try:
+    with swapped(torch.nn.Module, "register_parameter", on_meta):
         yield
-    finally:
-        torch.nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
 def load_weights(

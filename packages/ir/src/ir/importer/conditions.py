@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from functools import reduce
 from typing import Any
 
 from ir import geometry
-from ir.bounds import Range, bounds
+from ir.bounds import Range, bounds, may_be_positive
 from ir.dims import Dim, Expr, call
 from ir.graph import Node, Value, leaves, map_arg
 from ir.importer.operand_sizes import condition_of
 from ir.ops import MOVES
-from ir.passes.checks import check
+from ir.passes import checks
 
 SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_copy"})
 SCATTERS = frozenset({"aten::slice_scatter", "aten::select_scatter"})  # of writes
@@ -41,7 +40,7 @@ def agreeing(op: str, args: Mapping[str, Any], results: Sequence[Value]) -> Node
         return None
     x = next((a for a in leaves(args.values()) if isinstance(a, Value)), None)
     if x is None:
-        return check(condition, f"{op[6:]} takes such numbers only where {condition}")
+        return checks.check(condition, f"{op[6:]} takes such numbers only where {condition}")
     return _required_of(x, op, "takes operands of these sizes", condition, results[0].name)
 
 
@@ -55,7 +54,7 @@ def _required_of(x: Value, op: str, what: str, condition: Expr | None, name: str
     if condition is None:
         return None
     message = f"{op[6:]} {what} only where {condition}; capture the model anew for other sizes"
-    return Node("ir::require", {"self": x, "condition": condition, "message": message}, (Value(f"{name}_of", x.type),))
+    return checks.required(x, Value(f"{name}_of", x.type), condition, message)
 
 
 def reading(args: Mapping[str, Any], required: Node) -> dict[str, Any]:
@@ -75,7 +74,7 @@ def copied(op: str, args: Mapping[str, Any], name: str, ranges: Mapping[str, Ran
     if not isinstance(x, Value) or (condition := _keeps_axes(x.type.shape, frozenset(), ranges)) is None:
         return None
     message = f"{op[6:]} copies what is written to only where {condition}; clone it in the model"
-    return Node("ir::require", {"self": x, "condition": condition, "message": message}, (Value(f"{name}_of", x.type),))
+    return checks.required(x, Value(f"{name}_of", x.type), condition, message)
 
 
 def _has_place(args: Mapping[str, Any], x: Value, ranges: Mapping[str, Range]) -> Expr | None:
@@ -84,8 +83,7 @@ def _has_place(args: Mapping[str, Any], x: Value, ranges: Mapping[str, Range]) -
     start, step = args.get("start", args.get("index")), args.get("step", 1)
     end = args.get("end", start + 1)
     most = [end - step + 1 - size, -start, start - end]  # each at most 0
-    open_ = [d for d in most if isinstance(d, Expr) and bounds(d, ranges)[1] > 0]
-    return reduce(lambda a, b: call("and", a, b), [call("le", d, 0) for d in open_]) if open_ else None
+    return checks.all_of(call("le", d, 0) for d in most if may_be_positive(d, ranges))
 
 
 def _axes(dim: Any, x: Value) -> list[int]:
@@ -94,12 +92,11 @@ def _axes(dim: Any, x: Value) -> list[int]:
 
 def _keeps_axes(sizes: Sequence[Dim], gone: Set[Dim], ranges: Mapping[str, Range]) -> Expr | None:
     """Of the sizes, those that the graph was traced without are 1, and no others are."""
-    open_ = [s for s in dict.fromkeys(sizes) if isinstance(s, Expr) and _may_differ(s, s in gone, ranges)]
-    parts = [call("eq" if s in gone else "ne", s, 1) for s in open_]
-    return reduce(lambda a, b: call("and", a, b), parts) if parts else None
+    open_ = [s for s in dict.fromkeys(sizes) if isinstance(s, Expr) and _is_open(s, s in gone, ranges)]
+    return checks.all_of(call("eq" if s in gone else "ne", s, 1) for s in open_)
 
 
-def _may_differ(size: Expr, one: bool, ranges: Mapping[str, Range]) -> bool:
+def _is_open(size: Expr, one: bool, ranges: Mapping[str, Range]) -> bool:
     """Whether the ranges allow another size than 1 where it was 1, and 1 where it was another."""
     return bounds(size, ranges) != (1, 1) if one else _within(size, 1, ranges)
 
@@ -116,11 +113,9 @@ def _keeps_pieces(
     if _within(last, 0, ranges) and not (last == first and len(sizes) == asked):
         some = call("gt", last, 0)
         parts.append(call("or", some, call("eq", whole, 0)) if len(sizes) == asked else some)
-    if len(sizes) != asked or asked == 1:
-        over = last - first
-        if isinstance(over, Expr) and bounds(over, ranges)[1] > 0:
-            parts.append(call("le", last, first))
-    return reduce(lambda a, b: call("and", a, b), parts) if parts else None
+    if (len(sizes) != asked or asked == 1) and may_be_positive(last - first, ranges):
+        parts.append(call("le", last, first))
+    return checks.all_of(parts)
 
 
 def _within(size: Dim, number: int, ranges: Mapping[str, Range]) -> bool:

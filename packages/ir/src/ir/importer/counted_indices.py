@@ -7,14 +7,15 @@ is beyond the axis.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from ir.bounds import Range, bounds
+from ir.bounds import Range, may_be_positive
 from ir.dims import Dim, Expr, call, product
-from ir.graph import Graph, Node, Value, map_arg
+from ir.graph import Graph, Node, Value
 from ir.indexed import INDEXED, Bound
 from ir.ops import CASTS, COPIES, is_view
+from ir.passes.checks import all_of, required
+from ir.passes.graph_editor import reading
 
 Span = tuple[Dim, Dim]  # the least and the largest, both of which are among the numbers
 _EXPANDS = frozenset({"aten::expand", "aten::expand_as", "aten::broadcast_to", "aten::repeat"})
@@ -30,7 +31,7 @@ def within_axes(graph: Graph) -> Graph:
         for bound in INDEXED[node.op](node.args) if spans and node.op in INDEXED else ():
             if (condition := _condition(spans.get(bound.indices), bound, graph.symbols)) is not None:
                 nodes.append(held := _held(node, bound.indices, condition, len(nodes)))
-                node = replace(node, args=_reading(node.args, bound.indices, held.outputs[0]))
+                node = reading(node, {bound.indices: held.outputs[0]})
         nodes.append(node)
     return graph.replace(nodes=tuple(nodes)) if len(nodes) > len(graph.nodes) else graph
 
@@ -76,17 +77,11 @@ def _condition(span: Span | None, bound: Bound, ranges: Mapping[str, Range]) -> 
     if span is None:
         return None
     least, size = bound.lowest, bound.size
-    open_ = [d for d in (span[1] + 1 - size, least - span[0]) if isinstance(d, Expr) and bounds(d, ranges)[1] > 0]
+    open_ = [d for d in (span[1] + 1 - size, least - span[0]) if may_be_positive(d, ranges)]
     parts = [call("le", span[1] + 1, size) if d == span[1] + 1 - size else call("le", least, span[0]) for d in open_]
-    return parts[0] if len(parts) == 1 else call("and", *parts) if parts else None
+    return all_of(parts)
 
 
 def _held(node: Node, index: Value, condition: Expr, place: int) -> Node:
     message = f"{node.op[6:]} has all the places that the model counts only where {condition}, as in torch"
-    result = Value(f"{node.outputs[0].name}_index{place}", index.type)
-    origin = replace(node.origin, overload="")
-    return Node("ir::require", {"self": index, "condition": condition, "message": message}, (result,), origin)
-
-
-def _reading(args: Mapping[str, Any], index: Value, held: Value) -> dict[str, Any]:
-    return {name: map_arg(a, lambda v: held if v is index else v) for name, a in args.items()}
+    return required(index, Value(f"{node.outputs[0].name}_index{place}", index.type), condition, message, node.origin)

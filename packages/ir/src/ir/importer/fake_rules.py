@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from ir import geometry
+from ir.importer.swapping import swapped
 from ir.importer.torch_api import (
     DispatchKey,
     DynamicOutputShapeException,
@@ -46,8 +47,7 @@ def _recurrent(input: Any, state: Any, params: Any, biases: Any, layers: Any, dr
 
 def _windows(size: Any, kernel: int, before: int, after: int, stride: int, dilation: int, ceil_mode: bool) -> Any:
     """torch's own rule asks at which side of the padding the last window starts, and so holds for some sizes only."""
-    past = after - dilation * (kernel - 1) - 1
-    return (size + before + (stride - 1 + min(past + stride, 0) if ceil_mode else past + stride)) // stride
+    return (size + geometry.window_reach(kernel, stride, (before, after), dilation, ceil_mode)) // stride
 
 
 def _max_pool1d(
@@ -200,8 +200,6 @@ def rules() -> dict[Any, Any]:
 def dynamic() -> Iterator[None]:
     """Export inside of this block."""
     saved = {op: dict(op.py_kernels) for op in rules()}
-    counted = FakeImplCtx.create_unbacked_symint
-    FakeImplCtx.create_unbacked_symint = FakeImplCtx.new_dynamic_size  # type: ignore[method-assign]
     for op, rule in rules().items():
         key = _key(op)
         op.py_kernels[key] = _only_fake(op, rule, key)
@@ -209,11 +207,10 @@ def dynamic() -> Iterator[None]:
     table: Any = decompositions()  # which torch prefers to a kernel where sizes are symbols
     preferred = {op: table.pop(op) for op in rules() if op in table and _key(op) is not _COMPOSITE}
     try:
-        with pool_shapes(_windows):
+        with pool_shapes(_windows), swapped(FakeImplCtx, "create_unbacked_symint", FakeImplCtx.new_dynamic_size):
             yield
     finally:
         table.update(preferred)
-        FakeImplCtx.create_unbacked_symint = counted  # type: ignore[method-assign]
         for op, kernels in saved.items():
             op.py_kernels.clear()
             op.py_kernels.update(kernels)

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ir.importer.swapping import swapped
+
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 _READ = frozenset({"item", "__int__", "__index__", "__float__", "__bool__", "tolist"})
 _JOINS = frozenset({"cat", "concat", "stack", "hstack", "vstack", "broadcast_tensors", "meshgrid"})
@@ -155,7 +157,7 @@ def followed(model: torch.nn.Module) -> Iterator[set[str]]:
     """
     held = {n: b.item() for n, b in model.named_buffers() if b.dim() == 0 and not (b.is_meta or b.is_complex())}
     read: set[str] = set()
-    forward, own = model.forward, vars(model).get("forward")
+    forward = model.forward
 
     @functools.wraps(forward)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -167,11 +169,5 @@ def followed(model: torch.nn.Module) -> Iterator[set[str]]:
         finally:
             read.update(names[i] for i in used)
 
-    model.forward = call
-    try:
+    with swapped(model, "forward", call):
         yield read
-    finally:
-        if own is None:
-            del model.forward
-        else:
-            model.forward = own

@@ -11,11 +11,12 @@ from functools import reduce
 from typing import Any
 
 from ir import geometry
-from ir.bounds import Range, bounds
+from ir.bounds import Range, bounds, may_be_positive
 from ir.dims import Dim, Expr, call, ceildiv, maximum, minimum
 from ir.graph import Value
 from ir.indexed import MASKS
 from ir.ops import CONVOLUTIONS
+from ir.passes.checks import all_of
 from ir.types import TensorType
 
 Args = Mapping[str, Any]
@@ -24,8 +25,7 @@ Rule = Callable[[Args, Sequence[Value]], Iterator[Expr]]  # of the arguments and
 
 def condition_of(op: str, args: Args, results: Sequence[Value]) -> Expr | None:
     """The condition on sizes under which torch's kernel takes the operands; None where it always does."""
-    parts = dict.fromkeys(RULES[op](args, results)) if op in RULES else ()
-    return reduce(lambda a, b: call("and", a, b), parts) if parts else None
+    return all_of(dict.fromkeys(RULES[op](args, results))) if op in RULES else None
 
 
 def _equal(given: Sequence[Dim], wanted: Sequence[Dim]) -> Iterator[Expr]:
@@ -107,8 +107,7 @@ def _elements(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
 def _no_larger(given: Sequence[Dim], most: Sequence[Dim]) -> Iterator[Expr]:
     """Each size is at most the other, unless there are no elements."""
     for axis, (a, b) in enumerate(zip(given, most, strict=True)):
-        by = a - b
-        if isinstance(by, Expr) and bounds(by, dict.fromkeys(by.symbols, Range(0)))[1] > 0:
+        if may_be_positive(a - b, Range(0)):
             others = [d for i, d in enumerate(given) if i != axis and isinstance(d, Expr)]
             yield reduce(lambda c, d: call("or", c, call("eq", d, 0)), others, call("le", a, b))
 
@@ -180,7 +179,7 @@ def _narrow(args: Args, results: Sequence[Value]) -> Iterator[Expr]:
     size = x.shape[geometry.axis(args["dim"], x.rank)]
     start = start + size if isinstance(start, int) and start < 0 else start
     for over in (start + args["length"] - size, -start):
-        if isinstance(over, Expr) and bounds(over, dict.fromkeys(over.symbols, Range(2)))[1] > 0:
+        if may_be_positive(over, Range(2)):
             yield call("le", over, 0)
 
 

@@ -9,10 +9,13 @@ from typing import Any
 
 @contextlib.contextmanager
 def swapped(owner: Any, name: str, made: Any) -> Iterator[None]:
-    """Inside of the block an attribute is another one."""
-    before = getattr(owner, name)
+    """Inside of the block an attribute is another one; what the owner did not have of its own is gone after it."""
+    had, before = name in vars(owner), vars(owner).get(name)
     setattr(owner, name, made)
     try:
         yield
     finally:
-        setattr(owner, name, before)
+        if had:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)

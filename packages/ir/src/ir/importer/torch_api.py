@@ -318,28 +318,20 @@ def quiet_export() -> Iterator[None]:
     """Inside of the block torch.export neither prints nor warns on its way to an error; TORCH_LOGS works as ever."""
     from torch.export import _trace  # takes seconds to import
 
-    names, noisy = vars(_trace), [logging.getLogger(name) for name in _NOISY]
-    names["print"] = lambda *_, **__: None
+    noisy = [logging.getLogger(name) for name in _NOISY]
     for logger in noisy:
         logger.addFilter(_below_warning)
     try:
-        yield
+        with swapped(_trace, "print", lambda *_, **__: None):
+            yield
     finally:
         for logger in noisy:
             logger.removeFilter(_below_warning)
-        del names["print"]
 
 
-@contextlib.contextmanager
-def unvalidated_distributions() -> Iterator[None]:
-    """Inside of the block torch.distributions leaves out the checks of its parameters, which ask for their data."""
-    kind = torch.distributions.Distribution
-    before = kind._validate_args
-    kind.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        kind.set_default_validate_args(before)
+def unvalidated_distributions() -> Any:
+    """A block in which torch.distributions leaves out the checks of its parameters, which ask for their data."""
+    return swapped(torch.distributions.Distribution, "_validate_args", False)
 
 
 def conversion(*args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:

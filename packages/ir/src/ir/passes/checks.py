@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 from ir.bounds import Range, bounds
 from ir.dims import Expr, call, evaluate, is_static, product, symbol, visit
-from ir.graph import Graph, Node, Origin, SymbolSource, Value
+from ir.graph import Arg, Graph, Node, Origin, SymbolSource, Value
 from ir.ops import CHECKS
 from ir.passes.contract import contract
 from ir.passes.graph_editor import GraphEditor, over_graphs, reading
@@ -22,6 +22,17 @@ def check(condition: Expr, message: str, origin: Origin | None = None) -> Node:
     """The node that raises with this message where the condition does not hold."""
     args = {"self": condition, "assert_msg": message}
     return Node("aten::_assert_scalar", args, (), Origin() if origin is None else replace(origin, overload=""), "none")
+
+
+def required(value: Value, handed: Value, condition: Arg, message: str, origin: Origin | None = None) -> Node:
+    """The node that hands a value on, as another, where the condition holds."""
+    args = {"self": value, "condition": condition, "message": message}
+    return Node("ir::require", args, (handed,), Origin() if origin is None else replace(origin, overload=""))
+
+
+def all_of(parts: Iterable[Expr]) -> Expr | None:
+    """The condition that holds where each of these does; None where there are none."""
+    return reduce(lambda a, b: call("and", a, b), parts) if (parts := list(parts)) else None
 
 
 @contract(ensures=("without checks",))
@@ -85,8 +96,12 @@ def _held_result(graph: Graph, checks: Sequence[Node]) -> Graph:
     """The graph whose first result is handed on by the conditions."""
     if not checks or not graph.outputs:
         return graph
-    required = list(_required(graph.outputs[0], checks))
-    return graph.replace(nodes=[*graph.nodes, *required], outputs=(required[-1].outputs[0], *graph.outputs[1:]))
+    value, made = graph.outputs[0], []
+    for i, node in enumerate(checks):  # one after the other
+        handed = Value(f"{graph.outputs[0].name}_where{i}", value.type)
+        made.append(required(value, handed, node.args["self"], _text(node), node.origin))
+        value = handed
+    return graph.replace(nodes=[*graph.nodes, *made], outputs=(value, *graph.outputs[1:]))
 
 
 def held_input(graph: Graph, checks: Sequence[Node]) -> Graph:
@@ -95,11 +110,11 @@ def held_input(graph: Graph, checks: Sequence[Node]) -> Graph:
     if not checks or not read:
         return graph
     value = min(read, key=_elements)
-    condition = reduce(lambda a, b: call("and", a, b), dict.fromkeys(n.args["self"] for n in checks))
-    text = "; ".join(n.args.get("assert_msg") or str(n.args["self"]) for n in checks)
-    (required,) = _required(value, [check(condition, text, checks[0].origin)])
-    held = {value: required.outputs[0]}
-    return graph.replace(nodes=[required, *(reading(n, held) for n in graph.nodes)])
+    text = "; ".join(map(_text, checks))
+    condition = all_of(dict.fromkeys(n.args["self"] for n in checks))
+    first = required(value, Value(f"{value.name}_where0", value.type), condition, text, checks[0].origin)
+    held = {value: first.outputs[0]}
+    return graph.replace(nodes=[first, *(reading(n, held) for n in graph.nodes)])
 
 
 def _elements(value: Value) -> int:
@@ -108,12 +123,6 @@ def _elements(value: Value) -> int:
     return whole if isinstance(whole, int) else int(evaluate(whole, dict.fromkeys(whole.symbols, 16)))
 
 
-def _required(value: Value, checks: Sequence[Node]) -> Iterator[Node]:
-    """The nodes that hand a value on, one after the other, each where its condition holds."""
-    name = value.name
-    for i, node in enumerate(checks):
-        handed = Value(f"{name}_where{i}", value.type)
-        condition = node.args["self"]
-        given = {"self": value, "condition": condition, "message": node.args.get("assert_msg") or str(condition)}
-        yield Node("ir::require", given, (handed,), replace(node.origin, overload=""))
-        value = handed
+def _text(check: Node) -> str:
+    """What it says where its condition does not hold."""
+    return check.args.get("assert_msg") or str(check.args["self"])

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from ir import geometry
 from ir.bounds import Range, bounds
 from ir.conditions import CUTS, symbols_of
 from ir.dims import Dim, Expr, call, evaluate, maximum, minimum, quotient
 from ir.graph import Context, Graph, Node, Value, leaves
+from ir.passes.checks import all_of, required
 from ir.passes.contract import contract
 from ir.passes.graph_editor import GraphEditor, reading
 from ir.types import TensorType
@@ -141,10 +141,9 @@ class _Exact:
             if condition is not None:
                 x = node.args["self"]
                 message = f"{node.op[6:]} gives the sizes of the trace only where {condition}; capture the model anew"
-                given = {"self": x, "condition": condition, "message": f"{message} for other sizes"}
                 handed = edit.value(f"{node.name}_of", x.type)
-                required = Node("ir::require", given, (handed,), replace(node.origin, overload=""))
-                edit.replace(node, required, reading(node, {x: handed}))
+                first = required(x, handed, condition, f"{message} for other sizes", node.origin)
+                edit.replace(node, first, reading(node, {x: handed}))
         return edit.graph()
 
     def _condition(self, node: Node) -> Expr | None:
@@ -155,8 +154,7 @@ class _Exact:
             for v, o in zip(node.outputs, exact, strict=False)
             for a, b in zip(v.type.shape, o.type.shape, strict=True)
         ]
-        parts = [call("eq", b, a) for a, b in dict.fromkeys(pairs) if a != b]
-        return reduce(lambda a, b: call("and", a, b), parts) if parts else None
+        return all_of(call("eq", b, a) for a, b in dict.fromkeys(pairs) if a != b)
 
 
 def _numbers(node: Node) -> list[int]:
