@@ -6,7 +6,7 @@ import ir
 from ir.conditions import SHORTER, symbols_of
 from ir.dims import evaluate
 from ir.importer.conditions import SQUEEZES
-from ir.ops import DEMANDING
+from ir.ops import REFUSE_SMALL
 from tests.cases import FAMILIES, TRACED
 
 CASES = [c for c in FAMILIES["shape"] if c.dynamic_shapes]
@@ -51,7 +51,7 @@ def test_what_torch_refuses_at_sizes_that_it_does_not_trace():
                 and graph.context.refusal(n, sizes)
             }  # fmt: skip
     assert {"aten::max", "aten::amax", "aten::max_pool2d", "aten::adaptive_avg_pool2d"} <= found
-    assert found <= DEMANDING | ELSEWHERE
+    assert found <= REFUSE_SMALL | ELSEWHERE
 
 
 def shapes(node: ir.Node, sizes: dict[str, int]) -> list[list[int]]:

@@ -22,8 +22,8 @@ from ir.errors import ExportError
 from ir.graph import Graph
 from ir.importer.capture import capture
 from ir.importer.pt2.dimension_names import packed
-from ir.importer.pt2.nameable import nameable
 from ir.importer.pt2.program import SavedProgram
+from ir.importer.pt2.serializable import serializable
 from ir.lower import lower
 from ir.passes.own_state import with_own_state
 from ir.progress import wrote
@@ -147,7 +147,7 @@ class Eager(Target[Program]):
             disk = _Disk(file)
             context = artifact.graph.context
             own = {**packed(context.bodies.symbols.names), **context.records}
-            now = nameable(state.with_changes(program, changed))
+            now = serializable(state.with_changes(program, changed))
             torch.export.save(now, disk, extra_files=own)  # type: ignore[arg-type]
         if disk.refused is not None:
             raise disk.refused

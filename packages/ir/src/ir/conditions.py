@@ -10,7 +10,7 @@ from ir.bounds import Range, within
 from ir.dims import Dim, Expr, call, evaluate
 from ir.errors import RefusedError
 from ir.graph import Context, Graph, Node, SymbolSource, Value, symbols_in
-from ir.ops import CONVOLUTIONS, DEMANDING, RECURRENT
+from ir.ops import CONVOLUTIONS, RECURRENT, REFUSE_SMALL
 
 # the ops that look at sizes, and what their condition and message are called
 TEXTS = {"ir::require": ("condition", "message"), "aten::_assert_scalar": ("self", "assert_msg")}
@@ -160,8 +160,8 @@ class SmallSizes:
         self._graph, self._computes = graph, computes
         nodes = graph.nodes if graph.context else ()
         self._cuts = [n for n in nodes if n.op in (CUTS if computes else SHORTER) and symbols_of(n)]
-        self._demanding = [n for n in nodes if n.op in DEMANDING and symbols_of(n)]
-        self._demanding += [n for n in nodes if n.op in CONVOLUTIONS | RECURRENT and symbols_of(n)]
+        self._refusing = [n for n in nodes if n.op in REFUSE_SMALL and symbols_of(n)]
+        self._refusing += [n for n in nodes if n.op in CONVOLUTIONS | RECURRENT and symbols_of(n)]
         equal = graph.equal if graph.context else ()
         self._equal = [(a, b) for a, b in equal if may_differ(a, b, graph.symbols)]
         self._last: tuple[Any, str] = ((), "")  # the sizes of the last run, and what is refused of those
@@ -169,19 +169,19 @@ class SmallSizes:
 
     def refused(self, inputs: Sequence[Any]) -> str:
         """Which op torch refuses to compute at these sizes, why, and where it was written; "" where there is none."""
-        return self._first(self._demanding, self._refused, inputs) or self._refused_as_unequal(inputs)
+        return self._first(self._refusing, self._refused, inputs) or self._refused_as_unequal(inputs)
 
     def shorter(self, inputs: Sequence[Any]) -> str:
         """Which slice does not have the size of the trace, and where it was written; "" where all have."""
         return self._first(self._cuts, self._shorter, inputs)
 
-    def blamed(self, inputs: Sequence[Any]) -> str:
+    def likely_cause(self, inputs: Sequence[Any]) -> str:
         """What of a run that failed may be why: the first node that at sizes below 2 torch gives other sizes than the
         trace, or refuses, with its line; a size of 0, at which runtimes fail by themselves; else ""."""
         inner = (i for node in self._graph.nodes for i in (node, *(n for g in node.graphs for n in g.nodes)))
         nodes = [n for n in inner if n.op not in TEXTS] if self._graph.context else []
         empty = ", ".join(f"{name}=0" for name, n in sizes_of(self._graph, inputs).items() if n == 0)
-        return self._first(nodes, self._unheld, inputs) or (empty and f"the runtime fails at {empty}")
+        return self._first(nodes, self._not_as_traced, inputs) or (empty and f"the runtime fails at {empty}")
 
     def _first(
         self, nodes: Sequence[Node], reason: Callable[[Node, Mapping[str, int], str], str], inputs: Sequence[Any]
@@ -194,7 +194,7 @@ class SmallSizes:
         return self._found[key]
 
     def _refused(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
-        if not _taken(node) <= sizes.keys() or (node.op not in DEMANDING and not _is_nearly_empty(node, sizes)):
+        if not _taken(node) <= sizes.keys() or (node.op not in REFUSE_SMALL and not _is_nearly_empty(node, sizes)):
             return ""
         why = self._graph.context.refusal(node, sizes)
         return why and f"torch does not compute {node.op[6:]} at {at}: {why}"
@@ -230,7 +230,7 @@ class SmallSizes:
         differ = any(_size(d, sizes) != n for d, n in pairs if isinstance(d, int) or not self._computes)
         return f"{node.op[6:]} does not hold at {at}, {SINCE}" if differ else ""
 
-    def _unheld(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
+    def _not_as_traced(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
         if node.graphs or not symbols_of(node) <= sizes.keys() or holds_at(node, sizes, self._graph.context):
             return ""
         return f"{node.op[6:]} may not hold at {at}, {SINCE}"

@@ -56,22 +56,23 @@ def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     return tuple(result)
 
 
-def joint(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
+def runtime_broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     """The shape that numpy's rules give at run time, where any of two sizes may turn out to be 1.
 
     >>> from ir.dims import evaluate, symbol; n, m = symbol("n"), symbol("m")
-    >>> [evaluate(joint([n], [m])[0], {"n": a, "m": b}) for a, b in [(1, 5), (5, 1), (1, 0), (0, 1), (3, 3)]]
+    >>> (size,) = runtime_broadcast([n], [m])
+    >>> [evaluate(size, {"n": a, "m": b}) for a, b in [(1, 5), (5, 1), (1, 0), (0, 1), (3, 3)]]
     [5, 5, 0, 0, 3]
     """
     rank = max(map(len, shapes), default=0)
     result: list[Dim] = [1] * rank
     for shape in shapes:
         for i, d in enumerate(shape, start=rank - len(shape)):
-            result[i] = _joint(result[i], d)
+            result[i] = _runtime_size(result[i], d)
     return tuple(result)
 
 
-def _joint(d: Dim, other: Dim) -> Dim:
+def _runtime_size(d: Dim, other: Dim) -> Dim:
     both_open = not isinstance(d, int) and not isinstance(other, int) and d != other
     if not both_open or _gives_way(d, other) or _gives_way(other, d):
         return broadcast([d], [other])[0]

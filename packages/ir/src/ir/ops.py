@@ -63,7 +63,7 @@ SUMS_OF_PRODUCTS = _aten(
     "_native_batch_norm_legit_no_training",
 )  # fmt: skip
 # torch refuses sizes below some number, and runtimes compute: the largest of no elements, a window wider than an image.
-DEMANDING = _aten(
+REFUSE_SMALL = _aten(
     "max", "min", "amax", "amin", "aminmax", "argmax", "argmin", "median", "nanmedian", "mode", "quantile",
     "nanquantile", "norm", "linalg_vector_norm", "linalg_norm", "linalg_matrix_norm", "unique_dim",
     "max_pool1d", "max_pool2d", "max_pool3d", "max_pool1d_with_indices", "max_pool2d_with_indices",

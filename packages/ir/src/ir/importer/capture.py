@@ -26,9 +26,9 @@ from ir.importer.ladder import Rung
 from ir.importer.live import live
 from ir.importer.private_writes import writes
 from ir.importer.program_graph import graph_of
-from ir.importer.pt2.nameable import nameable
-from ir.importer.pt2.noted import EXTRA, unpacked
 from ir.importer.pt2.program import SavedProgram, told
+from ir.importer.pt2.recorded_conditions import EXTRA, unpacked
+from ir.importer.pt2.serializable import serializable
 from ir.importer.retrace import functionalised, needs_retrace
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import guards_code, put, pytree
@@ -88,18 +88,18 @@ def capture(
     symbols = Symbols(program.range_constraints)
     name_symbols(program, symbols, args, kwargs, dynamic_shapes, existed=rung is None)
     branches = guards.branches(program, symbols, asserted=rung is not None and rung.deferred)
-    noted = guards.Noted(branches, guards.asked(program, symbols), symbols.begun_at_two)
+    recorded = guards.RecordedConditions(branches, guards.asked(program, symbols), symbols.begun_at_two)
     if rung is not None:
-        needed = [b.condition for b in (*noted.branches, *noted.asked)]
+        needed = [b.condition for b in (*recorded.branches, *recorded.asked)]
         assumed = decisions.others_at_small_sizes(rung.decided, needed, guards.shape_env_of(program), symbols)
         strings = [name for name in pytree.tree_leaves(dynamic_shapes) if isinstance(name, str)]
         narrowed = guards.narrowed(program, symbols, strings)
         rung = replace(rung, decided=(), assumed=assumed, narrowed=narrowed)
-    told_by = None if guards.is_from_file(program) else noted
+    told_by = None if guards.is_from_file(program) else recorded
     if needs_retrace(program.graph_module):
         program = functionalised(program)
     names = {"input_names": input_names, "output_names": output_names}
-    return graph_of(program, symbols, live=held, rung=rung, noted=told_by, **names)
+    return graph_of(program, symbols, live=held, rung=rung, recorded=told_by, **names)
 
 
 @held_back
@@ -119,15 +119,15 @@ def _saved(
         own.rename(symbol_names or {})
         name_symbols(saved, own, args, kwargs, dynamic_shapes)
         own.suggest(saved.dimension_names)
-        own.begin_at_two(saved.noted.from_two if saved.noted is not None else ())
-        return graph_of(saved, own, noted=saved.noted, input_names=input_names, output_names=output_names)
+        own.begin_at_two(saved.recorded.from_two if saved.recorded is not None else ())
+        return graph_of(saved, own, recorded=saved.recorded, input_names=input_names, output_names=output_names)
     program, lines = saved.rebuilt()
     spec = saved.call_spec
     symbols = Symbols(program.range_constraints)
     symbols.rename(symbol_names or {})
     name_symbols(program, symbols, args, kwargs, dynamic_shapes, saved)
     symbols.suggest(saved.dimension_names)
-    symbols.begin_at_two(saved.noted.from_two if saved.noted is not None else ())
+    symbols.begin_at_two(saved.recorded.from_two if saved.recorded is not None else ())
     program = functionalised(program)
     for node in program.graph.nodes:
         node.meta["stack_trace"] = lines.get(node.meta.get("stack_trace"), "")
@@ -135,7 +135,7 @@ def _saved(
     call.in_spec, call.out_spec, call.forward_arg_names = spec.in_spec, spec.out_spec, saved.argument_names
     put(program, guards_code=guards_code(saved))
     names = [*(input_names or ()), *saved.input_names[len(input_names or ()) :]]
-    return graph_of(program, symbols, noted=saved.noted, input_names=names, output_names=output_names)
+    return graph_of(program, symbols, recorded=saved.recorded, input_names=names, output_names=output_names)
 
 
 def arguments(args: Any, kwargs: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -210,7 +210,7 @@ def _taken_apart(context: Capture) -> Any:
         return _reread, (context.program.path, names)
     held = io.BytesIO()
     try:
-        torch.export.save(nameable(context.program, warns=False), held)
+        torch.export.save(serializable(context.program, warns=False), held)
     except Exception as error:
         raise CaptureError(f"torch cannot save this program, so it is not pickled or copied: {error}") from error
     return _restored, (held.getvalue(), names, context.rung, dict(context.records))
@@ -222,8 +222,8 @@ def _restored(saved: bytes, names: Mapping[str, str], rung: Rung | None, records
         program = torch.export.load(io.BytesIO(saved))
     symbols = Symbols(program.range_constraints)
     symbols.rename(names)
-    noted = unpacked(records[EXTRA]) if EXTRA in records else None
-    return graph_of(program, symbols, rung=rung, noted=noted).context
+    recorded = unpacked(records[EXTRA]) if EXTRA in records else None
+    return graph_of(program, symbols, rung=rung, recorded=recorded).context
 
 
 def _reread(path: Path, names: Mapping[str, str]) -> Any:

@@ -46,22 +46,22 @@ class Decision(NamedTuple):
 
 
 @contextlib.contextmanager
-def noted(met: list[Decision]) -> Iterator[None]:
+def recorded(met: list[Decision]) -> Iterator[None]:
     """Inside of the block `met` receives what code outside of torch asks of symbolic sizes."""
     unnoted_file(__file__)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_noting(torch.SymBool, "__bool__", operator.truth, met))
-        stack.enter_context(_noting(torch.SymInt, "__bool__", operator.truth, met))
+        stack.enter_context(_recording(torch.SymBool, "__bool__", operator.truth, met))
+        stack.enter_context(_recording(torch.SymInt, "__bool__", operator.truth, met))
         for asked in _SIGNS:
-            stack.enter_context(_noting(torch.SymInt, f"__{asked.__name__}__", asked, met))
+            stack.enter_context(_recording(torch.SymInt, f"__{asked.__name__}__", asked, met))
         yield
 
 
-def _noting(cls: Any, name: str, asked: Callable[..., Any], met: list[Decision]) -> Any:
+def _recording(cls: Any, name: str, asked: Callable[..., Any], met: list[Decision]) -> Any:
     ask = getattr(cls, name)
 
     @functools.wraps(ask)
-    def noting(*numbers: Any) -> Any:
+    def recording(*numbers: Any) -> Any:
         answer = ask(*numbers)
         caller: Any = getattr(inspect.currentframe(), "f_back", None)
         file = caller.f_code.co_filename if caller is not None else ""
@@ -72,7 +72,7 @@ def _noting(cls: Any, name: str, asked: Callable[..., Any], met: list[Decision])
             )
         return answer
 
-    return swapped(cls, name, noting)
+    return swapped(cls, name, recording)
 
 
 def _known(answer: Any) -> bool | None:

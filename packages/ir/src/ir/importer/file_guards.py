@@ -2,7 +2,7 @@
 
 torch writes them as Python over `L['name'].size()[axis]`, and its own module runs them. A file of torch's does not tell
 what the model's code branched on from what torch's kernels asked for: all of them are checked, as there. The files that
-the eager target writes do tell (`ir.importer.pt2.noted`).
+the eager target writes do tell (`ir.importer.pt2.recorded_conditions`).
 """
 
 from __future__ import annotations

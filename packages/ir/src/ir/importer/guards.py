@@ -1,4 +1,4 @@
-"""What torch.export noted of dynamic sizes while it traced: numbers that it fixed, branches that the code took.
+"""What torch.export recorded of dynamic sizes while it traced: numbers that it fixed, branches that the code took.
 
 torch checks these notes whenever its own module is called. So does every program with those about the model's own
 branches and about numbers that stand in the graph for a size; a file that runs elsewhere has no place for them.
@@ -43,9 +43,9 @@ def truncated(program: ExportedProgram) -> str:
     import sympy
 
     env = shape_env_of(program)
-    noted = [(g.expr, f", {g.sloc}") for g in env.guards] if env is not None else []
-    noted += [(a.expr, "") for a in env.deferred_runtime_asserts.get(None, ())] if env is not None else []
-    for condition, place in noted:
+    recorded = [(g.expr, f", {g.sloc}") for g in env.guards] if env is not None else []
+    recorded += [(a.expr, "") for a in env.deferred_runtime_asserts.get(None, ())] if env is not None else []
+    for condition, place in recorded:
         if isinstance(condition, sympy.Eq) and truncates(condition) and any(a.is_number for a in condition.args):
             made, number = condition.args
             return (
@@ -80,8 +80,8 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Noted:
-    """What was noted of sizes: the conditions that the capture decided, and what torch's kernels asked besides.
+class RecordedConditions:
+    """What was recorded of sizes: the conditions that the capture decided, and what torch's kernels asked besides.
 
     The latter matter where the answer stands in the graph. `from_two` are torch's names of the symbols whose range the
     user began at 2, which is where torch begins every other one too.
@@ -229,6 +229,6 @@ def is_from_file(program: Any) -> bool:
 
 
 def shape_env_of(program: Any) -> Any:
-    """What torch noted while it traced; None for a program out of a file."""
+    """What torch recorded while it traced; None for a program out of a file."""
     fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
     return next((f.fake_mode.shape_env for f in fakes if isinstance(f, FakeTensor)), None)

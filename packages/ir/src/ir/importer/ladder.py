@@ -176,7 +176,7 @@ def _settled(
     strict = options["strict"]
     functions = contextlib.nullcontext() if strict else autograd_functions.kept(kept)
     sizes: Any = contextlib.nullcontext() if strict else around_model()
-    rules = unvalidated_distributions(), fake_rules.dynamic(), conversions.left_out(), decisions.noted(decided)
+    rules = unvalidated_distributions(), fake_rules.dynamic(), conversions.left_out(), decisions.recorded(decided)
     derivatives: Any = contextlib.nullcontext() if strict else gradients.told_of()
     with contextlib.ExitStack() as stack:
         for context in (functions, sizes, *rules, derivatives, _unmarked(arguments), unchanged(model)):

@@ -26,8 +26,8 @@ from ir.importer.literal_sizes import literal_sizes
 from ir.importer.live import Live
 from ir.importer.private_writes import writes
 from ir.importer.pt2.expressions import Size
-from ir.importer.pt2.noted import packed
 from ir.importer.pt2.program import SavedProgram
+from ir.importer.pt2.recorded_conditions import packed
 from ir.importer.symbols import Symbols
 from ir.importer.tensor_meta import Tensors
 from ir.progress import stage
@@ -43,7 +43,7 @@ def graph_of(
     *,
     live: Live | None = None,
     rung: Rung | None = None,
-    noted: guards.Noted | None = None,
+    recorded: guards.RecordedConditions | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
 ) -> Graph:
@@ -54,7 +54,7 @@ def graph_of(
         symbols: the program's, with their names and ranges.
         live: what it was captured from, where that is at hand.
         rung: how it was captured; None for a program that existed already.
-        noted: the conditions on sizes; None where nothing says who asked for those that the program has.
+        recorded: the conditions on sizes; None where nothing says who asked for those that the program has.
         input_names: for the first of its tensor inputs.
         output_names: for the first of its outputs.
 
@@ -64,12 +64,12 @@ def graph_of(
     work = _ProgramImporter(program, symbols)
     work.take_inputs(input_names)
     symbols.take_literals(literal_sizes(program.graph_module))
-    work.add_checks(noted)
+    work.add_checks(recorded)
     results = work.run()
     users, updates = work.sorted_results(results)
     outputs, kinds = _outputs(work.importer, users)
     work.importer.drop_unread((*outputs, *updates.values()))
-    work.hold_sizes(noted.asked if noted is not None else ())
+    work.hold_sizes(recorded.asked if recorded is not None else ())
     names = tuple(v.name for v in work.inputs)
     spec, own = program.call_spec, tuple(signature_names(program))
     convention = st.Structure(spec.in_spec, spec.out_spec, tuple(work.leaves), kinds, names, own)
@@ -86,7 +86,7 @@ def graph_of(
         equal=symbols.equal,
         random=any(bodies.draws(n) for n in work.importer.nodes),
         structure=convention,
-        context=Capture(program, bodies, live, rung, packed(program, noted)),
+        context=Capture(program, bodies, live, rung, packed(program, recorded)),
     )
     return worded(within_axes(graph))
 
@@ -132,11 +132,11 @@ class _ProgramImporter:
             importer.env[node] = self.symbols.convert(fake if fake is not None else fixed)
             self.leaves.append(fixed)
 
-    def add_checks(self, noted: guards.Noted | None) -> None:
+    def add_checks(self, recorded: guards.RecordedConditions | None) -> None:
         """Nodes for the conditions that torch assumed of sizes and arguments."""
         importer = self.importer
-        if noted is not None:
-            importer.nodes += guards.checks(noted.branches, self.symbols, self._known())
+        if recorded is not None:
+            importer.nodes += guards.checks(recorded.branches, self.symbols, self._known())
         elif guards.is_from_file(self.program):
             arguments = [importer.env[n] for n, s in self.specs if s.kind == InputKind.USER_INPUT]
             names = signature_names(self.program)
@@ -151,8 +151,8 @@ class _ProgramImporter:
     def equal_sizes(self) -> tuple[tuple[Dim, Dim], ...]:
         """Sizes that are one, by torch's notes and by what the graph checks."""
         program = self.program
-        noted = guards.equalities(program, self.symbols) if isinstance(program, ExportedProgram) else ()
-        return tuple(dict.fromkeys((*noted, *numbers_for_sizes.equalities(self.importer.nodes))))
+        recorded = guards.equalities(program, self.symbols) if isinstance(program, ExportedProgram) else ()
+        return tuple(dict.fromkeys((*recorded, *numbers_for_sizes.equalities(self.importer.nodes))))
 
     def _known(self) -> set[str | None]:
         """The symbols that inputs and numbers among them tell."""

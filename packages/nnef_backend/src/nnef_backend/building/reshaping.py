@@ -89,8 +89,8 @@ def cut(h: Any, x: NnefValue, axis: int, size: Dim, kept: Dim) -> NnefValue:
     """`x` with an axis of `size` said to be `kept`: a run where it has more or fewer stops."""
     if h.in_loop:
         h.refuse(f"torch found that the size {size} is {kept}, and tract does not check sizes in the body of a loop")
-    demand = f"torch found that the size {size} is {kept}"
-    return _where_zero(h, _demanding(h, h.slice(x, axis, 0, kept), demand), size - kept, demand)
+    requirement = f"torch found that the size {size} is {kept}"
+    return _where_zero(h, _requiring(h, h.slice(x, axis, 0, kept), requirement), size - kept, requirement)
 
 
 def at_least(h: Any, x: NnefValue, size: Dim, least: int) -> NnefValue:
@@ -104,7 +104,7 @@ def at_least(h: Any, x: NnefValue, size: Dim, least: int) -> NnefValue:
     return _where_zero(h, x, least - dims.minimum(size, least), f"torch asks that the size {size} is at least {least}")
 
 
-def where_holds(h: Any, x: NnefValue, condition: Expr | NnefValue, demand: str) -> NnefValue:
+def where_holds(h: Any, x: NnefValue, condition: Expr | NnefValue, requirement: str) -> NnefValue:
     """`x` in runs where a condition on sizes or data holds; others stop, at a place that a constant does not have."""
     taken = [value for scope, value in h.taken if scope is h.scope]  # of a branch that is not, nothing is asked
     numbers = None
@@ -112,13 +112,13 @@ def where_holds(h: Any, x: NnefValue, condition: Expr | NnefValue, demand: str) 
         numbers = _differences(condition)
     if numbers is not None and all(map(is_textual, numbers)):
         for number in numbers:
-            x = _where_zero(h, x, number, demand)
+            x = _where_zero(h, x, number, requirement)
         return x
     holds = h.reshape(h.tensor(condition, DType.bool), [])
     for value in taken:
         holds = h.emit("or", holds, h.emit("not", value))
     place = h.emit("select", holds, h.const(1, DType.int64), h.const(4, DType.int64))
-    return _guarded(h, x, _read_at(h, _nothing(h, x), place, demand), demand)
+    return _guarded(h, x, _read_at(h, _nothing(h, x), place, requirement), requirement)
 
 
 _DIFFERENCES = {
@@ -141,7 +141,7 @@ def _differences(condition: Expr) -> list[Dim] | None:
     return numbers
 
 
-def _where_zero(h: Any, x: NnefValue, number: Dim, demand: str) -> NnefValue:
+def _where_zero(h: Any, x: NnefValue, number: Dim, requirement: str) -> NnefValue:
     """`x` in runs where a number is 0; others stop."""
     # the constant is read at 4 * number + 1, which is in range, -2 to 1, for 0 alone
     over: Any = 4 * number
@@ -151,10 +151,10 @@ def _where_zero(h: Any, x: NnefValue, number: Dim, demand: str) -> NnefValue:
     unseen = isinstance(over, Expr) and over.symbols - h.known
     rewritten = _has(over, "min") or _has(over, "max") or (_has(over, "floordiv") and len(over.symbols) > 1)
     if unseen or rewritten:
-        guard = _read_at(h, nothing, h.tensor(over + 1, DType.int64), demand)
+        guard = _read_at(h, nothing, h.tensor(over + 1, DType.int64), requirement)
     else:
         guard = h.emit("slice", nothing, axes=[0], begin=[over + 1], end=[over + 2], shape=[1], suffix=GUARD)
-    return _guarded(h, x, guard, demand)
+    return _guarded(h, x, guard, requirement)
 
 
 def _nothing(h: Any, x: NnefValue) -> NnefValue:
@@ -166,7 +166,7 @@ def _nothing(h: Any, x: NnefValue) -> NnefValue:
     return made
 
 
-def _read_at(h: Any, x: NnefValue, place: NnefValue, demand: str) -> NnefValue:
+def _read_at(h: Any, x: NnefValue, place: NnefValue, requirement: str) -> NnefValue:
     """The element at a place that a run finds out: beyond the end an error, where a gather would end the process.
 
     It is the place that is read so: tract moves axes that are added behind such a slice before it, and into its bounds.
@@ -174,21 +174,21 @@ def _read_at(h: Any, x: NnefValue, place: NnefValue, demand: str) -> NnefValue:
     places = h.constant(np.arange(2))
     after = h.emit("add", place, h.const(1, DType.int64))
     found = h.emit("tract_core_dyn_slice", places, place, after, axis=0, len=1, shape=[1], suffix=GUARD)
-    made: NnefValue = h.take(x, _demanding(h, found, demand), 0)
+    made: NnefValue = h.take(x, _requiring(h, found, requirement), 0)
     return made
 
 
-def _guarded(h: Any, x: NnefValue, nothing: NnefValue, demand: str) -> NnefValue:
-    nothing = h.squeeze(_demanding(h, nothing, demand), [0])
+def _guarded(h: Any, x: NnefValue, nothing: NnefValue, requirement: str) -> NnefValue:
+    nothing = h.squeeze(_requiring(h, nothing, requirement), [0])
     made: NnefValue = h.emit("or" if x.type.dtype is DType.bool else "add", x, nothing)
     return made
 
 
-def _demanding(h: Any, x: NnefValue, demand: str) -> NnefValue:
+def _requiring(h: Any, x: NnefValue, requirement: str) -> NnefValue:
     """`x`, made by a step that is noted to stop the run where this does not hold."""
     step = maker(h, x)
     if step is not None:
-        step.demand = step.demand or f"{demand}\n  at {h.node.origin}"
+        step.requirement = step.requirement or f"{requirement}\n  at {h.node.origin}"
     return x
 
 

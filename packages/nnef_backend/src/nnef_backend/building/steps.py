@@ -77,7 +77,7 @@ class Step:
     dtype: str = ""
     listed: bool = False
     node: Node | None = None  # of the graph, for which it is
-    demand: str = ""  # what a run that stops here did not fulfil
+    requirement: str = ""  # what a run that stops here did not fulfil
 
     def operation(self, noted: bool = False) -> Operation:
         """The document's form; `noted` with a comment that says where it comes from."""
@@ -91,7 +91,7 @@ class Step:
             self.listed,
             comment(place) if noted and place is not None else "",
             place,
-            self.demand,
+            self.requirement,
         )
 
     def key(self) -> Any:

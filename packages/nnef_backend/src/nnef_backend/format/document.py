@@ -152,8 +152,8 @@ class Operation:
 
     `inputs` are names of tensors, expressions, numbers, or lists of these; in `attributes` a string is a
     string, and a tensor is named with `Ref`. `listed` writes the results as `[a, b] = ...`, which unstack and
-    split want in Khronos. `comment` stands behind it, `place` is where it comes from; `demand` is what a run that stops
-    there did not fulfil.
+    split want in Khronos. `comment` stands behind it, `place` is where it comes from; `requirement` is what a run
+    that stops there did not fulfil.
     """
 
     results: tuple[str, ...]
@@ -164,7 +164,7 @@ class Operation:
     listed: bool = False
     comment: str = ""
     place: Place | None = field(default=None, compare=False, repr=False)
-    demand: str = field(default="", compare=False, repr=False)
+    requirement: str = field(default="", compare=False, repr=False)
 
     def to_text(self) -> str:
         """The assignment on one line.

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ir.dims import Expr, product
-from ir.geometry import invert, joint
+from ir.geometry import invert, runtime_broadcast
 from ir.types import DType
 from nnef_backend.building.exact import quotient
 from nnef_backend.building.reshaping import cut
@@ -99,7 +99,7 @@ def index_put(h, self, indices, values, accumulate=False):
         if made is not None:
             return made
     indices = _places(h, indices)
-    together = joint(*(i.type.shape for i in indices if i is not None))
+    together = runtime_broadcast(*(i.type.shape for i in indices if i is not None))
     x, linear, order, axes = _linear(h, self, [i if i is None else h.expand(i, together) for i in indices])
     places, rest = linear.type.shape, x.type.shape[1:]
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
@@ -234,7 +234,7 @@ def where_alone(h, condition):
 
 @op("aten::masked_select")
 def masked_select(h, self, mask):
-    shape = joint(self.type.shape, mask.type.shape)
+    shape = runtime_broadcast(self.type.shape, mask.type.shape)
     flat = [h.reshape(h.expand(x, shape), [product(shape)]) for x in (self, mask)]
     return h.take(flat[0], *nonzero_numpy(h, flat[1]), 0)
 

@@ -59,12 +59,12 @@ def _summed(h, op, x, dim, keepdim=False):
 
 @op("aten::amax", "aten::max")
 def amax(h, self, dim=None, keepdim=False):
-    return _some(h, _extreme(h, "max", self, dim, keepdim), self, dim)
+    return _nonempty(h, _extreme(h, "max", self, dim, keepdim), self, dim)
 
 
 @op("aten::amin", "aten::min")
 def amin(h, self, dim=None, keepdim=False):
-    return _some(h, _extreme(h, "min", self, dim, keepdim), self, dim)
+    return _nonempty(h, _extreme(h, "min", self, dim, keepdim), self, dim)
 
 
 @op("aten::aminmax")
@@ -72,7 +72,7 @@ def aminmax(h, self, dim=None, keepdim=False):
     return amin(h, self, dim, keepdim), amax(h, self, dim, keepdim)
 
 
-def _some(h, made, x, dim):
+def _nonempty(h, made, x, dim):
     """What was made of `x`, in runs where its axes have elements: torch refuses the largest of none."""
     for axis in h.axes(dim, x) if x.type.rank else ():
         made = at_least(h, made, x.type.shape[axis], 1)
@@ -103,12 +103,12 @@ def min_dim(h, self, dim, keepdim=False):
 
 @op("aten::argmax")
 def argmax(h, self, dim=None, keepdim=False):
-    return _some(h, _place(h, "argmax_reduce", self, dim, keepdim), self, dim)
+    return _nonempty(h, _place(h, "argmax_reduce", self, dim, keepdim), self, dim)
 
 
 @op("aten::argmin")
 def argmin(h, self, dim=None, keepdim=False):
-    return _some(h, _place(h, "argmin_reduce", self, dim, keepdim), self, dim)
+    return _nonempty(h, _place(h, "argmin_reduce", self, dim, keepdim), self, dim)
 
 
 def _place(h, op, x, dim, keepdim):

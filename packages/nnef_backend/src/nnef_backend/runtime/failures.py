@@ -23,10 +23,10 @@ class Failures:
         self._operations += artifact.operations
         self._by_name = {name: o for o in self._operations for name in o.results}
 
-    def demand(self, error: Exception) -> str:
+    def unmet_requirement(self, error: Exception) -> str:
         """What did not hold in a run that was made to stop, and where it was asked; "" for any other failure."""
         made = self._by_name.get(_named(error, self._by_name))
-        return made.demand if made is not None else ""
+        return made.requirement if made is not None else ""
 
     def places(self, error: Exception) -> str:
         """Lines that say where in the model the failure may be, one of few."""

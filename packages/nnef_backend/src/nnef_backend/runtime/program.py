@@ -67,10 +67,10 @@ class NnefProgram:
 
     def _failure(self, error: RuntimeError, inputs: Sequence[Any]) -> ExportError:
         """What to raise for an error of tract's: what it was made to look at, or where it was and why that may be."""
-        if demand := self._failures.demand(error):
-            return RefusedError(f"target 'nnef' stopped the run: {demand}")
+        if requirement := self._failures.unmet_requirement(error):
+            return RefusedError(f"target 'nnef' stopped the run: {requirement}")
         where = self._failures.places(error)
-        if not isinstance(error, TractTimeout) and (reason := self.small_sizes.blamed(inputs)):
+        if not isinstance(error, TractTimeout) and (reason := self.small_sizes.likely_cause(inputs)):
             return RefusedError(f"target 'nnef': {reason}\n{error}{where}")
         return RuntimeFailure(f"tract failed while it ran the document: {error}{where}")
 

@@ -186,7 +186,7 @@ class Sizes(Emitter):
         node.name = f"{node.name} {said}".replace("'", "`")
         return made
 
-    def occupied(self, x: OnnxValue, dim: Any) -> OnnxValue:
+    def nonempty(self, x: OnnxValue, dim: Any) -> OnnxValue:
         """`x`, in runs where these axes have elements: onnxruntime finds a largest of none but in these types."""
         if x.type.rank and not x.type.dtype.is_float and x.type.dtype is not DType.int64:
             for size in dict.fromkeys(x.type.shape[a] for a in self.axes(dim, x)):

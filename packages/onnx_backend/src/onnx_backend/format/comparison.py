@@ -10,7 +10,7 @@ import onnx_ir
 LARGE = 1 << 16  # elements of a constant beyond which its shape stands for it: a weight
 
 
-def says_the_same(a: onnx_ir.Model, b: onnx_ir.Model) -> bool:
+def same_content(a: onnx_ir.Model, b: onnx_ir.Model) -> bool:
     """Whether two models have equal nodes over values of the same names, and equal constants."""
     return list(_said(a)) == list(_said(b))
 

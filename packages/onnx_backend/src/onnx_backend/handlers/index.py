@@ -84,7 +84,7 @@ def places(h, x, indices):
             by_axis.append(index)
     axes = [i for i, t in enumerate(by_axis) if t is not None]
     tensors = [by_axis[i] for i in axes]
-    shape = geometry.joint(*(t.type.shape for t in tensors))
+    shape = geometry.runtime_broadcast(*(t.type.shape for t in tensors))
     together = axes == list(range(axes[0], axes[-1] + 1))
     front = [*axes, *(i for i in range(x.type.rank) if i not in axes)]
     return Places(axes, tensors, front, shape, axes[0] if together else 0)
@@ -142,7 +142,7 @@ def index(h, self, indices):
 
 @op("aten::masked_select")
 def masked_select(h, self, mask):
-    shape = geometry.joint(self.type.shape, mask.type.shape)
+    shape = geometry.runtime_broadcast(self.type.shape, mask.type.shape)
     self, mask = h.expand(self, shape), h.expand(h.cast(mask, DType.bool), shape)
     return compressed(h, flat(h, self), flat(h, mask), 0)
 

@@ -120,7 +120,7 @@ def _product_one_by_one(h, x, axis):
 
 @op("aten::amax")
 def amax(h, self, dim=None, keepdim=False, op_type="ReduceMax"):
-    result = reduced(h, op_type, h.occupied(self, dim), dim, keepdim)
+    result = reduced(h, op_type, h.nonempty(self, dim), dim, keepdim)
     if not self.type.dtype.is_float:
         return result
     unknown = reduced(h, "ReduceMax", h.emit("IsNaN", self), dim, keepdim)  # onnxruntime skips a nan on some axes

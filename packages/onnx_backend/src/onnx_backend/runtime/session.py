@@ -22,7 +22,7 @@ from ir.opened import Timed
 from ir.passes.exact_sizes import exact_sizes, with_empty_slices
 from ir.types import DType
 from onnx_backend.building.dtypes import FROM_ONNX, TO_ONNX
-from onnx_backend.format.comparison import says_the_same
+from onnx_backend.format.comparison import same_content
 from onnx_backend.format.data_files import locations
 from onnx_backend.format.writer import proto_of
 from onnx_backend.runtime.failures import places_of, unmet_condition, where
@@ -70,7 +70,7 @@ class OnnxProgram:
         if exact is None or self._lowered is None:
             return False
         with contextlib.suppress(ExportError):
-            return says_the_same(self._lowered(exact), self._artifact)
+            return same_content(self._lowered(exact), self._artifact)
         return False
 
     def _opened(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None) -> None:
@@ -113,7 +113,7 @@ class OnnxProgram:
         told = f"{error}{where(error, self._places)}"
         if reason := self.small_sizes.shorter(inputs):
             return RefusedError(f"target 'onnx' refuses to run: {reason}")
-        if reason := self.small_sizes.blamed(inputs):
+        if reason := self.small_sizes.likely_cause(inputs):
             return RefusedError(f"target 'onnx': {reason}\n{told}")
         return RuntimeFailure(f"onnxruntime failed while it ran the model: {told}")
 

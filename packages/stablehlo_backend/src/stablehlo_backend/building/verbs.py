@@ -10,7 +10,7 @@ import numpy as np
 from ir import geometry
 from ir.dims import Dim, Expr, call, maximum, minimum, product
 from ir.helper import numpy_dtype
-from ir.ops import DEMANDING
+from ir.ops import REFUSE_SMALL
 from ir.types import DType, TensorType
 from stablehlo_backend.building.builder import Region
 from stablehlo_backend.building.sizes import Sizes
@@ -157,8 +157,8 @@ class Verbs(Sizes):
     def reduce(self, op: str, x: HloValue, axes: Sequence[int] | None = None, keepdim: bool = False) -> HloValue:
         """The sum, prod, max, min, any or all along axes; None is all of them."""
         axes = range(x.type.rank) if axes is None else axes
-        if op in ("max", "min") and self.driver.root_node.op in DEMANDING:
-            self._some([x.type.shape[a] for a in axes])
+        if op in ("max", "min") and self.driver.root_node.op in REFUSE_SMALL:
+            self._require_nonempty([x.type.shape[a] for a in axes])
         shape = [d for i, d in enumerate(x.type.shape) if i not in axes]
         start, body = {
             "sum": (0, "add"), "prod": (1, "multiply"), "any": (False, "or"), "all": (True, "and"),
@@ -178,7 +178,7 @@ class Verbs(Sizes):
         sizes = self.sizes_tensor(shape, "i64")  # also where they are the same, for what is reshaped is computed first
         return self.emit("tensor.reshape", self.transpose(x, order), sizes, type=x.type.with_shape(shape))
 
-    def _some(self, sizes: Sequence[Dim]) -> None:
+    def _require_nonempty(self, sizes: Sequence[Dim]) -> None:
         """End a run in which one of these is 0: StableHLO has an extreme of no elements, torch has none."""
         for size in sizes:
             if isinstance(size, Expr):

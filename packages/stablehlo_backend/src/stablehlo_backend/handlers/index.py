@@ -1,7 +1,7 @@
 """Rows along one axis, and what a mask picks; other reading and writing by index is decomposed to these."""
 
 from ir.dims import Expr, product
-from ir.geometry import broadcast, invert, joint
+from ir.geometry import broadcast, invert, runtime_broadcast
 from ir.types import DType
 from stablehlo_backend.registry import register as op
 
@@ -90,7 +90,7 @@ def index(h, self, indices):
 @op("aten::masked_select")
 def masked_select(h, self, mask):
     shape = broadcast(self.type.shape, mask.type.shape)
-    if shape != joint(self.type.shape, mask.type.shape):  # IREE repeats no axis that turns out to have one place
+    if shape != runtime_broadcast(self.type.shape, mask.type.shape):  # IREE repeats no axis of one place
         h.refuse("its mask has sizes of its own; give them the names of the other operand's in dynamic_shapes")
     x, mask = h.broadcast(self, shape), h.broadcast(mask, shape)
     return h.take(h.flat(x), held(h, mask, h.out.shape[0]))

@@ -31,8 +31,8 @@ from ir.importer.pt2.dimension_names import dimension_names
 from ir.importer.pt2.examples import example_inputs
 from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.graphs import FileGraph, read_graph
-from ir.importer.pt2.noted import noted_in
 from ir.importer.pt2.rebuild import rebuilt
+from ir.importer.pt2.recorded_conditions import recorded_in
 from ir.importer.pt2.symbols import FileSymbols
 from ir.importer.pt2.trees import read_tree
 from ir.importer.pt2.values import PLAIN, identifier, integer, text, union
@@ -86,7 +86,7 @@ class SavedProgram:
             for name, r in document["range_constraints"].items()
         }
         self.dimension_names = dimension_names(archive)
-        self.noted = noted_in(archive)
+        self.recorded = recorded_in(archive)
         self._archive = archive
         self._guards_code = [text(g) for g in document.get("guards_code") or ()]
         self._check()

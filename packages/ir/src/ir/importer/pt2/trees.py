@@ -57,7 +57,7 @@ def _spec(tree: Any, fields: Mapping[str, Any], results: bool, depth: int) -> py
         return pytree.TreeSpec(tuple, fields_of if results and len(fields_of) == len(specs) else None, specs)
     context = _context(tree["context"])
     if name == "builtins.tuple" and results and (names := field_names(context, len(specs))) is not None:
-        return pytree.TreeSpec(tuple, names, specs)  # a named tuple: see ir.importer.pt2.nameable
+        return pytree.TreeSpec(tuple, names, specs)  # a named tuple: see ir.importer.pt2.serializable
     if name in ("builtins.tuple", "builtins.list"):
         return pytree.TreeSpec(tuple if name == "builtins.tuple" else list, None, specs)
     if name in _MAPPINGS:

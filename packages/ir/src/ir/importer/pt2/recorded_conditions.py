@@ -1,4 +1,4 @@
-"""What a capture noted of sizes, in a .pt2 file: torch's format has the conditions, and not who asked for them.
+"""What a capture recorded of sizes, in a .pt2 file: torch's format has the conditions, and not who asked for them.
 
 They lie in a record of their own beside it. A file without one may hold conditions of either kind: see
 `ir.importer.file_guards`.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ir.errors import CaptureError
-from ir.importer.guards import Branch, Noted
+from ir.importer.guards import Branch, RecordedConditions
 from ir.importer.pt2.archive import Archive
 from ir.importer.pt2.expressions import Size, parse
 from ir.importer.torch_api import guards_code
@@ -22,15 +22,15 @@ _LARGEST, _LONGEST = 1 << 24, 2000
 _NO_CONDITIONS = "its conditions on sizes are no conditions"
 
 
-def packed(program: Any, noted: Noted | None) -> dict[str, str]:
-    """The extra files of torch.export.save for what was noted of this program; none where that is nothing."""
-    if noted is None or not (guards_code(program) or noted.from_two):
+def packed(program: Any, recorded: RecordedConditions | None) -> dict[str, str]:
+    """The extra files of torch.export.save for what was recorded of this program; none where that is nothing."""
+    if recorded is None or not (guards_code(program) or recorded.from_two):
         return {}
-    own = {"branches": _texts(noted.branches), "asked": _texts(noted.asked), "from_two": list(noted.from_two)}
+    own = {"branches": _texts(recorded.branches), "asked": _texts(recorded.asked), "from_two": list(recorded.from_two)}
     return {EXTRA: json.dumps(own)}
 
 
-def unpacked(text: str | bytes) -> Noted:
+def unpacked(text: str | bytes) -> RecordedConditions:
     """What `packed` wrote.
 
     Raises:
@@ -45,11 +45,11 @@ def unpacked(text: str | bytes) -> Noted:
     from_two = found["from_two"]
     if not isinstance(from_two, list) or not all(isinstance(s, str) for s in from_two):
         raise CaptureError(_NO_CONDITIONS)
-    return Noted(_branches(found["branches"]), _branches(found["asked"]), from_two)
+    return RecordedConditions(_branches(found["branches"]), _branches(found["asked"]), from_two)
 
 
-def noted_in(archive: Archive) -> Noted | None:
-    """What was noted of the program in a file; None if the file does not say.
+def recorded_in(archive: Archive) -> RecordedConditions | None:
+    """What was recorded of the program in a file; None if the file does not say.
 
     Raises:
         CaptureError: the record holds something else.

@@ -16,7 +16,7 @@ from ir.importer.file_guards import sources
 from ir.importer.torch_api import guards_code, put, pytree
 
 
-def nameable(program: ExportedProgram, warns: bool = True) -> ExportedProgram:
+def serializable(program: ExportedProgram, warns: bool = True) -> ExportedProgram:
     """The program with a tuple in the place of a named tuple, and a dict in that of another class with fields.
 
     A file names a class that the reader has to have registered under this name; nobody has for what `x.max(1)` gives.
