@@ -38,7 +38,7 @@ CORE: Mapping[str, Callable[..., Any]] = {
     "ir::scalar": lambda h, value, dtype: h.scalar(value, dtype),
     "ir::call": _call,
     "ir::item": lambda h, self, symbol: None,  # the symbol's readers look up where its value is
-    "ir::require": lambda h, self, condition, message: self,  # of a target that cannot raise
+    "ir::require": lambda h, self, condition, message: self,  # where a target has no handler for it
     # copies that only change strides, which a target without strides has no word for
     "aten::clone": lambda h, self, memory_format: self,
     "aten::contiguous": lambda h, self, memory_format: self,

@@ -99,26 +99,24 @@ class Trial:
             rounds = [fresh for choices in planned if (fresh := [s for s in choices if s not in ran])]
             if not rounds:
                 continue
-            found = self._round(args, kwargs, known, rounds)
+            found = self._round(args, kwargs, rounds)
             ran += [sizes for sizes, _ in found]
             yield from found
 
-    def _round(
-        self, args: Any, kwargs: Any, known: Sizes, rounds: list[list[Sizes]]
-    ) -> list[tuple[Sizes, tuple[Row, ...] | str]]:
+    def _round(self, args: Any, kwargs: Any, rounds: list[list[Sizes]]) -> list[tuple[Sizes, tuple[Row, ...] | str]]:
         """All dimensions together, or each alone where torch refuses that."""
         together, *alone = rounds
-        done = self._first(args, kwargs, known, together)
+        done = self._first(args, kwargs, together)
         if not isinstance(done[1], str) or not alone:
             return [done]
-        tried = [self._first(args, kwargs, known, sizes) for sizes in alone]
+        tried = [self._first(args, kwargs, sizes) for sizes in alone]
         return [t for t in tried if not isinstance(t[1], str)] or [done]
 
-    def _first(self, args: Any, kwargs: Any, known: Sizes, choices: list[Sizes]) -> tuple[Sizes, tuple[Row, ...] | str]:
+    def _first(self, args: Any, kwargs: Any, choices: list[Sizes]) -> tuple[Sizes, tuple[Row, ...] | str]:
         """The rows at the first of these sizes that torch's own program takes."""
         refused: list[tuple[Sizes, str]] = []
         for sizes in choices:
-            for given in resized(self.graph, args, kwargs, known, sizes):
+            for given in resized(self.graph, args, kwargs, sizes):
                 try:
                     expected = self._expected(*given, guarded=True)
                 except Exception as error:  # torch's own, of any kind

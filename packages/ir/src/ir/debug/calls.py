@@ -117,17 +117,15 @@ def recorded(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     return found
 
 
-def with_axes(
-    model: nn.Module, calls: Mapping[str, list[Call]], dynamic_shapes: Any
-) -> tuple[dict[str, list[Call]], dict[tuple[int, int], Any]]:
+def with_axes(model: nn.Module, calls: Mapping[str, list[Call]], dynamic_shapes: Any) -> dict[str, list[Call]]:
     """The calls with their dynamic axes: those that have another size where the model's inputs have.
 
-    Beside them what each pair of sizes stands for. Where the model does not run at another size up to some call, the
-    axes of that one are those of a size that is dynamic.
+    Where the model does not run at another size up to some call, the axes of that one are those of a size that is
+    dynamic.
     """
     (whole, *_), named = calls[""], _spread(model, calls[""][0], dynamic_shapes)
     if not named:
-        return dict(calls), {}
+        return dict(calls)
     sizes = {n: _other(n, dim) for (i, a), dim in named.items() for n in [whole.described[i].shape[a]]}
     places = iter(range(len(whole.described)))
 
@@ -159,7 +157,7 @@ def with_axes(
 
         return one.changed(mark)
 
-    return {n: [call(n, i) for i in range(len(cs))] for n, cs in calls.items()}, known
+    return {n: [call(n, i) for i in range(len(cs))] for n, cs in calls.items()}
 
 
 def _other(n: int, dim: Any) -> int:

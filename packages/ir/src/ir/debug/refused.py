@@ -77,7 +77,7 @@ class _Refusal:
         calls = self.trials.run(seconds, recorded, self.model, args, kwargs)
         if isinstance(calls, Verdict):
             raise error
-        self.calls, self.known = with_axes(self.model, calls, dynamic_shapes)
+        self.calls = with_axes(self.model, calls, dynamic_shapes)
 
     @property
     def left(self) -> float:
@@ -95,7 +95,7 @@ class _Refusal:
         name, call = self._smallest(inside)
         call = self._shrunk(name, call)
         with tempfile.TemporaryDirectory(prefix="ir-reduce-") as folder:
-            write = partial(write_script, self.model, name, call, self.known, self.wanted, self.code, self.is_function)
+            write = partial(write_script, self.model, name, call, self.wanted, self.code, self.is_function)
             _, paths = write(Path(folder, "reduced.py") if path is None else Path(path))
             script = paths[0].read_text()
             note = self._note(paths[0])

@@ -26,7 +26,6 @@ def write_script(
     model: nn.Module,
     name: str,
     call: Call,
-    known: Mapping[tuple[int, int], Any],
     verdict: Verdict,
     code: Sequence[str],
     is_function: bool,

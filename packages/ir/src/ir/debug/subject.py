@@ -97,20 +97,19 @@ class Subject:
             if name not in known:
                 raise ExportError(f"no dynamic dimension is called {name!r:.60}: {', '.join(known) or 'none'}")
             _check_size(self.graph, name, size)
-        args, kwargs = next(resized(self.graph, self.args, self.kwargs, known, known | dict(sizes)))
+        args, kwargs = next(resized(self.graph, self.args, self.kwargs, known | dict(sizes)))
         return replace(self, args=args, kwargs=kwargs)
 
     def elsewhere(self) -> Iterator[Subject]:
         """The same at the sizes at which verify runs it, as far as torch takes them."""
-        known = self.sizes
-        for rounds in plans(self.graph, known):
-            found = next((s for sizes in rounds for s in self._taken(known, sizes)), None)
+        for rounds in plans(self.graph, self.sizes):
+            found = next((s for sizes in rounds for s in self._taken(sizes)), None)
             if found is not None:
                 yield found
 
-    def _taken(self, known: Sizes, choices: Sequence[Sizes]) -> Iterator[Subject]:
+    def _taken(self, choices: Sequence[Sizes]) -> Iterator[Subject]:
         for sizes in choices:
-            for args, kwargs in resized(self.graph, self.args, self.kwargs, known, sizes):
+            for args, kwargs in resized(self.graph, self.args, self.kwargs, sizes):
                 try:
                     self.graph.context.reference(self.graph, args, kwargs, guarded=True)
                 except Exception:  # torch's own, of any kind: not a size of this model

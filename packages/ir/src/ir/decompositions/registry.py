@@ -39,12 +39,6 @@ def decomposition_of(op: str, overload: str) -> Callable[..., Any] | None:
     return _FOUND.get(overload) or _FOUND.get(op)
 
 
-def registered() -> dict[str, Callable[..., Any]]:
-    """All of them, by op name or overload."""
-    _load()
-    return dict(_FOUND)
-
-
 @functools.cache
 def _load() -> None:
     """Import the modules of this package, whose functions register themselves."""

@@ -209,7 +209,7 @@ class _Observer:
         for node in graph.nodes:
             if node.op == "call_function":
                 done[node] = Outcome()
-                env[node] = self._call(node, owner, env, done[node])
+                env[node] = self._call(node, env, done[node])
                 done[node].result = self._seen(env[node])
             elif node.op == "get_attr":
                 value = operator.attrgetter(str(node.target))(owner)
@@ -223,7 +223,7 @@ class _Observer:
     def _given(self, arg: Any, env: Mapping[FxNode, Any]) -> Any:
         return torch.fx.node.map_arg(arg, lambda n: env[n])
 
-    def _call(self, node: FxNode, owner: Any, env: dict[FxNode, Any], outcome: Outcome) -> Any:
+    def _call(self, node: FxNode, env: dict[FxNode, Any], outcome: Outcome) -> Any:
         target: Any = node.target
         noted = node.meta.get("val")
         if isinstance(target, OpOverload):

@@ -88,7 +88,7 @@ def capture(
     symbols = Symbols(program.range_constraints)
     name_symbols(program, symbols, args, kwargs, dynamic_shapes, existed=rung is None)
     branches = guards.branches(program, symbols, asserted=rung is not None and rung.deferred)
-    recorded = guards.RecordedConditions(branches, guards.asked(program, symbols), symbols.begun_at_two)
+    recorded = guards.RecordedConditions(branches, guards.asked(program), symbols.begun_at_two)
     if rung is not None:
         needed = [b.condition for b in (*recorded.branches, *recorded.asked)]
         assumed = decisions.others_at_small_sizes(rung.decided, needed, guards.shape_env_of(program), symbols)

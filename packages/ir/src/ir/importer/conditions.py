@@ -27,7 +27,7 @@ def required(op: str, args: Mapping[str, Any], results: Sequence[Value], ranges:
         condition = _keeps_axes(sizes, gone, ranges)
     else:
         axis = geometry.axis(args["dim"], x.type.rank)
-        condition = _keeps_pieces(op, args, x.type.shape[axis], [r.type.shape[axis] for r in results], ranges)
+        condition = _keeps_pieces(args, x.type.shape[axis], [r.type.shape[axis] for r in results], ranges)
     return _required_of(x, op, "gives as many axes or pieces as in the graph", condition, results[0].name)
 
 
@@ -102,7 +102,7 @@ def _is_open(size: Expr, one: bool, ranges: Mapping[str, Range]) -> bool:
 
 
 def _keeps_pieces(
-    op: str, args: Mapping[str, Any], whole: Dim, sizes: Sequence[Dim], ranges: Mapping[str, Range]
+    args: Mapping[str, Any], whole: Dim, sizes: Sequence[Dim], ranges: Mapping[str, Range]
 ) -> Expr | None:
     """The last piece is neither empty nor larger than the first; nothing comes in as many pieces as were asked for."""
     first, last = sizes[0], sizes[-1]

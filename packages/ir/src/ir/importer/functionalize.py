@@ -275,7 +275,7 @@ class Memories:
             parent = recipe = None
             if twin is not None and twin.schema.views and seen.memory == view.seen.memory:
                 parent, recipe = view, Recipe(node, twin.schema, views_in(twin.bind(bound, None)))
-            elif self.number(self.importer.symbols.convert(seen.size)) > self.number(self._room(seen, view)):
+            elif self.number(self.importer.symbols.convert(seen.size)) > self.number(self._room(seen)):
                 raise CaptureError(f"{schema.op} enlarges a tensor by elements without values\n  at {origin_of(node)}")
             target.view = self._view(seen, None, parent, recipe)
             if recipe is not None:
@@ -288,7 +288,7 @@ class Memories:
             view.value = self.importer.required(twin.schema.op, args, node)["self"]
             view.valid = view.memory.writes
 
-    def _room(self, seen: Seen, view: View) -> Dim:
+    def _room(self, seen: Seen) -> Dim:
         """The number of elements that the memory holds so far."""
         memory = self._memories.get(seen.memory)
         tops = memory.tops if memory is not None else []

@@ -136,7 +136,7 @@ def _warn(what: str, conditions: Iterable[str]) -> None:
     errors.warn(f"{what}; the graph is right only where{lines}")
 
 
-def asked(program: ExportedProgram, symbols: Symbols) -> list[Branch]:
+def asked(program: ExportedProgram) -> list[Branch]:
     """The sizes that torch's kernels found to be a number: each matters where that number stands in the graph."""
     import sympy
 

@@ -89,7 +89,7 @@ def _within(known: Sizes, wished: Sizes, ranges: Mapping[str, Range]) -> Sizes:
 
 
 def resized(
-    graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], known: Sizes, sizes: Sizes
+    graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], sizes: Sizes
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """The arguments at these sizes.
 

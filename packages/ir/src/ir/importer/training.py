@@ -24,7 +24,7 @@ def training_norm(importer: NodeBuilder, node: FxNode, args: dict[str, Any], fak
     keeps are the means over the instances (aten/src/ATen/native/Normalization.cpp, instance_norm).
     """
     if "training" in args:
-        return _batch_norm(importer, node, args, fake, importer.type_of(fake))
+        return _batch_norm(importer, node, args, importer.type_of(fake))
     shape = args["input"].type.shape
     batch, channels, name = shape[0], shape[1], node.name
     joined = (1, batch * channels, *shape[2:])
@@ -44,14 +44,13 @@ def training_norm(importer: NodeBuilder, node: FxNode, args: dict[str, Any], fak
         rows = one(view, new, [batch, channels], shape=[batch, channels])
         return one(mean, rows, [channels], dim=[0])
 
-    return one(view, _batch_norm(importer, node, inner, fake, inner["input"].type, averaged), shape, shape=shape)
+    return one(view, _batch_norm(importer, node, inner, inner["input"].type, averaged), shape, shape=shape)
 
 
 def _batch_norm(
     importer: NodeBuilder,
     node: FxNode,
     args: dict[str, Any],
-    fake: Any,
     type: TensorType,
     change: Callable[[Value], Value] | None = None,
 ) -> Value:
