@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -15,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from ir import ops
 from ir.graph import Node, Origin
 from ir.importer.schema import op_schema
-from ir.importer.torch_api import OpOverloadPacket, schema_of
+from ir.importer.torch_api import OpOverloadPacket, operator_names, schema_of
 
 aten = torch.ops.aten
 X, ROW, EDGES = torch.randn(4, 4), torch.randn(4), torch.arange(4.0)
@@ -190,6 +191,21 @@ def test_reshapes_keep_the_order_of_rows(packet: Any) -> None:
 def test_permutations_keep_the_axes(packet: Any) -> None:
     made = packet(X, *SHAPES.get(packet.__name__, []))
     assert torch.equal(made, X.mT) and sorted(made.stride()) == sorted(X.stride())
+
+
+def test_no_other_view_moves_two_axes() -> None:
+    """Of all operators that take a tensor, alone or with axes."""
+    found = set()
+    for name in operator_names():
+        packet = getattr(aten, name.removeprefix("aten::"), None) if name.startswith("aten::") else None
+        if not isinstance(packet, OpOverloadPacket) or name.endswith("_") or not ops.is_view(Node(name, {}, ())):
+            continue
+        for args in ((), (0, 1), ([1, 0],), ([0], [1])):
+            with contextlib.suppress(RuntimeError, TypeError, ValueError, NotImplementedError, IndexError):
+                made = packet(given := X.clone(), *args)
+                if isinstance(made, Tensor) and share(given, made) and torch.equal(made, X.mT):
+                    found.add(name)
+    assert found == ops.MOVES
 
 
 @pytest.mark.parametrize("name", sorted(ops.SUMS_OF_PRODUCTS))

@@ -217,6 +217,6 @@ def _notes(error: BaseException) -> str:
 
 def in_transform(error: BaseException) -> bool:
     """True if the error was raised inside of a transform of torch.func, or about one of its tensors."""
-    files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
-    transforms = [f for f in files if f.parent.name == "_functorch" and f.stem in ("apis", "eager_transforms", "vmap")]
-    return bool(transforms) or "functorch tensor" in str(error)
+    files = (Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__))
+    modules = "apis", "eager_transforms", "vmap"
+    return any(f.parent.name == "_functorch" and f.stem in modules for f in files) or "functorch tensor" in str(error)
