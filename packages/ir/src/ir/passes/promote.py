@@ -53,7 +53,7 @@ TO_BOOL: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 # ops of halves in which torch takes Python numbers in float32: what float16 rounds to nothing counts there
 IN_SINGLE = ("mul", "div", "addcmul", "addcdiv", "leaky_relu", "softplus", "addmm", "addbmm", "baddbmm", "add", "sub",
-             "rsub")  # fmt: skip
+             "rsub", "multiply", "divide", "true_divide", "subtract")  # fmt: skip
 _COMPLEX = {DType.float16: DType.complex32, DType.float64: DType.complex128}
 _CATEGORY = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 
