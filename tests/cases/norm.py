@@ -11,7 +11,15 @@ from .base import bf16, f16, f32, f64, family, i64, inf, mod, nan, row
 IMAGE = f32("B", 4, "H", "W")
 LOGITS, CLASSES = f32("B", 5), i64("B", low=0, high=5)
 
+LABELS = [[2, 0, -1], [-1, 1, 2], [1, 2, 0], [1, -1, 1]]  # of a sample, up to the first -1
+
 ODD_ROWS = [[1.0, nan, 0.0], [-0.0, 2.0, inf], [-inf, 0.0, 1.0], [1.0, 2.0, 4.0]]
+
+
+def reduced(loss, *args):
+    """A loss in each of the three reductions."""
+    return [loss(*args, reduction=r) for r in ("mean", "sum", "none")]
+
 
 CASES = family(
     __name__,
@@ -174,6 +182,30 @@ CASES = family(
         f32("B", 3),
         f32("B", 3),
         f32("B", 3),
+    ),
+    row("multilabel_margin", lambda x, y: reduced(F.multilabel_margin_loss, x, y), f32(4, 3), i64(value=LABELS)),
+    row(
+        "multilabel_margin_of_many",
+        lambda x, y: reduced(F.multilabel_margin_loss, x, y),
+        *(f32("B", "S"), i64("B", "S", low=-1, high=5)),
+    ),
+    row("multilabel_margin_of_one", lambda x, y: reduced(F.multilabel_margin_loss, x, y), f32(3), i64(value=LABELS[0])),
+    row(
+        "odd_multilabel_margin",
+        lambda x, y: reduced(F.multilabel_margin_loss, x, y),
+        *(f32(value=ODD_ROWS), i64(value=LABELS)),
+    ),
+    row(
+        "multi_margin",
+        lambda x, y, w: reduced(F.multi_margin_loss, x, y) + reduced(F.multi_margin_loss, x, y, 2, 0.5, w),
+        *(LOGITS, CLASSES, f32(5, positive=True)),
+    ),
+    row("multi_margin_of_one", lambda x, y: reduced(F.multi_margin_loss, x, y), f32(5), i64(value=3)),
+    row(
+        "odd_multi_margin",
+        lambda x, y: reduced(F.multi_margin_loss, x, y),
+        f32(value=ODD_ROWS),
+        i64(value=[1, 0, 2, 0]),
     ),
     row("softmax_f64", lambda x: x.softmax(-1), f64("B", 5)),
     # nan, infinities, signed zeros; tensors without elements, without axes, with axes of one

@@ -33,6 +33,7 @@ CALLS = {
     "nll_loss_nd": (lambda x, i: F.nll_loss(x[:2], i), INDEX),
     "cross_entropy_loss": (lambda x, i: F.cross_entropy(x[:2], i), INDEX),
     "multi_margin_loss": (lambda x, i: F.multi_margin_loss(x[:2], i), INDEX),
+    "multilabel_margin_loss": (lambda x, i: F.multilabel_margin_loss(x[0], i), torch.tensor([1, 2, 0, 3, 4])),
     "one_hot": (lambda x, i: F.one_hot(i, 5) + x[0, 0], INDEX),
 }
 # what the functions above become in torch's own decompositions, or what the importer writes
@@ -43,6 +44,7 @@ INNER = (
     "nll_loss2d",
     "_unsafe_index",
     "_unsafe_index_put",
+    "multilabel_margin_loss_forward",
 )
 
 

@@ -72,6 +72,11 @@ def _classes(args: Args) -> Iterator[Bound]:
         yield Bound(target, 0, x.shape[1 if x.rank > 1 else 0], args.get("ignore_index"))
 
 
+def _labels(args: Args) -> Iterator[Bound]:
+    x = args["self"].type
+    yield Bound(args["target"], -1, x.shape[-1] if x.rank else 1)  # -1 ends the labels of a sample
+
+
 def _one_hot(args: Args) -> Iterator[Bound]:
     if isinstance(args["num_classes"], Expr) or args["num_classes"] > 0:
         yield Bound(args["self"], 0, args["num_classes"])
@@ -90,5 +95,6 @@ INDEXED: Mapping[str, Callable[[Args], Iterator[Bound]]] = {
     **_rules(_along_or_flat, "take_along_dim"),
     **_rules(_indexed, "index", "index_put", "_unsafe_index", "_unsafe_index_put"),
     **_rules(_classes, "nll_loss", "nll_loss_nd", "nll_loss2d", "cross_entropy_loss", "multi_margin_loss"),
+    **_rules(_labels, "multilabel_margin_loss", "multilabel_margin_loss_forward"),
     **_rules(_one_hot, "one_hot"),
 }

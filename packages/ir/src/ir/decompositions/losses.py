@@ -71,3 +71,47 @@ def _added(*logs: Tensor) -> Tensor:
     for x in logs:
         total = total + torch.exp(x - top)
     return torch.log(total) + top
+
+
+# torch's own decompositions of the two give another shape for one sample, nan where its kernels give 0, and the first
+# counts targets behind a -1
+
+
+@decomposition("multilabel_margin_loss")
+def _multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
+    loss, _ = _multilabel_margin_loss_forward(self, target, reduction)
+    return loss
+
+
+@decomposition("multilabel_margin_loss_forward")
+def _multilabel_margin_loss_forward(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """Each label up to the first -1 against each class that is no label, as a table [samples, labels, classes]."""
+    x, labels = torch.atleast_2d(self), torch.atleast_2d(target)
+    counts = (labels < 0).to(torch.int64).cumsum(1) == 0
+    classes = torch.arange(x.shape[1], device=x.device)
+    is_label = ((labels.unsqueeze(2) == classes) & counts.unsqueeze(2)).any(1)
+    of_label = x.gather(1, torch.where(counts, labels, 0)).unsqueeze(2)
+    missed = 1 - of_label + x.unsqueeze(1)
+    missed = torch.where(counts.unsqueeze(2) & ~is_label.unsqueeze(1) & (missed > 0), missed, 0)
+    loss = _reduced(missed.sum((1, 2)) / x.shape[1], reduction, target.dim() > 1)
+    return loss, is_label.to(self.dtype).reshape(target.shape)
+
+
+@decomposition("multi_margin_loss")
+def _multi_margin_loss(
+    self: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    x, label = torch.atleast_2d(self), target.reshape(-1, 1)
+    missed = margin - x.gather(1, label) + x
+    others = torch.arange(x.shape[1], device=x.device) != label
+    missed = torch.where(others & (missed > 0), missed, 0)
+    missed = missed if p == 1 else missed * missed
+    missed = missed if weight is None else missed * weight[label]
+    return _reduced(missed.sum(1) / x.shape[1], reduction, target.dim() > 0)
+
+
+def _reduced(losses: Tensor, reduction: int, batched: bool) -> Tensor:
+    """The losses of the samples by torch's number of a reduction: none, mean or sum."""
+    if reduction == 1:
+        return losses.mean()
+    return losses.sum() if reduction == 2 else losses if batched else losses.squeeze(0)

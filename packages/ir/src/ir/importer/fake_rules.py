@@ -167,6 +167,19 @@ def _grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dt
     return self.new_empty([*front[ranks], mat2.shape[-1]], dtype=out_dtype or self.dtype)
 
 
+def _multi_margin(self: Any, target: Any, p: Any = 1, margin: Any = 1, weight: Any = None, reduction: int = 1) -> Any:
+    """Of one sample torch's rules make a batch of one, its kernels a number; so for the next two."""
+    return self.new_empty([] if reduction else target.shape)
+
+
+def _multilabel_margin(self: Any, target: Any, reduction: int = 1) -> Any:
+    return self.new_empty([] if reduction else target.shape[:-1])
+
+
+def _multilabel_margin_forward(self: Any, target: Any, reduction: int) -> Any:
+    return _multilabel_margin(self, target, reduction), torch.empty_like(target, dtype=self.dtype)
+
+
 def rules() -> dict[Any, Any]:
     """The shape rule of each such operator."""
     aten = torch.ops.aten
@@ -193,6 +206,9 @@ def rules() -> dict[Any, Any]:
         aten.cdist.default: _cdist,
         aten.geqrf.default: _geqrf,
         aten._grouped_mm.default: _grouped_mm,
+        aten.multi_margin_loss.default: _multi_margin,
+        aten.multilabel_margin_loss.default: _multilabel_margin,
+        aten.multilabel_margin_loss_forward.default: _multilabel_margin_forward,
     }
 
 
@@ -201,11 +217,11 @@ def dynamic() -> Iterator[None]:
     """Export inside of this block."""
     saved = {op: dict(op.py_kernels) for op in rules()}
     for op, rule in rules().items():
-        key = _key(op)
-        op.py_kernels[key] = _only_fake(op, rule, key)
+        for key in _keys(op):
+            op.py_kernels[key] = _only_fake(op, rule, key)
         forget_kernels(op)
     table: Any = decompositions()  # which torch prefers to a kernel where sizes are symbols
-    preferred = {op: table.pop(op) for op in rules() if op in table and _key(op) is not _COMPOSITE}
+    preferred = {op: table.pop(op) for op in rules() if op in table and _COMPOSITE not in _keys(op)}
     try:
         with pool_shapes(_windows), swapped(FakeImplCtx, "create_unbacked_symint", FakeImplCtx.new_dynamic_size):
             yield
@@ -217,10 +233,14 @@ def dynamic() -> Iterator[None]:
             forget_kernels(op)
 
 
-def _key(op: Any) -> Any:
-    """Where torch asks for the shapes of an op; it asks no kernel of what the tag stands at."""
-    composite = has_kernel(op.name(), "CompositeImplicitAutograd") or torch.Tag.dynamic_output_shape in op.tags
-    return _COMPOSITE if composite else DispatchKey.Meta
+def _keys(op: Any) -> tuple[Any, ...]:
+    """Where torch asks for the shapes of an op; it asks no kernel of what the tag stands at.
+
+    Some of its decompositions in Python stand before the kernels, in the place of the op's derivative.
+    """
+    if has_kernel(op.name(), "CompositeImplicitAutograd") or torch.Tag.dynamic_output_shape in op.tags:
+        return (_COMPOSITE,)
+    return (DispatchKey.Meta, *{DispatchKey.Autograd}.intersection(op.py_kernels))
 
 
 def _only_fake(op: Any, rule: Any, key: Any) -> Any:
