@@ -196,7 +196,11 @@ def test_other_targets_take_the_body_and_the_symbolic_serves_onnx_alone():
 
 def test_a_registered_handler_comes_before_the_symbolic():
     op = ir.op_from_function(type("Same", (Gelu,), {}), "legacy::same")
-    op.handler("onnx")(lambda h, x, bias, dim: h.emit("ReduceSum", h.emit("Gelu", x), [-1], keepdims=False))
+
+    def handler(h, x, bias, dim):
+        return h.emit("ReduceSum", h.emit("Unsqueeze", h.emit("Gelu", x), [0]), [dim], keepdims=0)
+
+    op.handler("onnx")(handler)
     fn = lambda x: torch.ops.legacy.same(x, None, 2)  # noqa: E731
     program = ir.export(fn, (torch.randn(3, 4),))
     assert "Gelu" in ops(program)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 
-from ir.dims import Expr
+from ir.dims import Dim, Expr, Symbol
 from ir.errors import ExportError, HandlerError
 from ir.graph import Node, Origin
 from ir.helper import Refusal, refusal_text
@@ -35,3 +36,27 @@ def place_in_body(error: ExportError, node: Node) -> None:
     nowhere, text = f"\n  at {Origin()}", str(error)
     if nowhere in text and node.origin.file:
         error.args = (f"{text.replace(nowhere, '')}\n  in the body of {node.overload}\n  at {node.origin}",)
+
+
+def other_sizes(made: Sequence[Dim], wanted: Sequence[Dim]) -> bool:
+    """True of shapes that are the same at single sizes at most, where one can tell; -1 is a size that is not known.
+
+    A user's handler is held to that. The rules for a backend's own may find a size in another form than torch does,
+    as may those for two operands whose sizes are equal at run time: only a gap in one symbol tells of a mistake.
+
+    >>> from ir.dims import minimum, symbol; n, m = symbol("n"), symbol("m")
+    >>> other_sizes([2 * n, 3], [n, 3]), other_sizes([1, 3], [n, 3])
+    (True, True)
+    >>> other_sizes([-1, 3], [n, 3]), other_sizes([minimum(n, 8)], [n]), other_sizes([m], [n])
+    (False, False, False)
+    """
+    if len(made) != len(wanted):
+        return True
+    gaps = [a - b for a, b in zip(made, wanted, strict=True) if a != -1]
+    return any(gap != 0 and (isinstance(gap, int) or _is_of_one_symbol(gap)) for gap in gaps)
+
+
+def _is_of_one_symbol(size: Expr) -> bool:
+    """True of a polynomial in one symbol, without functions, which has one form."""
+    atoms = {atom for monomial, _ in size.terms for atom, _ in monomial}
+    return len(atoms) == 1 and all(isinstance(atom, Symbol) for atom in atoms)

@@ -164,6 +164,13 @@ class OpHelper(abc.ABC, Generic[V]):
         """Give a handler's `result` the name and type of `value` in the graph; backends override it to rename."""
         return result
 
+    def told_shape(self, result: V, operands: Sequence[V]) -> Sequence[Dim] | None:
+        """The shape of what a user's handler made of the operands, as far as the target can tell; -1: not known.
+
+        A backend whose values do not know their shapes at once overrides it; handlers of its own are not asked.
+        """
+        return result.type.shape
+
     # -- what all share --------------------------------------------------------------------------------------------
 
     @property

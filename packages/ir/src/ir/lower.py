@@ -11,7 +11,7 @@ from ir.dims import Dim
 from ir.errors import ExportError, MissingOp, RefusedError, UnsupportedOpsError
 from ir.geometry import broadcast, differ, stretches
 from ir.graph import Body, Graph, Node, SymbolSource, Value
-from ir.handler_errors import for_a_size, handler_error, place_in_body
+from ir.handler_errors import for_a_size, handler_error, other_sizes, place_in_body
 from ir.helper import OpHelper, Refusal, refusal_text
 from ir.locks import one_at_a_time
 from ir.ops import is_random
@@ -328,15 +328,18 @@ class Driver:
             results = () if results is None and not node.outputs else (results,)
         if len(results) != len(node.outputs):
             raise self._defect(node, handler, f"returned {len(results)} results for {len(node.outputs)}")
+        own = handler is None or handler.layer == "builtin"
         for value, result in zip(node.outputs, results, strict=True):
+            if result is None and not own and self._is_read(value):
+                raise self._defect(node, handler, f"returned None for %{value.name}: return what h.emit gave")
             if result is None:
                 continue  # a handler may leave out what nothing reads; `resolve` tells where something does
             if not self.helper.is_value(result):
                 hint = "; h.emit(..., type=...) gives one result of several" if isinstance(result, list) else ""
                 what = f"which is no value of {self.target.name!r} as h.emit and h.const make them{hint}"
                 raise self._defect(node, handler, f"returned {result!r:.60} for %{value.name}, {what}")
-            shape = result.type.shape  # None where a target's value does not know it
-            if shape is not None and shape != value.type.shape and differ(shape, value.type.shape):
+            shape = result.type.shape if own else self.helper.told_shape(result, [self.env[v] for v in node.inputs])
+            if shape is not None and (differ if own else other_sizes)(shape, value.type.shape):  # None: not known
                 if not self._is_read(value):
                     continue  # torch's decomposition of attention gives its log-sums another shape than its kernel
                 operands = [v.type.shape for v in node.inputs]

@@ -17,6 +17,7 @@ from onnx_backend.building.assemble import make_model
 from onnx_backend.building.dtypes import TO_ONNX
 from onnx_backend.building.graphs import Graphs
 from onnx_backend.building.made import Index, Made
+from onnx_backend.building.told_shapes import told_shape
 from onnx_backend.building.values import OnnxValue as OnnxValue
 from onnx_backend.format.writer import INSIDE
 
@@ -136,6 +137,9 @@ class OnnxHelper(Graphs):
         if self.target.metadata:
             result.describe()
         return result
+
+    def told_shape(self, result: OnnxValue, operands: Sequence[OnnxValue]) -> Sequence[d.Dim] | None:
+        return told_shape(result, operands, self.domains)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
