@@ -15,6 +15,7 @@ from ir.debug.ranges import check_narrowing, narrowed
 from ir.errors import warn
 from ir.exported import Exported
 from ir.files import staged, writable
+from ir.importer.autocasts import uncast
 from ir.importer.capture import arguments, capture
 from ir.importer.wrong_calls import check_handlers, unused_handlers
 from ir.loading import loaded
@@ -61,6 +62,7 @@ def export(
 def export(
     model: Any, args: Any = (), kwargs: Any = None, *, target: str, **options: Unpack[t.Common]
 ) -> Exported[Any]: ...  # fmt: skip
+@uncast
 def export(
     model: Any,
     args: Any = (),

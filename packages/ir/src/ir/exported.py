@@ -16,6 +16,7 @@ from ir.debug.explain import explained
 from ir.errors import ExportError, MismatchError, RuntimeFailure
 from ir.files import identity, staged
 from ir.graph import Graph
+from ir.importer.autocasts import uncast
 from ir.importer.capture import arguments
 from ir.importer.plain import refused_layout
 from ir.index_bounds import IndexBounds
@@ -165,6 +166,7 @@ class Exported(Generic[A]):
             args, kwargs = self.graph.context.example()
         return self.verify_by(self.runner, args, kwargs, others=others, rtol=rtol, atol=atol)
 
+    @uncast
     def verify_by(
         self,
         runner: Runner,
@@ -197,6 +199,7 @@ class Exported(Generic[A]):
         """Which node it is that differs or fails."""
         return explained(self.graph, self.target, self.target.registry.with_handlers(self._handlers), trial.inputs)
 
+    @uncast
     def certify(self, args: Any = None, kwargs: Any = None, *, cached: bool = True) -> Certificate:
         """Try every operator signature of the program alone on its target, on random and adversarial inputs.
 

@@ -23,6 +23,7 @@ from ir.debug.unwritten import without_unwritten
 from ir.debug.values import Values
 from ir.errors import ExportError
 from ir.graph import Graph, Node, Value, leaves
+from ir.importer.autocasts import uncast
 from ir.registry import Registry
 from ir.target import Target
 from ir.trial import undetermined
@@ -31,6 +32,7 @@ _COPIES = 16  # of a result's bytes: what a row needs for a moment, most of it i
 _LARGE = 32 << 20  # bytes of a result from which torch's threads gain more than they wait for each other
 
 
+@uncast
 def nodes(
     program: Any,
     args: Any = None,

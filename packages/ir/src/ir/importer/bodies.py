@@ -15,6 +15,7 @@ from ir.decompositions.registry import decomposition_of
 from ir.dims import Expr, symbol
 from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, leaves, map_arg
+from ir.importer.autocasts import uncast
 from ir.importer.fx_importer import Importer
 from ir.importer.private_writes import writes
 from ir.importer.refusals import question_about_data
@@ -73,6 +74,7 @@ class Bodies:
         self._rules: dict[Any, Graph | None] = {}
         self.errors: dict[str, str] = {}  # overload -> why its body could not be traced
 
+    @uncast
     def body(self, node: Node) -> Body | None:
         """The node's body: the one its owner gave, else torch's decomposition, else None."""
         made = node.op.startswith(("ir::", "higher_order::"))  # by the core itself, or torch's operators over graphs

@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from ir.collector import held_back
 from ir.errors import CaptureError
 from ir.graph import Graph
-from ir.importer import cache_shapes, caches, decisions, guards, ladder, sharded, wrong_calls
+from ir.importer import autocasts, cache_shapes, caches, decisions, guards, ladder, sharded, wrong_calls
 from ir.importer.context import Capture
 from ir.importer.dim_names import check_names, name_symbols
 from ir.importer.functions import FunctionModule, of_call, one_by_one
@@ -37,6 +37,7 @@ from ir.progress import stage
 
 
 @one_at_a_time
+@autocasts.uncast
 def capture(
     model: Any,
     args: Any = (),
@@ -83,7 +84,9 @@ def capture(
             with stage("read"):
                 saved = SavedProgram(Path(model))
             return _saved(saved, args, kwargs, dynamic_shapes, input_names, output_names)
-    program, rung = _program(model, args, kwargs, dynamic_shapes)
+    casts = () if isinstance(model, ExportedProgram) else autocasts.around()
+    with autocasts.casting(casts):
+        program, rung = _program(model, args, kwargs, dynamic_shapes)
     held = None if isinstance(model, ExportedProgram) else live(model)
     symbols = Symbols(program.range_constraints)
     name_symbols(program, symbols, args, kwargs, dynamic_shapes, existed=rung is None)
@@ -96,8 +99,9 @@ def capture(
         narrowed = guards.narrowed(program, symbols, strings)
         rung = replace(rung, decided=(), assumed=assumed, narrowed=narrowed)
     told_by = None if guards.is_from_file(program) else recorded
-    if needs_retrace(program.graph_module):
-        program = functionalised(program)
+    if casts or needs_retrace(program.graph_module):
+        with autocasts.casting(casts):
+            program = functionalised(program)
     names = {"input_names": input_names, "output_names": output_names}
     return graph_of(program, symbols, live=held, rung=rung, recorded=told_by, **names)
 

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from ir.errors import CaptureError
 from ir.graph import Body, Graph, Node, Value, Weight
 from ir.importer import calling_convention as st
+from ir.importer.autocasts import uncast
 from ir.importer.bodies import Bodies
 from ir.importer.evaluate import evaluate, flops, refusal, result_shapes, result_types
 from ir.importer.float64 import InFloat64, widened
@@ -91,6 +92,7 @@ class Capture:
         return inputs
 
     @one_at_a_time
+    @uncast
     def reference(
         self,
         graph: Graph,
@@ -124,6 +126,7 @@ class Capture:
                     v.copy_(state[k])
 
     @one_at_a_time
+    @uncast
     def of_model(
         self, graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], weights: Mapping[str, Any] | None = None
     ) -> list[Any] | None:
@@ -143,6 +146,7 @@ class Capture:
         return self.arrays([leaf for leaf, kind in zip(made, kinds, strict=True) if not isinstance(kind, st.Fixed)])
 
     @one_at_a_time
+    @uncast
     def exact(
         self, graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], weights: Mapping[str, Any] | None = None
     ) -> list[Any]:

@@ -65,7 +65,8 @@ def _recording(cls: Any, name: str, asked: Callable[..., Any], met: list[Decisio
         answer = ask(*numbers)
         caller: Any = getattr(inspect.currentframe(), "f_back", None)
         file = caller.f_code.co_filename if caller is not None else ""
-        if file not in ("", _GENERATED) and not file.startswith(_NOT_THE_MODEL) and (known := _known(answer)) is not None:
+        of_model = file not in ("", _GENERATED) and not file.startswith(_NOT_THE_MODEL)
+        if of_model and (known := _known(answer)) is not None:
             place = f"{file}:{caller.f_lineno}"
             met.append(
                 Decision(asked, tuple(expression(n) if hasattr(n, "node") else n for n in numbers), known, place)

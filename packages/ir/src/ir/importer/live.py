@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ir.importer.autocasts import around, casting
 from ir.importer.functions import FunctionModule
 from ir.importer.ladder import unchanged
 from ir.importer.sharded import is_sharded
@@ -23,6 +24,7 @@ class Live:
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
         self._was = list(_signs(model))
+        self._casts = around()
 
     @property
     def is_as_it_was(self) -> bool:
@@ -48,7 +50,7 @@ class Live:
         given = {k: v.detach().clone() for k, v in own.items()}
         given |= {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in state.items() if k in known}
         args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs)))
-        with torch.no_grad(), unchanged(self.model):
+        with torch.no_grad(), unchanged(self.model), casting(self._casts):
             made = torch.func.functional_call(self.model, given, args, kwargs)
         return list(pytree.tree_leaves(made))
 
