@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import ir
+from ir.trial import Trial
 
 TARGETS = ("onnx", "nnef", "eager")
 
@@ -68,3 +69,22 @@ def test_numbers_that_equal_a_size_are_listed(tmp_path):
     fixed = ir.capture(model, (torch.randn(7, 5),))
     ir.export(fixed, target="eager", report=report)
     assert "Numbers that equal" not in report.read_text()
+
+
+def test_a_kernel_that_returns_no_elements_as_they_came_is_a_note():
+    """What has neither that shape nor the one of torch's rules is found all the same."""
+    args, shapes = (torch.randn(2, 1, 6, 6),), ({0: "n"},)
+
+    def model(x):
+        return torch.pixel_unshuffle(x, 2)
+
+    for target in TARGETS:
+        report = ir.export(model, args, target=target, dynamic_shapes=shapes, verify=True).report
+        assert not any(r.skipped for r in report.rows if r.sizes != "n=0")
+    report = ir.export(model, args, target="onnx", dynamic_shapes=shapes, verify=True).report
+    (row,) = [r for r in report.rows if r.sizes == "n=0"]
+    assert row.shape == (0, 4, 3, 3) and "torch's kernel gives [0, 1, 6, 6] here" in row.skipped
+
+    program = ir.export(model, args, target="onnx", dynamic_shapes=shapes)
+    wrong = Trial(program.graph, program.target, lambda x: [torch.zeros(0, 4, 2, 3)])
+    assert [r.ok for r in wrong.run((args[0][:0],), {}, others=False).rows] == [False]
