@@ -20,7 +20,7 @@ import torch
 from torch.export import ExportedProgram
 
 from ir.errors import CaptureError, note
-from ir.importer import autograd_functions, caches, conversions, decisions, fake_rules, gradients, guards
+from ir.importer import assertions, autograd_functions, caches, conversions, decisions, fake_rules, gradients, guards
 from ir.importer.imports import import_whole
 from ir.importer.known_numbers import followed
 from ir.importer.not_exporting import not_exporting
@@ -177,9 +177,10 @@ def _settled(
     functions = contextlib.nullcontext() if strict else autograd_functions.kept(kept)
     sizes: Any = contextlib.nullcontext() if strict else around_model()
     rules = unvalidated_distributions(), fake_rules.dynamic(), conversions.left_out(), decisions.recorded(decided)
+    asserts: Any = contextlib.nullcontext() if strict else assertions.kept()
     derivatives: Any = contextlib.nullcontext() if strict else gradients.told_of()
     with contextlib.ExitStack() as stack:
-        for context in (functions, sizes, *rules, derivatives, _unmarked(arguments), unchanged(model)):
+        for context in (functions, sizes, *rules, asserts, derivatives, _unmarked(arguments), unchanged(model)):
             stack.enter_context(context)
         yield
 
