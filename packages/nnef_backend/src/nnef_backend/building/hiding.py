@@ -214,7 +214,7 @@ def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
         return operands
     chooses = op == "select" and operands[1].type.dtype.is_integer  # to zero all over, whose products tract takes for 0
     # or to an operand that is repeated to fill the result: to tract a product of it has the smaller size
-    repeats = op == "select" and not chooses and _are_smaller(operands[1:], operands[0])
+    repeats = op == "select" and not chooses and _are_smaller(operands[1:], operands)
 
     def lost(i: int, x: Any) -> bool:
         others = [y for y in operands if y is not x]
@@ -226,15 +226,17 @@ def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
         if not x.fixed or not (known_or_not or (repeats and i == 0)):
             return False
         content = h.content(x.origin)  # in whatever arrangement
-        return known_or_not if content is None else content.size > 0 and bool((content == content.flat[0]).all())
+        one = all(s == 1 for s in x.type.shape)
+        return known_or_not or one if content is None else content.size > 0 and bool((content == content.flat[0]).all())
 
     return [hide(h, x) if lost(i, x) else x for i, x in enumerate(operands)]
 
 
-def _are_smaller(xs: Sequence[Any], whole: Any) -> bool:
-    """True if one of these is repeated to fill a shape."""
-    return any(x.type.rank < whole.type.rank or any(s == 1 != t for s, t in
-               zip(reversed(x.type.shape), reversed(whole.type.shape), strict=False)) for x in xs)  # fmt: skip
+def _are_smaller(xs: Sequence[Any], operands: Sequence[Any]) -> bool:
+    """True if one of these is repeated to fill the shape of the operands together."""
+    whole = broadcast(*(x.type.shape for x in operands))
+    return any(len(x.type.shape) < len(whole) or any(s == 1 != t for s, t in
+               zip(x.type.shape, whole, strict=True)) for x in xs)  # fmt: skip
 
 
 _FEW = 4096  # elements of which the products are looked at
