@@ -122,7 +122,7 @@ def _is_root(h: Any, x: Any) -> bool:
 
 
 # beside the pointwise ops; a bias of zeros behind a product changes nothing that is not a zero, and costs an operation
-_SUMS = frozenset({"aten::batch_norm", "aten::_native_batch_norm_legit_no_training"})
+_SUMS = frozenset({"aten::rsub", "aten::batch_norm", "aten::_native_batch_norm_legit_no_training"})
 
 
 def _with_zero(h: Any, op: str, x: Any, y: Any) -> Any:
