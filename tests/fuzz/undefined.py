@@ -112,6 +112,7 @@ def _undefined(
     yield _endless_scores(name, tensors, result)
     yield _beyond_images(name, args, result)
     yield _beyond_on_the_way(name, args, result)
+    yield _zeros_of_both_signs(name, args, kwargs, result)
     if "polynomial" in name:  # of nan: torch returns a variable that it never set
         yield from (t.isnan() for t in tensors if t.is_floating_point())
     scaled = name in ("add", "sub", "rsub") and kwargs.get("alpha", 1) != 1
@@ -195,6 +196,24 @@ def _beyond_on_the_way(name: str, args: Any, result: Tensor) -> bool | Tensor:
     return (sizes.clamp(min=0).sum(*dims) > math.log2(known.max)) | (
         sizes.clamp(max=0).sum(*dims) < math.log2(known.tiny)
     )
+
+
+def _zeros_of_both_signs(name: str, args: Any, kwargs: Any, result: Tensor) -> bool | Tensor:
+    """Extremes of what is scattered that are 0.0 and -0.0 alike: kernels keep the first or the last of equal ones."""
+    scatters = name in ("scatter_reduce", "index_reduce") and args[4] in ("amax", "amin")
+    if not scatters or not result.is_floating_point():
+        return False
+    farther = 2.0 if args[4] == "amax" else -2.0
+
+    def has(negative: bool) -> Tensor:
+        def marked(x: Any) -> Any:
+            is_number = not isinstance(x, Tensor) or not x.is_floating_point()
+            return x if is_number else torch.where((x == 0) & (x.signbit() == negative), farther, x)
+
+        # of zeros alone, all else is on the other side of them where the result is one
+        return getattr(torch, name)(*map(marked, args), **kwargs) == farther
+
+    return (result == 0) & has(False) & has(True)
 
 
 def _sign_of_nan(name: str, tensors: Sequence[Tensor]) -> bool | Tensor:

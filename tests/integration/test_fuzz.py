@@ -17,6 +17,7 @@ from tests.fuzz.generate import generate
 from tests.fuzz.program import Input, Program
 from tests.fuzz.rounding import close
 from tests.fuzz.shrink import reduced
+from tests.fuzz.undefined import _zeros_of_both_signs
 from tests.fuzz.worker import Worker
 
 X = Input("x", "float32", ("B", 4))
@@ -201,6 +202,13 @@ def test_a_value_knows_which_of_its_sizes_are_dynamic():
 
     builder = Builder([X], random.Random(0))
     assert [builder.fixed("x", 0), builder.fixed("x", 1)] == [False, True]
+
+
+def test_the_sign_of_a_zero_that_both_zeros_are_equal_to_is_free():
+    x = torch.tensor([[0.0, -0.0, 0.0, 1.0], [-0.0, -0.0, 0.0, -0.0]])
+    call = (x, 0, torch.zeros_like(x, dtype=torch.int64), x, "amax")
+    free = _zeros_of_both_signs("scatter_reduce", call, {}, torch.scatter_reduce(*call))
+    assert free.tolist() == [[True, False, False, False], [False] * 4]
 
 
 def test_what_is_undefined_is_free_by_element():

@@ -112,9 +112,17 @@ class Scatters:
         step = between(whole, part)
         if step == ("reshape", ()) and self._dynamic and (whole.shape, part.shape) == ((1, 1), (1,)):
             step = Step("diagonal", (0, 0, 1))  # where torch fixed a size of 1 that may be 0, no reshape has these
+        if step == ("reshape", ()) and self._dynamic and (whole.shape, part.shape) == ((), (1,)):
+            return self._first(value, base())
         if step is not None:
             return self.backward(step, type, value, base)
         return self.scatter(whole, part, base(), value) if one_by_one else None
+
+    def _first(self, value: Value, base: Value) -> Value:
+        """The element of `value`, or of the 0-d `base` in runs where torch's 1 is the 0 of an empty view."""
+        one = self._make(aten.unsqueeze.default, base, (1,), self=base, dim=0)
+        both = self._make(aten.cat.default, base, (2,), tensors=[value, one], dim=0)
+        return self._make(aten.select.int, base, (), self=both, dim=0, index=0)
 
     def _as(self, value: Value, dtype: DType, shape: Sequence[Dim]) -> Value:
         type = TensorType(dtype, tuple(shape))
