@@ -317,8 +317,7 @@ def test_a_write_through_a_wider_type_keeps_the_strides_that_it_needs():
     assert all(map(torch.equal, program(x.clone()), fn(x.clone())))
 
 
-@pytest.mark.parametrize("target", ["onnx", "eager"])
-def test_a_write_to_no_element_of_a_number_leaves_it(target):
+def test_a_write_to_no_element_of_a_number_leaves_it():
     """torch traces the diagonal of one row as one element, also where the row is empty."""
 
     def written(x):
@@ -327,7 +326,7 @@ def test_a_write_to_no_element_of_a_number_leaves_it(target):
         repeated.diagonal().fill_(3)
         return number, repeated + 1
 
-    program = ir.export(written, (torch.ones(4),), target=target, dynamic_shapes=({0: "n"},))
+    program = ir.export(written, (torch.ones(4),), target="eager", dynamic_shapes=({0: "n"},))
     for n in (4, 2, 0):
         program.verify((torch.ones(n),))
     assert program(torch.ones(0))[0] == 0
