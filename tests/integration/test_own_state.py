@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -33,6 +35,23 @@ def test_a_run_of_the_model_does_not_show_in_the_program(target: str) -> None:
     actual, updates = program.run(x)
     torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(updates["seen"], torch.full((3,), 1.5))
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_what_a_target_does_not_keep_is_told_once(target: str) -> None:
+    """By the name in the model, and by that of the output; a model without state says nothing."""
+    model = nn.Sequential(Counting())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        program = ir.export(model, (torch.ones(2),), target=target)
+        first, second = program(torch.ones(2)), program(torch.ones(2))
+        ir.export(nn.ReLU(), (torch.ones(2),), target=target)
+    told = [str(w.message) for w in caught if "writes to" in str(w.message)]
+    assert torch.equal(first, second) is (target != "eager")
+    assert len(told) == (target != "eager")
+    for text in told:
+        assert text.startswith("the model writes to 0.seen") and "program.run(...)" in text
+        assert list(program.graph.results)[1] in text
 
 
 class Pair(nn.Module):

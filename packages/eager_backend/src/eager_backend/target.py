@@ -63,6 +63,7 @@ class Eager(Target[Program]):
     name: ClassVar[str] = "eager"
     has_complex: ClassVar[bool] = True
     has_checks = True
+    keeps_state: ClassVar[bool] = True
     has_ranks = True
     has_sparse: ClassVar[bool] = True
     has_collectives: ClassVar[bool] = True

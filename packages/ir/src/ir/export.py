@@ -20,7 +20,7 @@ from ir.importer.capture import arguments, capture
 from ir.importer.wrong_calls import check_handlers, unused_handlers
 from ir.loading import loaded
 from ir.lower import lower
-from ir.passes.own_state import with_own_state
+from ir.passes.own_state import not_kept, with_own_state
 from ir.progress import stage
 from ir.target import A, Target
 from ir.view.report import Notes
@@ -118,7 +118,8 @@ def export(
 
     Warns:
         UserWarning: the model's code asks whether a dynamic size is 0 or 1, or branches on sizes in another way, and
-            nothing was asked to verify the answers that the graph has. A handler of `handlers` was not used.
+            nothing was asked to verify the answers that the graph has. A handler of `handlers` was not used. The model
+            writes to buffers, which the target does not keep from call to call.
 
     Raises:
         CaptureError, UnsupportedOpsError, RefusedError, MismatchError, PluginError: see ir.errors. No file is left
@@ -153,6 +154,8 @@ def export(
         if not verify and graph.context is not None and graph.context.assumed:
             warn(graph.context.assumed)
         graph = noted.graph = with_own_state(graph)
+        if not chosen.keeps_state and (said := not_kept(graph)):
+            warn(said)
         registry = chosen.registry.with_handlers(handlers)
         kept: tuple[str, ...] = ()
         if dtype is not None and not own:

@@ -42,6 +42,7 @@ class Target(abc.ABC, Generic[A]):
     has_sparse: ClassVar[bool] = False  # without, a graph with sparse tensors is refused
     has_collectives: ClassVar[bool] = False  # without, a graph that talks to other processes is refused
     has_checks: ClassVar[bool] = False  # without, checks become `ir::require` before lowering (passes/checks.py)
+    keeps_state: ClassVar[bool] = False  # without, each run of an artifact starts with the buffers as they were written
     has_ranks: ClassVar[bool] = False  # without, sizes that give another rank than the graph's are refused at run time
     runtimes: ClassVar[tuple[str, ...]] = ()  # the distributions that run an artifact, for reports of their faults
     suffix: ClassVar[str] = ""  # what a file of this target usually ends in; "" for none
