@@ -19,10 +19,11 @@ import torch
 from ir.errors import causes
 from ir.importer.fixed_sizes import fixing, place
 from ir.importer.origins import origin_of
-from ir.importer.torch_api import schema_of
+from ir.importer.torch_api import OpOverload, schema_of
 
 _TORCH = Path(torch.__file__).parent
 _OURS = Path(__file__).parents[1]
+_LIBRARY = Path(traceback.__file__).parent  # of Python itself; packages may lie below it
 
 _BRANCH = re.compile(r"Could not guard on data-dependent expression (.+?) \(unhinted")
 _NUMBER = re.compile(r"Could not extract specialized (\w+) from data-dependent expression (.+?) \(unhinted")
@@ -47,10 +48,18 @@ _INSTEAD_OF_MASK = (
     "take the places of a mask first, places = mask.nonzero().squeeze(1), say how many there are where other sizes "
     "have to fit them, torch._check(places.shape[0] == ...), and index with them; or keep all elements, by torch.where"
 )
+_INSTEAD_OF_NUMPY = (
+    "compute with torch in forward, and what does not depend on the inputs before it, in __init__; or make the part an "
+    "op of your own, by ir.custom_op, with a handler for the target"
+)
+_INSTEAD_OF_START = (
+    "take the number out of the tensor first, x.narrow(dim, start.item(), length), or index by start + arange(length)"
+)
 _FIXED = re.compile(  # what torch says of a size that the model's code fixes
     r"You marked L\['(\w+)'\]\.size\(\)\[(\d+)\] as dynamic but your code specialized it to be a constant \((\d+)\)"
 )
 _SIGNATURES = re.compile(r",? but expected one of:.*", re.DOTALL)  # every overload that the arguments do not fit
+_PYTREE = re.compile(r"\. If this type holds tensors, you need to register a pytree.*", re.DOTALL)  # we say how
 _FIXED_NAME = re.compile(  # and of one that a torch.export.Dim names
     r"You marked ((?!L\[).+?) as dynamic but your code specialized it to be a constant \((\d+)\)"
 )
@@ -114,14 +123,18 @@ def told(error: Exception) -> str:
             "leave them out there",
         )
         lines_of_sizes = list(fixing(error, is_own))
+    elif "Pending unbacked symbols" in text and _raised_by(error, "aten::narrow"):
+        said, way = "narrow begins where a tensor says, and torch loses track of that number", _INSTEAD_OF_START
     elif "Pending unbacked symbols" in text:
         said, way = "an op takes as many elements as data decides, and torch loses track of how many", _INSTEAD_OF_MASK
+    elif ".numpy() is not supported" in text:
+        said, way = "numpy reads a tensor (.numpy()), and torch traces its own operators alone", _INSTEAD_OF_NUMPY
     elif _of_packed_sequence(error):
         said, way = "a packed sequence has sizes that its data decides", _INSTEAD_OF_PACKED
     elif found := _of_bookkeeping(error):
         said, way = found
     else:
-        plain = _SIGNATURES.sub("", _BOILERPLATE.sub("", text))
+        plain = _PYTREE.sub("", _SIGNATURES.sub("", _BOILERPLATE.sub("", text)))
         said, way = f"{plain}{_BY_TYPE.get(type(error).__name__, '')}{_registration(error)}", ""
     lines = [f"torch.export refused the model: {said}", *own_line(error), *lines_of_sizes, *([way] if way else ())]
     return "\n  ".join(lines) + _notes(error)
@@ -176,6 +189,12 @@ def _of_bookkeeping(error: BaseException) -> tuple[str, str] | None:
     return None
 
 
+def _raised_by(error: BaseException, op: str) -> bool:
+    """True if the error came up while torch traced a call of this operator."""
+    called = (frame.f_locals.get("func") for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(isinstance(f, OpOverload) and schema_of(f).name == op for f in called)
+
+
 def _of_packed_sequence(error: BaseException) -> bool:
     """True if torch's recurrent layers, or its functions of packed sequences, failed over one."""
     frames = [f for f, _ in traceback.walk_tb(error.__traceback__) if Path(f.f_code.co_filename).name == "rnn.py"]
@@ -184,8 +203,10 @@ def _of_packed_sequence(error: BaseException) -> bool:
 
 
 def is_own(frame: traceback.FrameSummary) -> bool:
-    """True for a line of the model: neither torch's nor ours."""
+    """True for a line of the model: neither torch's nor ours, nor Python's own as that of a context manager."""
     parents = Path(frame.filename).parents
+    if _LIBRARY in parents and not {"site-packages", "dist-packages"} & {p.name for p in parents}:
+        return False
     return not frame.filename.startswith("<") and _TORCH not in parents and _OURS not in parents
 
 

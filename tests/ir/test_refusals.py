@@ -1,0 +1,40 @@
+"""What is said of a model that torch.export refuses: the reason, a line of the model and the way out."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+import ir
+
+X = torch.ones(6, 2)
+
+
+@dataclasses.dataclass
+class Unregistered:
+    kept: torch.Tensor
+
+
+REFUSED = {
+    "numpy reads a tensor": (lambda x: torch.tensor(x.numpy().tolist()), (X,), "ir.custom_op"),
+    "not a known type\n": (lambda x: Unregistered(x + 1), (X,), "torch.export.register_dataclass(Unregistered)"),
+    "narrow begins where a tensor says": (lambda x, n: x.narrow(0, n, 2), (X, torch.tensor(1)), "start.item()"),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_the_way_out_is_named(said):
+    model, args, way = REFUSED[said]
+    with pytest.raises(ir.CaptureError, match=said) as caught:
+        ir.capture(model, args)
+    assert way in str(caught.value) and "functorch/issues" not in str(caught.value)
+
+
+def test_a_line_of_pythons_own_library_is_no_line_of_the_model():
+    packed = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear}, dtype=torch.qint8)
+    with pytest.raises(ir.CaptureError) as caught:
+        ir.capture(packed, (torch.ones(2, 4),))
+    assert "contextlib.py" not in str(caught.value)
