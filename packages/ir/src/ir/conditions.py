@@ -237,10 +237,11 @@ class SmallSizes:
 
 
 def may_differ(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:
-    """Whether two sizes differ at some small values of their symbols: torch notes `min(n, 2*n) == n` too."""
+    """Whether two sizes differ at some small values of their symbols, from 2 on: torch notes `min(n, 2*n) == n` too,
+    and that `min(m*n, n)` is `n` where `m` is not 0."""
     names = sorted(symbols_in((a, b)))
     tried = ({n: within(size + i * step, ranges.get(n, Range())) for i, n in enumerate(names)}
-             for size in range(12) for step in (0, 1, 5))  # fmt: skip
+             for size in range(2, 14) for step in (0, 1, 5))  # fmt: skip
     return any(not _holds(call("eq", a, b), sizes) for sizes in tried)
 
 
