@@ -163,5 +163,5 @@ def test_what_the_model_asserts_of_data_holds_in_the_file(name, tmp_path):
     ir.export(model, args, target="eager", path=tmp_path / "m.pt2", dynamic_shapes=shapes)
     opened = open_artifact(tmp_path / "m.pt2")
     assert torch.equal(opened(*(a.clone() for a in args))[0], model(*(a.clone() for a in args)))
-    with pytest.raises(ir.ExportError, match="by a check in the model"):
+    with pytest.raises(ir.ExportError, match=r"by a check in the model|the model checks that"):
         opened(*(a.clone() for a in args[:-1]), bad)

@@ -68,16 +68,19 @@ def test_the_operation_that_fails_is_named_and_not_the_small_batch(tmp_path):
     assert "b=1" not in str(caught.value) and "aten::index.Tensor at" in str(caught.value)
 
 
-def test_a_size_that_torch_found_to_be_another_is_told():
-    """Where no line of the model's asked for it, the run stops where the two would meet."""
+def test_a_size_that_torch_found_to_be_another_is_told(tmp_path):
+    """Where no line of the model's asked for it; the run of a file stops where the two meet."""
 
     def model(x, y):
         return torch.cat([x, y[::2]], 1)
 
     shapes = ({0: "n"}, {0: "m"})
-    program = ir.export(model, (torch.randn(4, 3), torch.randn(8, 2)), target="nnef", dynamic_shapes=shapes)
-    with pytest.raises(ir.ExportError, match=r"\(m \+ 1\)//2"):
+    path = tmp_path / "m.nnef.tgz"
+    program = ir.export(model, (torch.randn(4, 3), torch.randn(8, 2)), target="nnef", dynamic_shapes=shapes, path=path)
+    with pytest.raises(ir.RefusedError, match=r"does not compute cat at n=4, m=6: Sizes of tensors must match"):
         program(torch.randn(4, 3), torch.randn(6, 2))
+    with pytest.raises(ir.ExportError, match=r"Invalid range"):
+        open_artifact(path)(torch.randn(4, 3), torch.randn(6, 2))
 
 
 def test_a_branch_that_is_not_taken_asks_nothing():
