@@ -165,7 +165,7 @@ class OpHelper(abc.ABC, Generic[V]):
         return result
 
     def told_shape(self, result: V, operands: Sequence[V]) -> Sequence[Dim] | None:
-        """The shape of what a user's handler made of the operands, as far as the target can tell; -1: not known.
+        """The shape of `result`, which a user's handler made of `operands`, as far as the target tells; -1: not known.
 
         A backend whose values do not know their shapes at once overrides it; handlers of its own are not asked.
         """
