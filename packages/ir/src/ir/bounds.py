@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from ir.dims import Dim, Expr, Symbol, visit
+from ir.dims import Call, Dim, Expr, Symbol, visit
 
 Bounds = tuple[float, float]
 ANY: Bounds = (float("-inf"), float("inf"))
@@ -25,6 +26,14 @@ class Range:
 
     min: int | None = 0
     max: int | None = None
+
+
+def divides_by_size(x: Any) -> bool:
+    """True where something in the expression is divided by a size, which may be 0."""
+    atoms = [a for monomial, _ in x.terms for a, _ in monomial] if isinstance(x, Expr) else []
+    calls = [a for a in atoms if isinstance(a, Call)]
+    return any((a.fn in ("floordiv", "mod") and isinstance(a.args[1], Expr)) or any(map(divides_by_size, a.args))
+               for a in calls)  # fmt: skip
 
 
 def within(size: int, r: Range) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ir import dims
-from ir.bounds import Range
+from ir.bounds import Range, divides_by_size
 from ir.errors import CaptureError
 from ir.importer.pt2.expressions import Size
 from ir.importer.size_rules import build, symbol_kind
@@ -88,7 +88,7 @@ class Symbols:
         """Sizes that are these numbers, wherever they occur."""
         for size, number in found:
             made = self.convert(size)
-            if isinstance(made, dims.Expr) and made.as_symbol is None:
+            if divides_by_size(made):  # else it is a size that a condition of the graph holds to the number
                 self.literals[made] = number
         if self.literals:
             self._cache.clear()

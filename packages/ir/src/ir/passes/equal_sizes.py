@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from ir.bounds import Range, within
+from ir.bounds import Range, divides_by_size, within
 from ir.conditions import TEXTS, holds_at, may_differ, symbols_of
-from ir.dims import Call, Dim, Expr, call, evaluate, quotient
+from ir.dims import Dim, Expr, call, evaluate, quotient
 from ir.graph import Graph, Node, Value, symbols_in
 from ir.passes.checks import check, held_input
 from ir.passes.contract import contract
@@ -54,18 +53,12 @@ def equal_sizes(graph: Graph) -> Graph:
 def hold_equal_sizes(graph: Graph) -> Graph:
     """The graph with its smallest input held to them, for a runtime that broadcasts sizes or skips what is empty."""
     from_inputs = {n for n, s in graph.sources.items() if s.value in graph.inputs and s.axis is not None}
-    pairs = [(a, b) for a, b in graph.equal if symbols_in((a, b)) <= from_inputs and not _divides((a, b))]
+    given = [pair for pair in graph.equal if symbols_in(pair) <= from_inputs]
+    pairs = [pair for pair in given if not any(map(divides_by_size, pair))]  # noted of their product too
     if not pairs:
         return graph
     needed = [(a, b) for a, b in _needed(graph) if (a, b) in pairs and may_differ(a, b, graph.symbols)]
     return held_input(graph, [check(call("eq", a, b), f"the operators need {a} == {b}") for a, b in needed])
-
-
-def _divides(sizes: Sequence[Any]) -> bool:
-    """True where something is divided by a size, which may be 0; torch notes the same in products too."""
-    atoms = [a for d in sizes if isinstance(d, Expr) for monomial, _ in d.terms for a, _ in monomial]
-    calls = [a for a in atoms if isinstance(a, Call)]
-    return any((a.fn in ("floordiv", "mod") and isinstance(a.args[1], Expr)) or _divides(a.args) for a in calls)
 
 
 def _needed(graph: Graph) -> Sequence[tuple[Dim, Dim]]:
