@@ -52,3 +52,15 @@ def test_a_decomposition_may_rely_on_sizes_that_are_one_in_every_run(name):
         torch.testing.assert_close(program(x), fn(x), rtol=0, atol=1e-6)
     with pytest.raises(ir.RefusedError):
         program(torch.randn(5, 4))
+
+
+def test_equal_sizes_that_divide_by_what_is_nothing_at_other_sizes():
+    def turned(x):
+        half = x.narrow(-2, 0, x.shape[-2] // 2)
+        both = torch.stack([half, half])
+        turned = half.reshape(half.shape[1], half.shape[0])
+        return both.type_as(torch.tensor(1e-3) + both), turned
+
+    x = torch.tensor([[True, False], [True, False], [False, True]])
+    program = ir.export(turned, (x,), target="onnx", dynamic_shapes=({0: "n"},))
+    program.verify((x,))

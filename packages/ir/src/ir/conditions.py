@@ -58,14 +58,14 @@ class Conditions:
                 if not fits:
                     raise misfit(value, self._ranges, x, sources, shapes)
         for node, condition, message in self._held:
-            if not _holds(condition, sizes):
+            if not holds(condition, sizes):
                 at = ", ".join(f"{n}={sizes[n]}" for n in sorted(condition.symbols))
                 line = f"\n  at {node.origin}" if node.origin.source else ""
                 raise RefusedError(f"the program was not captured for {at}: {message}{line}")
         self._accepted = given
 
 
-def _holds(condition: Any, sizes: Mapping[str, int]) -> bool:
+def holds(condition: Any, sizes: Mapping[str, int]) -> bool:
     """Whether a condition holds; the model's own code divides by zero where it does."""
     return bool(_size(condition, sizes))
 
@@ -206,7 +206,7 @@ class SmallSizes:
         sizes = sizes_of(self._graph, inputs)
         if sizes != self._last[0]:
             known = [(a, b) for a, b in self._equal if symbols_in((a, b)) <= sizes.keys()]
-            equal = all(_holds(call("eq", a, b), sizes) for a, b in known)
+            equal = all(holds(call("eq", a, b), sizes) for a, b in known)
             self._last = sizes, "" if equal else self._first_refused(sizes)
         return self._last[1]
 
@@ -242,7 +242,7 @@ def may_differ(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:
     names = sorted(symbols_in((a, b)))
     tried = ({n: within(size + i * step, ranges.get(n, Range())) for i, n in enumerate(names)}
              for size in range(2, 14) for step in (0, 1, 5))  # fmt: skip
-    return any(not _holds(call("eq", a, b), sizes) for sizes in tried)
+    return any(not holds(call("eq", a, b), sizes) for sizes in tried)
 
 
 SINCE = "since torch.export traces a model for sizes from 2 on"

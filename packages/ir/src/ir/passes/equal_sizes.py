@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ir.bounds import Range, divides_by_size, within
-from ir.conditions import TEXTS, holds_at, may_differ, symbols_of
-from ir.dims import Dim, Expr, call, evaluate, quotient
+from ir.conditions import TEXTS, holds, holds_at, may_differ, symbols_of
+from ir.dims import Dim, Expr, call, quotient
 from ir.graph import Graph, Node, Value, symbols_in
 from ir.passes.checks import check, held_input
 from ir.passes.contract import contract
@@ -70,7 +70,7 @@ def _needed(graph: Graph) -> Sequence[tuple[Dim, Dim]]:
     nodes = [n for n in graph.nodes if n.op not in TEXTS and not symbols_of(n).isdisjoint(varying)]
     symbols = frozenset().union(*map(symbols_of, nodes), varying)
     for sizes in _samples({n: graph.symbols.get(n, Range()) for n in sorted(symbols)}, varying):
-        same = [(a, b) for a, b in left if evaluate(a, sizes) == evaluate(b, sizes)]
+        same = [(a, b) for a, b in left if holds(call("eq", a, b), sizes)]
         if len(same) < len(left) and all(holds_at(n, sizes, context) for n in nodes):
             left = same
     return left
