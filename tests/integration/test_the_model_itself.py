@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import ir
+from ir.opening import open_artifact
 
 X = torch.randn(4, 3)
 
@@ -29,16 +31,41 @@ def when_exported(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
-@pytest.mark.parametrize(("model", "place"), [(of_one, " at b=1"), (of_none, " at b=0"), (when_exported, "")])
-def test_another_way_than_the_traced_one(model: Callable[[Tensor], Tensor], place: str, target: str) -> None:
-    program = ir.export(model, X, target=target, dynamic_shapes=({0: "b"},))
-    with pytest.raises(ir.MismatchError, match=rf"but the model itself gives other results:\noutput{place}"):
+def test_another_way_than_the_traced_one(target: str) -> None:
+    program = ir.export(when_exported, X, target=target, dynamic_shapes=({0: "b"},))
+    with pytest.raises(ir.MismatchError, match="but the model itself gives other results:\noutput"):
         program.verify()
-    program = ir.export(torch.export.export(Module(model), (X,)), target=target)  # of which there is nothing else
+    program = ir.export(torch.export.export(Module(when_exported), (X,)), target=target)  # there is nothing else of it
     assert program.verify().ok
 
 
-def test_questions_about_small_sizes_are_told_where_nothing_verifies(recwarn: pytest.WarningsRecorder) -> None:
+def of_one_raising(x: Tensor) -> Tensor:
+    if x.size(0) == 1:
+        raise ValueError("a batch of 1")
+    return x * 2
+
+
+@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize(("model", "size"), [(of_one, 1), (of_one_raising, 1), (of_none, 0)])
+def test_sizes_at_which_the_model_does_something_else_are_refused(
+    model: Callable[[Tensor], Tensor], size: int, target: str, verify: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / {"onnx": "m.onnx", "nnef": "m.nnef.tgz", "eager": "m.pt2"}[target]
+    asked = rf"asks whether b == {size} \(.*test_the_model_itself.py:\d+\), and does something else where that is True"
+    with pytest.warns(UserWarning, match=rf"the program refuses these\n  b == {size} is False"):
+        program = ir.export(model, X, path=path, target=target, dynamic_shapes=({0: "b"},), verify=verify)
+    assert torch.equal(program(X), model(X))
+    with pytest.raises(ir.RefusedError, match=asked):
+        program(X[:size])
+    opened = open_artifact(path)
+    assert torch.equal(opened(X)[0], model(X))
+    with pytest.raises(ir.ExportError, match=rf"b != {size}|_holds stops the run"):
+        opened(X[:size])
+    assert f"not run at b={size}" in str(program.verify())
+
+
+def test_questions_about_small_sizes_are_told(recwarn: pytest.WarningsRecorder) -> None:
     def model(x: Tensor) -> Tensor:
         if not x.numel() or x.size(0) in (0, 1) or max(x.size(1), 1) == 1:
             return x
@@ -59,7 +86,13 @@ def test_questions_about_small_sizes_are_told_where_nothing_verifies(recwarn: py
         f"  t == 1 is False  ({first}), but not at t = 1",
     ]
     assert told(of_one, {0: Dim("b", min=2)}) == told(of_one, {1: "t"}) == told(lambda x: x * 2, {0: "b"}) == []
-    assert told(lambda x: x.relu() if x.size(0) == 1 else torch.clamp(x, min=0), {0: "b"}, verify=True) == []
+    assert len(told(of_the_same, {0: "b"})) == 1
+    assert "gives the same there" in str(recwarn.list[-1].message)
+    assert told(of_the_same, {0: "b"}, verify=True) == []
+
+
+def of_the_same(x: Tensor) -> Tensor:
+    return x.relu() if x.size(0) == 1 else torch.clamp(x, min=0)
 
 
 def test_they_are_told_of_a_graph_that_was_pickled() -> None:

@@ -22,6 +22,7 @@ from ir.loading import loaded
 from ir.lower import lower
 from ir.passes.own_state import not_kept, with_own_state
 from ir.progress import stage
+from ir.specialization import hold_specialized
 from ir.target import A, Target
 from ir.view.report import Notes
 
@@ -117,9 +118,10 @@ def export(
         **options: the target's own options, such as opset=18.
 
     Warns:
-        UserWarning: the model's code asks whether a dynamic size is 0 or 1, or branches on sizes in another way, and
-            nothing was asked to verify the answers that the graph has. A handler of `handlers` was not used. The model
-            writes to buffers, which the target does not keep from call to call.
+        UserWarning: the model's code asks whether a dynamic size is 0 or 1, or branches on sizes in another way; the
+            program refuses such sizes where the model itself, run at them on the example, gives other results. A
+            handler of `handlers` was not used. The model writes to buffers, which the target does not keep from call
+            to call.
 
     Raises:
         CaptureError, UnsupportedOpsError, RefusedError, MismatchError, PluginError: see ir.errors. No file is left
@@ -151,9 +153,7 @@ def export(
         graph = noted.graph = capture(
             model, args, kwargs, dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names
         )
-        if not verify and graph.context is not None and graph.context.assumed:
-            warn(graph.context.assumed)
-        graph = noted.graph = with_own_state(graph)
+        graph = noted.graph = with_own_state(hold_specialized(graph, args, kwargs, bool(verify)))
         if not chosen.keeps_state and (said := not_kept(graph)):
             warn(said)
         registry = chosen.registry.with_handlers(handlers)

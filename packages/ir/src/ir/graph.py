@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, Protocol, Union
+from typing import Any, NamedTuple, Protocol, Union
 
 from ir.bounds import Range
 from ir.dims import Dim, Expr, solve
@@ -73,12 +73,25 @@ class ComputedWeight:
         return replace(self, tensor=tensor)
 
 
+class Specialized(NamedTuple):
+    """What the model's code asked of dynamic sizes, answered for 2 and more by torch.export's 0/1 specialization."""
+
+    asked: str  # "b == 1"
+    answer: bool  # that the graph was made with
+    place: str  # "model.py:12"
+    name: str  # of the dimension
+    size: int  # 0 or 1, where the answer is the other
+
+
 class Context(Protocol):
     """What the importer keeps of a capture for later: bodies, the reference and the example inputs."""
 
     @property
-    def assumed(self) -> str:
-        """What the graph takes for granted without checking it: a sentence to warn with, or nothing."""
+    def specialized(self) -> tuple[Specialized, ...]:
+        """What the model's code asked of sizes that has another answer at sizes of 0 or 1."""
+
+    def refusing(self, decisions: Iterable[Specialized]) -> Context:
+        """The same, where files of the program refuse the sizes at which these decisions are others."""
 
     def body(self, node: Node) -> Body | None:
         """The graph that computes this node, or None."""

@@ -123,8 +123,7 @@ class Trial:
                     refused.append((sizes, f"torch refuses it: {_line(error)}"))
                     continue
                 try:
-                    if not self.target.has_ranks:
-                        self._conditions.check(self.graph.structure.flatten(*given))
+                    self._conditions.check(self.graph.structure.flatten(*given))
                 except RefusedError as error:
                     refused.append((sizes, _line(error)))
                     continue

@@ -94,10 +94,10 @@ def capture(
     recorded = guards.RecordedConditions(branches, guards.asked(program), symbols.begun_at_two)
     if rung is not None:
         needed = [b.condition for b in (*recorded.branches, *recorded.asked)]
-        assumed = decisions.others_at_small_sizes(rung.decided, needed, guards.shape_env_of(program), symbols)
+        specialized = decisions.specialized(rung.decided, needed, guards.shape_env_of(program), symbols)
         strings = [name for name in pytree.tree_leaves(dynamic_shapes) if isinstance(name, str)]
         narrowed = guards.narrowed(program, symbols, strings)
-        rung = replace(rung, decided=(), assumed=assumed, narrowed=narrowed)
+        rung = replace(rung, decided=(), specialized=specialized, narrowed=narrowed)
     told_by = None if guards.is_from_file(program) else recorded
     if casts or needs_retrace(program.graph_module):
         with autocasts.casting(casts):

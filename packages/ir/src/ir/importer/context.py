@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
 from ir.errors import CaptureError
-from ir.graph import Body, Graph, Node, Value, Weight
+from ir.graph import Body, Graph, Node, Specialized, Value, Weight
 from ir.importer import calling_convention as st
 from ir.importer.autocasts import uncast
 from ir.importer.bodies import Bodies
 from ir.importer.evaluate import evaluate, flops, refusal, result_shapes, result_types
 from ir.importer.float64 import InFloat64, widened
+from ir.importer.guards import Branch
 from ir.importer.ladder import Rung
 from ir.importer.live import Live
 from ir.importer.pt2.program import SavedProgram
+from ir.importer.pt2.recorded_conditions import with_branches
 from ir.importer.schema import TORCH_DTYPES
 from ir.importer.torch_api import pytree
 from ir.importer.weights import TorchWeight
@@ -39,9 +41,17 @@ class Capture:
     _references: dict[bool, Any] = field(default_factory=dict, repr=False)
 
     @property
-    def assumed(self) -> str:
-        """What the graph takes for granted without checking it: a sentence to warn with, or nothing."""
-        return self.rung.assumed if self.rung is not None else ""
+    def specialized(self) -> tuple[Specialized, ...]:
+        """What the model's code asked of sizes that has another answer at sizes of 0 or 1."""
+        return self.rung.specialized if self.rung is not None else ()
+
+    def refusing(self, decisions: Iterable[Specialized]) -> Capture:
+        """The same, where files of the program refuse the sizes at which these decisions are others."""
+        import sympy
+
+        symbols = {name: symbol for symbol, name in self.bodies.symbols.names.items()}
+        branches = [Branch(sympy.Ne(symbols[d.name], d.size, evaluate=False), d.place) for d in decisions]
+        return replace(self, records=with_branches(self.records, branches))
 
     def body(self, node: Node) -> Body | None:
         return self.bodies.body(node)

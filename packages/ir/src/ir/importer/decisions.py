@@ -16,16 +16,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ir.graph import Specialized
 from ir.importer.swapping import swapped
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import expression, hints, unnoted_file
 
 _NOT_THE_MODEL = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
 _GENERATED = "<string>"  # torch's own code that asks of sizes lies in no file
-_TOLD = (
-    "torch.export takes dynamic sizes to be 2 or more, and what the model's code asked of them is decided in the graph"
-    "{}\nverify=True runs the model at such sizes too and says if that matters; Dim(..., min=2) leaves them out"
-)
 _SIGNS = {
     operator.eq: "==",
     operator.ne: "!=",
@@ -83,37 +80,35 @@ def _known(answer: Any) -> bool | None:
     return answer if isinstance(answer, bool) else None
 
 
-def others_at_small_sizes(met: Iterable[Decision], needed: Sequence[Any], env: Any, symbols: Symbols) -> str:
-    """Which decisions are others at a size of 0 or 1, where nothing else says that the graph does not hold there.
-
-    Empty if there are none.
+def specialized(met: Iterable[Decision], needed: Sequence[Any], env: Any, symbols: Symbols) -> tuple[Specialized, ...]:
+    """The decisions that are others at a size of 0 or 1, where nothing else says that the graph does not hold there.
 
     Args:
         needed: conditions on sizes that the graph is known to need.
         env: torch's `ShapeEnv`, which knows sizes that turned out equal.
     """
-    lines: dict[str, dict[str, None]] = {}
+    found: dict[Specialized, None] = {}
     for decision in dict.fromkeys(met):
         of = [env.replace(a) if hasattr(a, "free_symbols") else a for a in decision.of]
         symbols_of = set().union(*(getattr(a, "free_symbols", ()) for a in of))
-        for size, at in _other_sizes(symbols_of, env, symbols):
+        for name, size, at in _other_sizes(symbols_of, env, symbols):
             excluded = any(_value(operator.truth, (c,), at) is False for c in needed)
             if not excluded and _value(decision.asked, of, at) is (not decision.answer):
-                asked = f"{_shown(decision.asked, of, symbols)} is {decision.answer}  ({decision.place})"
-                lines.setdefault(asked, {})[size] = None
-    listed = "".join(f"\n  {asked}, but not at {' or '.join(sizes)}" for asked, sizes in lines.items())
-    return listed and _TOLD.format(listed)
+                found[Specialized(_shown(decision.asked, of, symbols), decision.answer, decision.place, name, size)] = (
+                    None
+                )
+    return tuple(found)
 
 
-def _other_sizes(asked: Iterable[Any], env: Any, symbols: Symbols) -> Iterator[tuple[str, dict[Any, int]]]:
-    """The sizes of the example, with one of those asked for at 0 or 1 in place of it, and which."""
+def _other_sizes(asked: Iterable[Any], env: Any, symbols: Symbols) -> Iterator[tuple[str, int, dict[Any, int]]]:
+    """The name of each of those asked for, 0 and 1, and the sizes of the example with that in its place."""
     ranges = symbols.ranges
     example = {s: int(n) for s, n in hints(env).items()}
     for s in sorted(asked, key=str):
         known = ranges.get(symbols.names.get(s, ""))
         for size in (0, 1):
             if known is not None and s in example and example[s] > 1 and (known.min or 0) <= size:
-                yield f"{symbols.names[s]} = {size}", {**example, s: size}
+                yield symbols.names[s], size, {**example, s: size}
 
 
 def _value(asked: Callable[..., Any], of: Sequence[Any], sizes: dict[Any, int]) -> bool | None:

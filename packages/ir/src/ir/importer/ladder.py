@@ -20,6 +20,7 @@ import torch
 from torch.export import ExportedProgram
 
 from ir.errors import CaptureError, note
+from ir.graph import Specialized
 from ir.importer import assertions, autograd_functions, caches, conversions, decisions, fake_rules, gradients, guards
 from ir.importer.imports import import_whole
 from ir.importer.known_numbers import followed
@@ -65,7 +66,7 @@ class Rung:
     name: str
     refused: tuple[str, ...] = ()  # one line for each rung that refused the model
     decided: tuple[decisions.Decision, ...] = ()  # what the model's code asked of sizes
-    assumed: str = ""  # which of these answers are others at sizes of 0 and 1
+    specialized: tuple[Specialized, ...] = ()  # those answers that are others at sizes of 0 and 1
     narrowed: tuple[str, ...] = ()  # sizes with a range that is narrower than was asked for
 
     @property

@@ -7,7 +7,7 @@ They lie in a record of their own beside it. A file without one may hold conditi
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ir.errors import CaptureError
@@ -28,6 +28,12 @@ def packed(program: Any, recorded: RecordedConditions | None) -> dict[str, str]:
         return {}
     own = {"branches": _texts(recorded.branches), "asked": _texts(recorded.asked), "from_two": list(recorded.from_two)}
     return {EXTRA: json.dumps(own)}
+
+
+def with_branches(records: Mapping[str, str], branches: Sequence[Branch]) -> dict[str, str]:
+    """The extra files `records`, with these conditions besides."""
+    own = json.loads(records[EXTRA]) if EXTRA in records else {"branches": [], "asked": [], "from_two": []}
+    return {**records, EXTRA: json.dumps(own | {"branches": [*own["branches"], *_texts(branches)]})}
 
 
 def unpacked(text: str | bytes) -> RecordedConditions:

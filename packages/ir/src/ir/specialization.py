@@ -1,0 +1,103 @@
+"""torch.export's 0/1 specialization: what it decides of dynamic sizes, tried at the sizes of 0 and 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ir.dims import call, symbol
+from ir.errors import ExportError, warn
+from ir.graph import Graph, Specialized
+from ir.importer.other_sizes import resized, sizes_of
+from ir.passes.checks import check
+from ir.trial import undetermined
+from ir.verify import rows
+
+_TAKES = "torch.export takes dynamic sizes to be 2 or more, and "
+_REFUSED = (
+    f"{_TAKES}at smaller ones the model itself does something else: the program refuses these{{}}\n"
+    "export the model for such a size as well, or branch by torch.cond"
+)
+_ASSUMED = (
+    f"{_TAKES}what the model's code asked of them is decided in the graph{{}}\n{{}}; "
+    "Dim(..., min=2) leaves such sizes out"
+)
+_EQUAL = "on arguments made from the example the model gives the same there"
+_NOT_RUN = "the model was not run there to see if that matters"
+
+
+def hold_specialized(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], verified: bool = False) -> Graph:
+    """The graph, with a check for each size of 0 or 1 at which the model itself gives other results than its program.
+
+    Where the model's code asked nothing that has another answer at such a size, nothing is run.
+
+    Args:
+        args, kwargs: the arguments of the example; empty for those that the graph was captured with.
+        verified: the program is compared with the model afterwards, at these sizes too.
+
+    Warns:
+        UserWarning: the code asked, with what the model does at these sizes as far as that is known. Where it is
+            `verified` and the results are the same, there is no need to say so.
+    """
+    asked = graph.context.specialized if graph.context is not None else ()
+    if not asked:
+        return graph
+    try:
+        given = (args, kwargs) if args or kwargs else graph.context.example()
+    except ExportError:  # a program without an example
+        given = None
+    differs = {at: _differs(graph, given, at) for at in dict.fromkeys((s.name, s.size) for s in asked)}
+    held = [s for s in asked if differs[s.name, s.size]]
+    equal = [s for s in asked if differs[s.name, s.size] is False and not verified]
+    unknown = [s for s in asked if differs[s.name, s.size] is None]
+    for text, decisions, why in ((_REFUSED, held, ""), (_ASSUMED, equal, _EQUAL), (_ASSUMED, unknown, _NOT_RUN)):
+        if decisions:
+            warn(text.format(_listed(decisions), why))
+    checks = [check(call("ne", symbol(s.name), s.size), _refusal(s)) for s in held]
+    return graph.replace(nodes=[*checks, *graph.nodes], context=graph.context.refusing(held)) if held else graph
+
+
+def _refusal(decision: Specialized) -> str:
+    return (
+        f"the model's code asks whether {decision.asked} ({decision.place}), and does something else where that is "
+        f"{not decision.answer}; export it for {decision.name}={decision.size} as well, or branch by torch.cond"
+    )
+
+
+def _listed(decisions: Iterable[Specialized]) -> str:
+    lines: dict[str, dict[str, None]] = {}
+    for s in decisions:
+        lines.setdefault(f"{s.asked} is {s.answer}  ({s.place})", {})[f"{s.name} = {s.size}"] = None
+    return "".join(f"\n  {line}, but not at {' or '.join(sizes)}" for line, sizes in lines.items())
+
+
+def _differs(graph: Graph, given: Any, at: tuple[str, int]) -> bool | None:
+    """Whether the model gives other results than its program, or raises where that does not; None if it was not run."""
+    if given is None:
+        return None
+    context, (args, kwargs) = graph.context, given
+    sizes = sizes_of(graph, graph.structure.flatten(args, kwargs)) | dict([at])
+    for resized_args, resized_kwargs in resized(graph, args, kwargs, sizes):
+        try:
+            expected = context.reference(graph, resized_args, resized_kwargs)
+        except Exception:  # torch's own, of any kind
+            continue
+        try:
+            made = context.of_model(graph, resized_args, resized_kwargs)
+        except Exception:  # the model's own, of any kind
+            return True if _runs(graph, given) else None
+        if made is None:
+            return None
+        drawn, unsized = undetermined(graph)
+        names = list(graph.results)[: len(made)]
+        found = rows(names, expected[: len(made)], made, skipped=drawn, unsized=unsized)
+        return True if not all(r.ok for r in found) else None if drawn else False
+    return None
+
+
+def _runs(graph: Graph, given: Any) -> bool:
+    """True if the model runs on the example: its weights have data."""
+    try:
+        return graph.context.of_model(graph, *given) is not None
+    except Exception:  # the model's own, of any kind
+        return False
