@@ -164,6 +164,15 @@ def test_repeated_elements_keep_their_sizes():
     same(lambda x, y: (x[None].expand(3, 2, 4) @ y, x.expand(2, 4) @ y), (rows(2, 4), rows(3, 4, 2)))
 
 
+def test_a_step_that_fails_on_no_elements_is_refused():
+    program = ir.export(lambda x: x[: x.shape[0] // 2].softmax(0), rows(4), target="nnef", dynamic_shapes=({0: "n"},))
+    assert program(rows(3)).shape == (1,)
+    with pytest.raises(
+        ir.RefusedError, match=r"the runtime fails at n=1, where slice gives no elements\n  at .*test_num"
+    ):
+        program(rows(1))
+
+
 def test_a_step_that_fails_at_one_is_refused():
     program = ir.export(lambda x: x[:2] * 2, (rows(4, 3),), target="nnef", dynamic_shapes=({0: "n"},))
     assert program(rows(2, 3)).shape == (2, 3)

@@ -55,6 +55,17 @@ def test_a_slice_of_one_that_is_a_result_is_refused_where_it_is_empty() -> None:
         program(torch.arange(0))
 
 
+def test_a_diagonal_of_one_element_is_refused_where_it_has_none() -> None:
+    """What is filled has the size of the trace; what is computed from the diagonal follows it."""
+    x = torch.ones(3, 1, dtype=torch.uint8)
+    program = ir.export(lambda x: torch.signbit(x.diagonal()), x, dynamic_shapes=({0: "B"},))
+    assert program(x[:1]).shape == (1,)
+    with pytest.raises(ir.RefusedError, match="diagonal does not hold at B=0"):
+        program(x[:0])
+    program = ir.export(lambda x: x.diagonal() + 1, x, dynamic_shapes=({0: "B"},))
+    assert program(x[:1]).shape == (1,) and program(x[:0]).shape == (0,)
+
+
 def test_what_has_no_size_of_its_own_is_refused_where_the_trace_does_not_hold() -> None:
     program = ir.export(lambda x: x[:2].reshape(3, 2) + 1, (torch.randn(5, 3),), dynamic_shapes=({0: "B"},))
     x = torch.randn(2, 3)

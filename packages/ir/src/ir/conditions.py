@@ -14,8 +14,8 @@ from ir.ops import CONVOLUTIONS, RECURRENT, REFUSE_SMALL
 
 # the ops that look at sizes, and what their condition and message are called
 TEXTS = {"ir::require": ("condition", "message"), "aten::_assert_scalar": ("self", "assert_msg")}
-CUTS = frozenset({"aten::slice", "aten::tensor_split"})  # what makes a fixed size of a dynamic one
-SHORTER = CUTS | {"aten::diagonal"}  # and what makes 1 of any size but 0
+# what makes a fixed size of a dynamic one: slices, and a diagonal that has one element of any size but 0
+SHORTER = frozenset({"aten::slice", "aten::tensor_split", "aten::diagonal"})
 
 
 class Conditions:
@@ -153,13 +153,13 @@ class SharedSizes:
 class SmallSizes:
     """The nodes of a graph that may not hold at 0 and 1, sizes that torch.export does not trace for.
 
-    Where `computes`, the target computes what is dynamic in the trace, and slices of fixed sizes alone count.
+    Where `computes`, the target computes what is dynamic in the trace, and fixed sizes alone count.
     """
 
     def __init__(self, graph: Graph, computes: bool = False) -> None:
         self._graph, self._computes = graph, computes
         nodes = graph.nodes if graph.context else ()
-        self._cuts = [n for n in nodes if n.op in (CUTS if computes else SHORTER) and symbols_of(n)]
+        self._cuts = [n for n in nodes if n.op in SHORTER and symbols_of(n)]
         self._refusing = [n for n in nodes if n.op in REFUSE_SMALL and symbols_of(n)]
         self._refusing += [n for n in nodes if n.op in CONVOLUTIONS | RECURRENT and symbols_of(n)]
         equal = graph.equal if graph.context else ()
@@ -177,11 +177,21 @@ class SmallSizes:
 
     def likely_cause(self, inputs: Sequence[Any]) -> str:
         """What of a run that failed may be why: the first node that at sizes below 2 torch gives other sizes than the
-        trace, or refuses, with its line; a size of 0, at which runtimes fail by themselves; else ""."""
+        trace, or refuses, with its line; a tensor without elements, at which runtimes fail by themselves; else ""."""
         inner = (i for node in self._graph.nodes for i in (node, *(n for g in node.graphs for n in g.nodes)))
         nodes = [n for n in inner if n.op not in TEXTS] if self._graph.context else []
-        empty = ", ".join(f"{name}=0" for name, n in sizes_of(self._graph, inputs).items() if n == 0)
-        return self._first(nodes, self._not_as_traced, inputs) or (empty and f"the runtime fails at {empty}")
+        return self._first(nodes, self._not_as_traced, inputs) or self._empty(nodes, sizes_of(self._graph, inputs))
+
+    def _empty(self, nodes: Sequence[Node], sizes: Mapping[str, int]) -> str:
+        """Which tensors have no elements at these sizes: an input, or else what a node makes of one; "" where none."""
+        if at := ", ".join(f"{name}=0" for name, n in sizes.items() if n == 0):
+            return f"the runtime fails at {at}"
+        for node in nodes:
+            dims = symbols_in(d for v in node.outputs for d in v.type.shape)
+            if dims and dims <= sizes.keys() and any(_size(d, sizes) == 0 for v in node.outputs for d in v.type.shape):
+                at = ", ".join(f"{name}={sizes[name]}" for name in sorted(dims))
+                return f"the runtime fails at {at}, where {node.op[6:]} gives no elements\n  at {node.origin}"
+        return ""
 
     def _first(
         self, nodes: Sequence[Node], reason: Callable[[Node, Mapping[str, int], str], str], inputs: Sequence[Any]

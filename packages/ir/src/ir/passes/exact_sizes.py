@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ir import geometry
 from ir.bounds import Range, bounds
-from ir.conditions import CUTS, symbols_of
+from ir.conditions import SHORTER, symbols_of
 from ir.dims import Dim, Expr, call, evaluate, maximum, minimum, quotient
 from ir.graph import Context, Graph, Node, Value, leaves
 from ir.passes.checks import all_of, required
@@ -49,7 +49,7 @@ def with_empty_slices(graph: Graph) -> Graph | None:
 
 def _cuts(graph: Graph, chosen: Callable[[int], bool]) -> set[Node]:
     """The slices with such fixed sizes that may be shorter."""
-    return {n for n in graph.nodes if n.op in CUTS and any(map(chosen, _may_be_shorter(n, graph.symbols)))}
+    return {n for n in graph.nodes if n.op in SHORTER and any(map(chosen, _may_be_shorter(n, graph.symbols)))}
 
 
 def _types(graph: Graph) -> list[TensorType]:
@@ -59,6 +59,11 @@ def _types(graph: Graph) -> list[TensorType]:
 def _may_be_shorter(node: Node, ranges: Mapping[str, Range]) -> list[int]:
     """Fixed sizes of a result that are cut from a dynamic size, or at a dynamic place, that may be less."""
     whole = node.args["self"].type.shape
+    if node.op == "aten::diagonal":
+        sides = [whole[geometry.axis(node.args[a], len(whole))] for a in ("dim1", "dim2")]
+        d, past = node.outputs[0].type.shape[-1], abs(node.args["offset"])
+        dynamic = [n for n in sides if isinstance(n, Expr)]
+        return [d] if isinstance(d, int) and any(bounds(n, ranges)[0] < d + past for n in dynamic) else []
     ends = [a for a in leaves(node.args.values()) if isinstance(a, Expr)]
     axis = geometry.axis(node.args["dim"], len(whole))
     return [
