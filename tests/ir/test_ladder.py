@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 
 import pytest
@@ -157,7 +158,7 @@ def test_the_line_that_fixes_a_size_is_named():
         ir.capture(model, (torch.ones(2, 4),), dynamic_shapes=({0: "b", 1: "n"},))
     said = [line.strip() for line in str(caught.value).splitlines()]
     assert said[1].startswith("the axis 1 of x is fixed at ") and said[1].endswith("`for i in range(x.shape[1]):`")
-    assert said[2] == "leave them out there"
+    assert said[2].startswith("leave them out there, or write the line")
 
 
 def test_distributions_do_not_check_their_parameters_while_captured(monkeypatch):
@@ -350,6 +351,18 @@ def test_a_size_that_is_fixed_is_told_by_its_name_and_line():
 
     with pytest.raises(ir.CaptureError, match=r"(?s)n is 3 whatever comes.*the axis 1 of x is fixed at .*torch.vander"):
         ir.capture(repeated, (torch.randn(2, 3),), dynamic_shapes=({1: Dim("n", min=2)},))
+
+
+def test_a_size_that_a_kernel_of_torch_fixes_is_told_by_its_place_in_an_argument_and_line():
+    def model(d, *more):
+        return torch.kron(d["q"][0], d["q"][0]), torch.linalg.multi_dot([more[0].mT, more[0], more[0].mT])
+
+    x = torch.randn(2, 3)
+    with pytest.raises(ir.CaptureError) as refused:
+        ir.capture(model, ({"q": [x]}, x), dynamic_shapes=({"q": [{0: "n"}]}, ({0: "m"},)))
+    said = str(refused.value)
+    assert "the axis 0 of d['q'][0] is 2 whatever comes" in said and "the axis 0 of more[0] is 2 whatever comes" in said
+    assert re.search(r"the axis 0 of d\['q'\]\[0\] is fixed at .*test_ladder.py:\d+  `return torch.kron", said)
 
 
 class Forces(torch.nn.Module):

@@ -5,14 +5,35 @@ torch keeps that with the symbols of a trace, which the frames of the error that
 
 from __future__ import annotations
 
+import contextlib
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ir.errors import causes
+from ir.importer.torch_api import noting_fixed_sizes
 
 Own = Callable[[Any], bool]
+
+# torch's name of a size: that of the argument, the way to the tensor in it, and the axis
+SIZE = re.compile(r"L\['(\w+)'\]((?:\[[^\]]+\]|\.(?!size)\w+)*)\.size\(\)\[(\d+)\]")
+
+
+def located(own: Own) -> contextlib.AbstractContextManager[None]:
+    """A block in which torch's notes of fixed sizes have the model's line also where one of its kernels fixes it."""
+
+    def noted(env: Any, symbol: Any) -> None:
+        loc = env.replacements_slocs.get(symbol)
+        if loc is None or loc.maybe_user_loc or own(loc.framework_loc):
+            return
+        frames = (
+            traceback.FrameSummary(f.f_code.co_filename, n, f.f_code.co_name) for f, n in traceback.walk_stack(None)
+        )
+        if (frame := next(filter(own, frames), None)) is not None:
+            env.replacements_slocs[symbol] = type(loc)(loc.framework_loc, frame)
+
+    return noting_fixed_sizes(noted)
 
 
 def fixing(error: BaseException, own: Own) -> Iterator[str]:
@@ -23,9 +44,9 @@ def fixing(error: BaseException, own: Own) -> Iterator[str]:
     for symbol, loc in found:
         frame = loc.maybe_user_loc or loc.framework_loc
         for source in sources.get(symbol, ())[:1]:
-            sized = re.search(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", source.name)
+            sized = SIZE.search(source.name)
             if sized and isinstance(frame, traceback.FrameSummary) and own(frame):
-                yield f"the axis {sized[2]} of {sized[1]} is fixed at {place(frame)}"
+                yield f"the axis {sized[3]} of {sized[1]}{sized[2]} is fixed at {place(frame)}"
 
 
 def place(frame: traceback.FrameSummary) -> str:

@@ -22,11 +22,12 @@ from torch.export import ExportedProgram
 from ir.errors import CaptureError, note
 from ir.graph import Specialized
 from ir.importer import assertions, autograd_functions, caches, conversions, decisions, fake_rules, gradients, guards
+from ir.importer.fixed_sizes import located
 from ir.importer.imports import import_whole
 from ir.importer.known_numbers import followed
 from ir.importer.not_exporting import not_exporting
 from ir.importer.private_writes import written_buffers
-from ir.importer.refusals import asks_for_data, first_line, in_transform, missing_fake, told
+from ir.importer.refusals import asks_for_data, first_line, in_transform, is_own, missing_fake, told
 from ir.importer.size_arguments import around_model
 from ir.importer.torch_api import (
     TRACERS,
@@ -177,11 +178,12 @@ def _settled(
     strict = options["strict"]
     functions = contextlib.nullcontext() if strict else autograd_functions.kept(kept)
     sizes: Any = contextlib.nullcontext() if strict else around_model()
-    rules = unvalidated_distributions(), fake_rules.dynamic(), conversions.left_out(), decisions.recorded(decided)
+    rules: Any = unvalidated_distributions(), fake_rules.dynamic(), conversions.left_out()
+    notes: Any = decisions.recorded(decided), located(is_own)
     asserts: Any = contextlib.nullcontext() if strict else assertions.kept()
     derivatives: Any = contextlib.nullcontext() if strict else gradients.told_of()
     with contextlib.ExitStack() as stack:
-        for context in (functions, sizes, *rules, asserts, derivatives, _unmarked(arguments), unchanged(model)):
+        for context in (functions, sizes, *rules, *notes, asserts, derivatives, _unmarked(arguments), unchanged(model)):
             stack.enter_context(context)
         yield
 

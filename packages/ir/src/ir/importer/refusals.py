@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ir.errors import causes
-from ir.importer.fixed_sizes import fixing, place
+from ir.importer.fixed_sizes import SIZE, fixing, place
 from ir.importer.origins import origin_of
 from ir.importer.torch_api import OpOverload, schema_of
 
@@ -56,7 +56,7 @@ _INSTEAD_OF_START = (
     "take the number out of the tensor first, x.narrow(dim, start.item(), length), or index by start + arange(length)"
 )
 _FIXED = re.compile(  # what torch says of a size that the model's code fixes
-    r"You marked L\['(\w+)'\]\.size\(\)\[(\d+)\] as dynamic but your code specialized it to be a constant \((\d+)\)"
+    rf"You marked {SIZE.pattern} as dynamic but your code specialized it to be a constant \((\d+)\)"
 )
 _SIGNATURES = re.compile(r",? but expected one of:.*", re.DOTALL)  # every overload that the arguments do not fit
 _PYTREE = re.compile(r"\. If this type holds tensors, you need to register a pytree.*", re.DOTALL)  # we say how
@@ -120,7 +120,7 @@ def told(error: Exception) -> str:
     elif fixed := _fixed(text):
         said, way = (
             f"its code fixes sizes that dynamic_shapes calls dynamic ({', '.join(fixed)})",
-            "leave them out there",
+            "leave them out there, or write the line with operators that take sizes as they come",
         )
         lines_of_sizes = list(fixing(error, is_own))
     elif "Pending unbacked symbols" in text and _raised_by(error, "aten::narrow"):
@@ -143,7 +143,7 @@ def told(error: Exception) -> str:
 def _fixed(text: str) -> list[str]:
     """What sizes the model's code fixes, each in words."""
     return [
-        *(f"the axis {axis} of {name} is {size} whatever comes" for name, axis, size in _FIXED.findall(text)),
+        *(f"the axis {axis} of {name}{way} is {size} whatever comes" for name, way, axis, size in _FIXED.findall(text)),
         *(f"{name} is {size} whatever comes" for name, size in _FIXED_NAME.findall(text)),
     ]
 

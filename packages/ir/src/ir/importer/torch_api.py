@@ -73,9 +73,18 @@ parse_schema: Any = torch._C.parse_schema
 
 def shape_env(**options: Any) -> Any:
     """A new `ShapeEnv`: the symbols of sizes, and what was asked of them."""
+    return importlib.import_module("torch.fx.experimental.symbolic_shapes").ShapeEnv(**options)
+
+
+def noting_fixed_sizes(noted: Callable[[Any, Any], None]) -> contextlib.AbstractContextManager[None]:
+    """A block in which `noted` is called with the `ShapeEnv` and the symbol of a size that becomes another one."""
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    return ShapeEnv(**options)
+    def replacing(env: Any, symbol: Any, *rest: Any, own: Any = ShapeEnv._set_replacement) -> None:
+        own(env, symbol, *rest)
+        noted(env, symbol)
+
+    return swapped(ShapeEnv, "_set_replacement", replacing)
 
 
 def dynamic_symbol(env: Any, hint: int, source: Any) -> Any:
