@@ -111,8 +111,10 @@ CASES = family(
     row("scatter_number", lambda x, i, y: x.scatter(0, i, y) + x.scatter_add(0, i, y), f32(), i64(value=[0]), f32()),
     row("gather_smaller_index", lambda x, i: x.gather(-1, i), f32("B", 4, 5), i64("B", 2, 3, low=0, high=5)),
     row("gather_after_topk", lambda x, y: y.gather(1, x.topk(2).indices), f32("B", 5), f32("B", 5)),
-    # torch broadcasts here in C++, which fixes both sizes.
-    row("take_along_dim", lambda x, i: torch.take_along_dim(x, i, 1), f32(2, 5), i64(1, 3, low=0, high=5)),
+    row("take_along_dim", lambda x, i: torch.take_along_dim(x, i, 1), f32("B", 5), i64(1, "N", low=0, high=5)),
+    row("combinations", lambda x: (torch.combinations(x[0], 3), torch.combinations(x[1], 2, True)), f32(2, 5)),
+    row("combinations_of_few", lambda x: (torch.combinations(x[0], 6), torch.combinations(x[1], 1)), f32("B", 5)),
+    row("take_along_dim_sorted", lambda x: torch.take_along_dim(x, x.argsort(0), 0), f32("B", "N")),
     row("take_along_dim_i32", lambda x, i: torch.take_along_dim(x, i), f32(2, 5), i32(1, 3, low=0, high=5)),
     row("take", lambda x, i: torch.take(x, i), TABLE, i64("B", 2, low=0, high=15)),
     row("index_select", lambda x, i: x.index_select(1, i), f32("B", 5), i64("N", low=0, high=5)),

@@ -177,6 +177,20 @@ CASES = family(
         i64("B", "S", 3),
     ),
     row("logcumsumexp", lambda x: torch.logcumsumexp(x, 1), f32("B", "S")),
+    row("gradient", lambda x: (*torch.gradient(x), *torch.gradient(x, spacing=[0.5, 2], dim=[1, -2])), f32("B", 5)),
+    row("gradient_of_integers", lambda x: torch.gradient(x, dim=0), i64("B")),
+    row(
+        "gradient_of_second_order",
+        lambda x, t: (*torch.gradient(x, dim=1, edge_order=2), *torch.gradient(x, spacing=(t.cumsum(0),), dim=1)),
+        f32("B", 4),
+        f32(4, low=0.5, high=2),
+    ),
+    row(
+        "gradient_of_second_order_at_places",
+        lambda x, t: torch.gradient(x, spacing=(t.cumsum(0),), dim=[1], edge_order=2),
+        f32("B", 4),
+        f32(4, low=0.5, high=2),
+    ),
     row("diff", lambda x: torch.diff(x, dim=1), f32("B", "S")),
     row("trapezoid", lambda x: torch.trapezoid(x, dx=0.5, dim=1), f32("B", "S")),
     row(

@@ -11,7 +11,6 @@ WITHOUT_CASE = [
     "aten::_upsample_bicubic2d_aa",
     "aten::atleast_1d",
     "aten::binomial",
-    "aten::combinations",
     "aten::conj",
     "aten::conj_physical",
     "aten::detach",

@@ -65,7 +65,7 @@ SUMS_OF_PRODUCTS = _aten(
 # torch refuses sizes below some number, and runtimes compute: the largest of no elements, a window wider than an image.
 REFUSE_SMALL = _aten(
     "max", "min", "amax", "amin", "aminmax", "argmax", "argmin", "median", "nanmedian", "mode", "quantile",
-    "nanquantile", "norm", "linalg_vector_norm", "linalg_norm", "linalg_matrix_norm", "unique_dim",
+    "nanquantile", "norm", "linalg_vector_norm", "linalg_norm", "linalg_matrix_norm", "unique_dim", "gradient",
     "max_pool1d", "max_pool2d", "max_pool3d", "max_pool1d_with_indices", "max_pool2d_with_indices",
     "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "im2col",

@@ -5,7 +5,8 @@ with the composite kernel, step by step, `tensor_split` asks whether the pieces 
 are. In the `dynamic` block a shape rule answers instead, so time and length may stay symbols; `ctc_loss` and `cov` read
 numbers out of tensors that their shape does not need, `cdist` asks for more than 25 points, and the grid of
 `affine_grid_generator` is made for one size. The fake_quantize family, the histograms and `linalg_lstsq` have no fake
-kernel at all, and that of `_grouped_mm` knows bfloat16 alone, where the kernels know more.
+kernel at all, and that of `_grouped_mm` knows bfloat16 alone, where the kernels know more. What torch composes in C++
+with sizes as numbers has a shared decomposition that is its rule (`ir.decompositions.composites`).
 
 Only fake tensors see the rules. A size that data decides is at least 2 by the default of `create_unbacked_symint`, and
 the program asserts it; here it may be 0.
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 
 from ir import geometry
+from ir.decompositions.composites import COMPOSITES
 from ir.importer.swapping import swapped
 from ir.importer.torch_api import (
     DispatchKey,
@@ -180,6 +182,13 @@ def _multilabel_margin_forward(self: Any, target: Any, reduction: int) -> Any:
     return _multilabel_margin(self, target, reduction), torch.empty_like(target, dtype=self.dtype)
 
 
+def _composites() -> dict[Any, Any]:
+    """The shared decompositions that are shape rules as they stand, by overload."""
+    packets = {op: getattr(torch.ops.aten, op.removeprefix("aten::")) for op in COMPOSITES if "." not in op}
+    named = ((op, name, getattr(packet, name)) for op, packet in packets.items() for name in packet.overloads())
+    return {fn: COMPOSITES.get(f"{op}.{name}", COMPOSITES[op]) for op, name, fn in named if "out" not in name}
+
+
 def rules() -> dict[Any, Any]:
     """The shape rule of each such operator."""
     aten = torch.ops.aten
@@ -190,6 +199,7 @@ def rules() -> dict[Any, Any]:
     tables = (aten.histogramdd.default, aten.histogramdd.int_bins, aten.histogramdd.TensorList_bins)
     recurrent = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
     return {
+        **_composites(),
         **dict.fromkeys(recurrent, _recurrent),
         **dict.fromkeys(overloads, _fake_quantize),
         **dict.fromkeys(quantiles, _quantile),
