@@ -142,7 +142,7 @@ def _without_channels(name: str, args: Any, result: Any) -> bool:
 def _in_disorder(name: str, tensors: Sequence[Tensor]) -> bool:
     """A search among boundaries that do not ascend, where it matters in which order a search looks at them."""
     place = {"bucketize": -1, "searchsorted": 0}.get(name)
-    return place is not None and bool((tensors[place].diff() < 0).any())
+    return place is not None and bool((tensors[place].double().diff() < 0).any())  # of uint8 none is
 
 
 def _said_to_be_unique(name: str, kwargs: Any, tensors: Sequence[Tensor]) -> bool | Tensor:

@@ -17,7 +17,7 @@ from tests.fuzz.generate import generate
 from tests.fuzz.program import Input, Program
 from tests.fuzz.rounding import close
 from tests.fuzz.shrink import reduced
-from tests.fuzz.undefined import _zeros_of_both_signs
+from tests.fuzz.undefined import _in_disorder, _zeros_of_both_signs
 from tests.fuzz.worker import Worker
 
 X = Input("x", "float32", ("B", 4))
@@ -216,6 +216,12 @@ def test_what_is_undefined_is_free_by_element():
     module = torch.export.export(Whole(), (x,)).module()
     assert explained(module, ["x"], [x], 0, torch.tensor([123, 8], dtype=torch.int32))
     assert not explained(module, ["x"], [x], 0, torch.tensor([123, 9], dtype=torch.int32))
+
+
+def test_a_search_among_bytes_out_of_order_is_free():
+    """The difference of two of them is never below 0."""
+    x = torch.tensor([5, 2, 4], dtype=torch.uint8)
+    assert _in_disorder("searchsorted", [x, x]) and not _in_disorder("searchsorted", [x.sort().values, x])
 
 
 class Whole(torch.nn.Module):
