@@ -47,7 +47,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("amax", "amin", "median", "nanmedian", "mode"), (NONE, 1)),
     "quantile": (NONE, 0.5), "nanquantile": (NONE, 0.5), "norm": (NONE, torch.inf, [1]),
     "linalg_vector_norm": (NONE, torch.inf, [1]), "linalg_norm": (NONE, torch.inf, [1]),
-    "linalg_matrix_norm": (NONE, -2),
+    "linalg_matrix_norm": (NONE, -2), "gradient": (ONE,),
     "unique_dim": (NONE, 0), "pad": (image(1, 0), [1, 1], "replicate"),
     **{f"{op}_pool{n}d{more}": (image(n, 1), [3] * n) for n in (1, 2, 3) for op, more in
        (("max", ""), ("avg", ""), ("max", "_with_indices"))},
