@@ -163,3 +163,22 @@ def placed(x: Tensor) -> Tensor:
 
 def test_sizes_are_numbers_of_a_body():
     check_op(placed, [(torch.randn(2, 3),), (torch.randn(5, 4),)], targets=TARGETS)
+
+
+@pytest.mark.parametrize("target", ["onnx", "eager"])
+def test_an_op_that_is_defined_once_more_loses_the_handlers_it_had(target: str) -> None:
+    """As in a notebook: the cell is run again with another function, and with its handlers or without."""
+    x = torch.ones(2)
+
+    def made_by(factor: float, handled: bool) -> list[float]:
+        @ir.custom_op(f"again::scaled_{target}")
+        def op(x: Tensor) -> Tensor:
+            return x * factor
+
+        if handled:
+            op.handler(target)(lambda h, x: h.emit("Mul" if target == "onnx" else torch.mul, x, factor))
+        return ir.export(lambda x: op(x), x, target=target)(x).tolist()
+
+    assert made_by(2.0, True) == [2.0, 2.0]
+    assert made_by(3.0, True) == [3.0, 3.0]
+    assert made_by(4.0, False) == [4.0, 4.0]

@@ -208,6 +208,13 @@ def registry(target: str) -> Registry:
     return _REGISTRIES.setdefault(target, Registry(target))
 
 
+def forget(op: str) -> None:
+    """Take the handlers of an op and its overloads out of every registry, those of the layer that is being loaded."""
+    for found in _REGISTRIES.values():
+        for name in [n for n in found.entries if n == op or n.startswith(f"{op}.")]:
+            found.remove(name, layer=layer())
+
+
 def registries() -> tuple[Registry, ...]:
     """All that were made so far."""
     return tuple(_REGISTRIES.values())

@@ -28,7 +28,7 @@ from ir.importer.torch_api import (
     schema_of,
     storage_key,
 )
-from ir.registry import put, registry
+from ir.registry import forget, put, registry
 from ir.target_names import refuse_misspelt
 
 Fn = Callable[..., Any]
@@ -100,7 +100,7 @@ def custom_op(
     """Decorator: an opaque torch op whose function is its kernel, its fake and its portable body.
 
     The op works in plain torch at once: eager calls, torch.compile, torch.export, and autograd by differentiating the
-    body. Arguments as for torch.library.custom_op.
+    body. Arguments as for torch.library.custom_op. Defined once more, an op loses the handlers and the body it had.
 
     Args:
         name: "namespace::name".
@@ -126,6 +126,9 @@ def custom_op(
 
     def decorate(fn: Fn) -> CustomOp:
         written = schema or declared(fn, mutated)
+        if name in KERNELS:  # as in a cell of a notebook that is run again: its handlers say what it was
+            forget(name)
+            BODIES.pop(name, None)
         return define(name, fn, written, device_types=device_types)
 
     return decorate if fn is None else decorate(fn)
