@@ -143,7 +143,7 @@ class Source:
             wrong.append(f"{x}.shape != {self.literal(tuple(entry.shape))}")
         else:
             wrong.append(f"len({entry.local}) != {len(entry.shape)}")
-            sizes = [self._size(d, entry) for d in entry.shape]
+            sizes = [self._size(d, axis, entry) for axis, d in enumerate(entry.shape)]
             wrong += [f"{entry.local}[{i}] != {s}" for i, s in enumerate(sizes) if s is not None]
         for axis, (least, most) in entry.limits.items():
             low, high = f"{least} <= " if least else "", "" if most is None else f" <= {most}"
@@ -153,8 +153,8 @@ class Source:
         given = ", ".join((x, *entry.others))
         return f"    if {' or '.join(wrong)}: {self.bind(entry.refuse, f'refuse_{x}')}({given})"
 
-    def _size(self, dim: Dim, entry: Entry) -> str | None:
-        """A size that an input must have, in terms of other inputs; None for one that it may choose."""
+    def _size(self, dim: Dim, axis: int, entry: Entry) -> str | None:
+        """A size that an input must have, in terms of others; None for the one that it may choose."""
         if isinstance(dim, int):
             return str(dim)
         if not all(s in entry.sizes for s in dim.symbols):
@@ -164,7 +164,7 @@ class Source:
             local, source = entry.sizes[symbol]
             size = f"{local}[{source.axis}]"
             plain = source.scale == 1 and source.offset == 0
-            if plain and dim.as_symbol is not None and local == entry.local and entry.shape[source.axis or 0] is dim:
+            if plain and dim.as_symbol is not None and (local, source.axis) == (entry.local, axis):
                 return None
             texts[symbol] = size if plain else f"(({size} - {source.offset}) // {source.scale})"
         return self.formula(Formula(dim, {s: Number(t) for s, t in texts.items()}))

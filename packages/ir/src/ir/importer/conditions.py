@@ -105,11 +105,13 @@ def _keeps_pieces(
     args: Mapping[str, Any], whole: Dim, sizes: Sequence[Dim], ranges: Mapping[str, Range]
 ) -> Expr | None:
     """The last piece is neither empty nor larger than the first; nothing comes in as many pieces as were asked for."""
-    first, last = sizes[0], sizes[-1]
-    if not isinstance(whole, Expr) or isinstance(args.get("split_size"), tuple):
+    first, last, each = sizes[0], sizes[-1], args.get("split_size")
+    if not isinstance(whole, Expr) or isinstance(each, tuple):
         return None
     asked = args.get("chunks", 1)
     parts = []
+    if isinstance(each, Expr) and len(sizes) == 1 and may_be_positive(whole - each, ranges):
+        parts.append(call("le", whole, each))
     if _within(last, 0, ranges) and not (last == first and len(sizes) == asked):
         some = call("gt", last, 0)
         parts.append(call("or", some, call("eq", whole, 0)) if len(sizes) == asked else some)

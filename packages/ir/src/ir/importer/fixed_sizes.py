@@ -9,11 +9,15 @@ import contextlib
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from ir.errors import causes
-from ir.importer.torch_api import noting_fixed_sizes
+import torch
 
+from ir.errors import causes
+from ir.importer.torch_api import locating
+
+_NOT_THE_MODEL = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 Own = Callable[[Any], bool]
 
 # torch's name of a size: that of the argument, the way to the tensor in it, and the axis
@@ -21,19 +25,16 @@ SIZE = re.compile(r"L\['(\w+)'\]((?:\[[^\]]+\]|\.(?!size)\w+)*)\.size\(\)\[(\d+)
 
 
 def located(own: Own) -> contextlib.AbstractContextManager[None]:
-    """A block in which torch's notes of fixed sizes have the model's line also where one of its kernels fixes it."""
+    """A block in which torch's notes of sizes have the model's line also where one of its kernels asks."""
 
-    def noted(env: Any, symbol: Any) -> None:
-        loc = env.replacements_slocs.get(symbol)
-        if loc is None or loc.maybe_user_loc or own(loc.framework_loc):
-            return
-        frames = (
-            traceback.FrameSummary(f.f_code.co_filename, n, f.f_code.co_name) for f, n in traceback.walk_stack(None)
-        )
-        if (frame := next(filter(own, frames), None)) is not None:
-            env.replacements_slocs[symbol] = type(loc)(loc.framework_loc, frame)
+    def line(loc: Any) -> traceback.FrameSummary | None:
+        if not isinstance(loc.framework_loc, traceback.FrameSummary) or own(loc.framework_loc):
+            return None
+        frames = (f for f, _ in traceback.walk_stack(None) if not f.f_code.co_filename.startswith(_NOT_THE_MODEL))
+        places = (traceback.FrameSummary(f.f_code.co_filename, f.f_lineno, f.f_code.co_name) for f in frames)
+        return next(filter(own, places), None)
 
-    return noting_fixed_sizes(noted)
+    return locating(line)
 
 
 def fixing(error: BaseException, own: Own) -> Iterator[str]:

@@ -22,7 +22,7 @@ from ir.graph import Node
 from ir.importer.origins import origin_of
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import FakeTensor, expression, guards_code, truncates
-from ir.passes.checks import check
+from ir.passes.checks import check, follows
 
 _TORCH = str(Path(torch.__file__).parent)
 _AROUND = str(Path(__file__).with_name("size_arguments.py"))  # a mode that calls torch's functions, as torch's own do
@@ -31,6 +31,7 @@ _TOLD = 3  # conditions on one size that a note has
 _KERNELS = ("_prims", "_refs", "_meta_registrations", "_decomp", "_subclasses", "_inductor", "fx/")
 _FIXED = "an op of torch takes a number there, and has that of the example"
 _POOLS = "pooling_output_shape_pad_lr"  # drops the last window where that starts in the padding
+_SLICES = "_compute_slice_index"
 _WINDOWS = "torch's pools with ceil_mode drop a window elsewhere"
 _ASKED = "torch's shape rules found that of the example, and its sizes stand in the graph as numbers"
 
@@ -105,6 +106,7 @@ def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False)
     """
     import sympy
 
+    not_strict = {sympy.Gt: sympy.Ge, sympy.Lt: sympy.Le}  # at the end of an axis both sides of a slice are one
     names = symbols.plain_names
     held: dict[str, Branch] = {}
     env = shape_env_of(program)
@@ -112,6 +114,10 @@ def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False)
         place = _place(guard)
         if place and not (place == _WINDOWS and _holds_always(guard.expr)):
             expr = env.replace(guard.expr)  # sizes that turned out equal are one symbol by now
+            if _is_of_slice(guard):
+                expr = not_strict.get(expr.func, expr.func)(*expr.args)
+                if _follows_from_ranges(expr, symbols):
+                    continue
             condition = expr.xreplace(names)
             if condition.func(*condition.args) is not sympy.true:  # sizes of one name are one size
                 held[f"{symbols.text(expr)}  ({place})"] = Branch(expr, place)
@@ -169,6 +175,9 @@ def _place(guard: Any) -> str:
     import sympy
 
     frame: Any = getattr(guard.sloc, "framework_loc", None)
+    line: Any = guard.sloc.maybe_user_loc if _is_of_slice(guard) else None
+    if hasattr(line, "filename"):
+        return f"a slice at {line.filename}:{line.lineno}"
     if hasattr(frame, "filename") and not frame.filename.startswith((_TORCH, _AROUND)):
         return f"{frame.filename}:{frame.lineno}"
     if getattr(frame, "name", None) == _POOLS:
@@ -176,6 +185,19 @@ def _place(guard: Any) -> str:
     kernel = hasattr(frame, "filename") and frame.filename.removeprefix(_TORCH).lstrip("/").startswith(_KERNELS)
     fixed = isinstance(guard.expr, sympy.Eq) and any(a.is_number for a in guard.expr.args)
     return _FIXED if fixed and not kernel else ""
+
+
+def _is_of_slice(guard: Any) -> bool:
+    """True of a question of where a slice begins or ends: at the place that is named, or at an end of the axis."""
+    return getattr(getattr(guard.sloc, "framework_loc", None), "name", None) == _SLICES
+
+
+def _follows_from_ranges(condition: Any, symbols: Symbols) -> bool:
+    """True of a condition that the program's ranges of sizes say already."""
+    try:
+        return follows(symbols.expression(condition), symbols.ranges)
+    except CaptureError:  # a function that the IR lacks
+        return False
 
 
 def _holds_always(condition: Any) -> bool:

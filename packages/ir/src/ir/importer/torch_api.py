@@ -76,15 +76,16 @@ def shape_env(**options: Any) -> Any:
     return importlib.import_module("torch.fx.experimental.symbolic_shapes").ShapeEnv(**options)
 
 
-def noting_fixed_sizes(noted: Callable[[Any, Any], None]) -> contextlib.AbstractContextManager[None]:
-    """A block in which `noted` is called with the `ShapeEnv` and the symbol of a size that becomes another one."""
+def locating(line: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
+    """A block in which torch's notes of sizes have `line(note)`, the model's, where they have torch's own alone."""
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    def replacing(env: Any, symbol: Any, *rest: Any, own: Any = ShapeEnv._set_replacement) -> None:
-        own(env, symbol, *rest)
-        noted(env, symbol)
+    def located(env: Any, *rest: Any, own: Any = ShapeEnv._get_sloc) -> Any:
+        loc = own(env, *rest)
+        return loc if loc.maybe_user_loc else type(loc)(loc.framework_loc, line(loc))
 
-    return swapped(ShapeEnv, "_set_replacement", replacing)
+    unnoted_file(__file__)
+    return swapped(ShapeEnv, "_get_sloc", located)
 
 
 def dynamic_symbol(env: Any, hint: int, source: Any) -> Any:

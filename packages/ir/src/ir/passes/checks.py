@@ -65,7 +65,7 @@ def _conditions(graph: Graph) -> tuple[list[Node], list[Node]]:
         elif isinstance(condition, Expr) and condition.symbols <= graph.sources.keys():
             if not condition.symbols & from_data:
                 of_sizes.append(node)
-            elif not _always(condition, ranges):
+            elif not follows(condition, ranges):
                 of_data.append(node)
     return of_sizes, of_data
 
@@ -80,8 +80,10 @@ def _of_count(source: SymbolSource, made_by: Mapping[Value, Node]) -> Range:
     return Range(0, max(sizes) if sizes and is_static(sizes) else None)
 
 
-def _always(condition: Expr, ranges: Mapping[str, Range]) -> bool:
+def follows(condition: Any, ranges: Mapping[str, Range]) -> bool:
     """True of a comparison that the ranges show to hold."""
+    if not isinstance(condition, Expr):
+        return bool(condition)
 
     def apply(fn: str, args: Sequence[Any]) -> Any:
         if fn not in ("le", "ge") or not all(isinstance(a, (int, Expr)) for a in args):

@@ -1,0 +1,112 @@
+"""Slices and pieces whose ends are other dynamic sizes: right, or refused where torch's trace took the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.export import Dim
+
+import ir
+
+TWO = ({0: "n"}, {0: "m"})
+Sizes = tuple[int, ...]
+
+
+def of_own(x: Tensor) -> Tensor:
+    return x[:, : x.shape[0]].sum(1)
+
+
+def to_other(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    return a[: b.shape[0]].sum(0), b.sum()
+
+
+def last(a: Tensor, b: Tensor) -> Tensor:
+    return a[-b.shape[0] :] * 2
+
+
+def twice(a: Tensor, b: Tensor) -> Tensor:
+    return a[: 2 * b.shape[0]].sum(0)
+
+
+def half(a: Tensor, b: Tensor) -> Tensor:
+    return a[: b.shape[0] // 2].sum(0)
+
+
+def written(a: Tensor, b: Tensor) -> Tensor:
+    y = a.clone()
+    y[: b.shape[0]] = 7
+    return y
+
+
+def joined(a: Tensor, b: Tensor) -> Tensor:
+    return torch.cat([a, b])[: 3 * b.shape[0]].sum(0)
+
+
+def piece(a: Tensor, b: Tensor) -> Tensor:
+    return a.split(b.shape[0])[0].sum(0)
+
+
+def attention(q: Tensor, k: Tensor) -> Tensor:
+    k = k[: q.shape[0]]
+    return torch.softmax(q @ k.mT, -1) @ k
+
+
+# the function, sizes of the example, dynamic_shapes, sizes that are run and sizes at which torch's trace does not hold
+CASES: list[tuple[Callable[..., Any], list[Sizes], Any, list[list[Sizes]], list[list[Sizes]]]] = [
+    (of_own, [(5, 3)], ({0: "n", 1: "m"},), [[(5, 3)], [(7, 3)]], [[(3, 7)]]),
+    (to_other, [(5, 4), (6, 4)], TWO, [[(4, 4), (4, 4)], [(3, 4), (9, 4)]], [[(7, 4), (3, 4)]]),
+    (last, [(5, 4), (6, 4)], TWO, [[(4, 4), (4, 4)], [(3, 4), (9, 4)]], [[(7, 4), (3, 4)]]),
+    (twice, [(5, 4), (6, 4)], ({0: Dim("n")}, {0: Dim("m")}), [[(9, 4), (6, 4)]], [[(7, 4), (3, 4)]]),
+    (half, [(7, 4), (6, 4)], TWO, [[(7, 4), (3, 4)], [(3, 4), (6, 4)]], [[(2, 4), (9, 4)]]),
+    (written, [(5, 4), (6, 4)], TWO, [[(4, 4), (4, 4)]], [[(7, 4), (3, 4)]]),
+    (joined, [(5, 4), (3, 4)], TWO, [[(4, 4), (4, 4)], [(3, 4), (9, 4)]], [[(9, 4), (2, 4)]]),
+    (piece, [(5, 4), (6, 4)], TWO, [[(4, 4), (4, 4)], [(3, 4), (9, 4)]], [[(7, 4), (3, 4)]]),
+    (attention, [(6, 4), (5, 4)], TWO, [[(9, 4), (4, 4)], [(4, 4), (4, 4)]], [[(4, 4), (9, 4)]]),
+]
+
+
+def tensors(sizes: list[Sizes]) -> list[Tensor]:
+    return [torch.randn(s, generator=torch.Generator().manual_seed(0)) for s in sizes]
+
+
+@pytest.mark.filterwarnings("ignore:the model branches on dynamic sizes")
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize(
+    ("model", "traced", "shapes", "good", "other"), CASES, ids=lambda a: getattr(a, "__name__", "")
+)
+def test_right_or_refused(
+    model: Any, traced: Any, shapes: Any, good: list[list[Sizes]], other: list[list[Sizes]], target: str
+) -> None:
+    program = ir.export(model, tuple(tensors(traced)), target=target, dynamic_shapes=shapes, verify=True)
+    for sizes in [*good, *other]:
+        args = tensors(sizes)
+        try:
+            made = program(*args)
+        except ir.RefusedError as refused:
+            assert sizes in other
+            assert "test_slices_by_other_sizes.py:" in str(refused)
+            continue
+        torch.testing.assert_close(made, model(*args))  # eager runs torch's operators at such sizes, too
+
+
+def test_the_warning_names_the_slice() -> None:
+    with pytest.warns(UserWarning, match=r"m >= n  \(a slice at .*test_slices_by_other_sizes.py:\d+\)"):
+        ir.export(to_other, tuple(tensors([(5, 4), (6, 4)])), dynamic_shapes=TWO)
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_sizes_of_one_input_that_are_one_are_held_to_it(target: str) -> None:
+    """torch.export makes one symbol of both axes."""
+    program = ir.export(
+        lambda x: x.narrow(1, 0, x.shape[0]).sum(1),
+        tensors([(3, 3)])[0],
+        target=target,
+        dynamic_shapes=({0: "n", 1: "m"},),
+    )
+    assert program(torch.ones(5, 5)).tolist() == [5.0] * 5
+    with pytest.raises(ir.RefusedError, match=r"float32\[3, 7\], the program was made for f32\[n, n\]"):
+        program(torch.ones(3, 7))
