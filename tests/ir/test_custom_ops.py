@@ -192,8 +192,27 @@ def test_what_an_op_returns_is_what_it_declares():
 
     with pytest.raises(TypeError, match="counts::many returned 3 results, its annotation declares 2"):
         many(torch.ones(2))
+
+    @ir.custom_op("counts::two")
+    def two(x: torch.Tensor) -> torch.Tensor:
+        return x * 1, x + 1
+
     with pytest.raises(TypeError, match="counts::nothing returned None, its annotation declares a Tensor"):
         nothing(torch.ones(2))
+    with pytest.raises(
+        ir.CaptureError, match="counts::two returned a tuple, its annotation declares a Tensor"
+    ) as refused:
+        ir.capture(lambda x: two(x), torch.ones(2))
+    assert "without data" not in str(refused.value)
+
+
+def test_annotations_that_make_no_schema_are_told_with_the_op_and_its_function():
+    for fn, why in (
+        (lambda x: x, "Parameter x must have a type annotation"),
+        (torch.nn.functional.silu, "mutates_args were not found"),
+    ):
+        with pytest.raises(ValueError, match=rf"(?s)ir.custom_op\('counts::none'\) of the function at .*: .*{why}"):
+            ir.custom_op("counts::none", fn, mutates_args=("nowhere",) if "mutates" in why else ())
 
 
 def test_what_torch_returned_for_an_op_names_it():

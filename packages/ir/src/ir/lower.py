@@ -14,7 +14,7 @@ from ir.graph import Body, Graph, Node, SymbolSource, Value
 from ir.handler_errors import for_a_size, handler_error, other_sizes, place_in_body
 from ir.helper import OpHelper, Refusal, refusal_text
 from ir.locks import one_at_a_time
-from ir.ops import is_random
+from ir.ops import OF_TORCH, is_random
 from ir.passes.promote import mixes, promote
 from ir.preparation import prepared, takes_packed
 from ir.progress import stage
@@ -357,7 +357,9 @@ class Driver:
     def _defect(self, node: Node, handler: Handler | None, what: str) -> ExportError:
         """A result that torch would not give: a mistake in the handler, or in the decomposition where there is none."""
         if handler is None:
-            return RefusedError(refusal_text(self.target.name, node, f"its decomposition {what}"))
+            by_torch = node.op.startswith((*OF_TORCH, "ir::", "higher_order::"))
+            made_by = "decomposition" if by_torch else "function or body, which has to agree with its fake,"
+            return RefusedError(refusal_text(self.target.name, node, f"its {made_by} {what}"))
         return ExportError(f"the handler of {node.overload} at {handler.source} {what}\n  at {node.origin}")
 
 

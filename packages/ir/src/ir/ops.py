@@ -62,6 +62,7 @@ SUMS_OF_PRODUCTS = _aten(
     "matmul", "mm", "bmm", "addmm", "baddbmm", "scaled_dot_product_attention", "batch_norm",
     "_native_batch_norm_legit_no_training",
 )  # fmt: skip
+OF_TORCH = ("aten::", "prims::", "quantized_decomposed::")  # how the names of its own ops begin
 # torch refuses sizes below some number, and runtimes compute: the largest of no elements, a window wider than an image.
 REFUSE_SMALL = _aten(
     "max", "min", "amax", "amin", "aminmax", "argmax", "argmin", "median", "nanmedian", "mode", "quantile",

@@ -38,7 +38,7 @@ from ir.importer.torch_api import (
     version_of,
 )
 from ir.importer.trace_context import SizeSpecific, TraceContext
-from ir.ops import is_random
+from ir.ops import OF_TORCH, is_random
 from ir.registry import names_of
 from ir.types import DType
 
@@ -46,7 +46,6 @@ from ir.types import DType
 SETTINGS = {str(x).removeprefix("torch."): x for x in (torch.strided, torch.preserve_format, torch.contiguous_format,
                                                         torch.channels_last, torch.channels_last_3d)}  # fmt: skip
 BODIES: dict[str, Callable[..., Any]] = {}  # op name or overload -> the portable body its owner gave it
-OWN = ("aten::", "prims::", "quantized_decomposed::")
 KERNELS: dict[str, Callable[..., Any]] = {}  # op name -> its kernel in Python, a body where it can be traced
 
 
@@ -94,7 +93,7 @@ class Bodies:
         """True if the node draws random numbers, by its schema or in the body of a custom op."""
         if is_random(node) or any(self.draws(n) for g in node.graphs for n in g.nodes):
             return True
-        if node.op.startswith((*OWN, "ir::", "higher_order::")):
+        if node.op.startswith((*OF_TORCH, "ir::", "higher_order::")):
             return False
         try:
             body = self.body(node)
@@ -338,14 +337,14 @@ def _decomposition(node: Node) -> Callable[..., Any] | None:
     fn = table.get(overload)
     if fn is not None:
         return fn
-    if node.op.startswith(OWN) and has_kernel(overload.name(), "CompositeExplicitAutograd"):
+    if node.op.startswith(OF_TORCH) and has_kernel(overload.name(), "CompositeExplicitAutograd"):
         return _kernel(overload, DispatchKey.CompositeExplicitAutograd)
     return None
 
 
 def _python_kernel(node: Node) -> Callable[..., Any] | None:
     """What torch.library was given for all devices: the function of custom_op or triton_op, a composite kernel."""
-    if node.op.startswith(OWN):  # prims are such definitions, over aten
+    if node.op.startswith(OF_TORCH):  # prims are such definitions, over aten
         return None
     definition = OPDEFS.get(node.op)
     if definition is not None:

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import inspect
 import keyword
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -28,10 +29,15 @@ from ir.importer.torch_api import (
     schema_of,
     storage_key,
 )
-from ir.registry import forget, put, registry
+from ir.registry import forget, place_of, put, registry
 from ir.target_names import refuse_misspelt
 
 Fn = Callable[..., Any]
+_OF_SCHEMA = re.compile(r"infer_schema\(func\): (.*?)\.? Got func with signature.*", re.DOTALL)  # what torch says
+
+
+class WrongResults(TypeError):
+    """A function gave other results than its annotation declares."""
 
 
 class CustomOp:
@@ -125,7 +131,11 @@ def custom_op(
         raise ValueError(f"ir.custom_op({name!r:.80}): write 'namespace::name', such as 'mine::swish'")
 
     def decorate(fn: Fn) -> CustomOp:
-        written = schema or declared(fn, mutated)
+        try:
+            written = schema or declared(fn, mutated)
+        except ValueError as error:
+            reason = _OF_SCHEMA.sub(r"\1", str(error))
+            raise ValueError(f"ir.custom_op({name!r}) of the function at {place_of(fn)}: {reason}") from error
         if name in KERNELS:  # as in a cell of a notebook that is run again: its handlers say what it was
             forget(name)
             BODIES.pop(name, None)
@@ -180,9 +190,13 @@ def _declared_results(name: str, fn: Fn, types: Sequence[str]) -> Fn:
         result = fn(*args, **kwargs)
         many = result if isinstance(result, (tuple, list)) and len(types) != 1 else [result]
         if types and len(many) != len(types):
-            raise TypeError(f"{name} returned {len(many)} results, its annotation declares {len(types)}")
-        if any(r is None and t == "Tensor" for r, t in zip(many, types, strict=False)):
-            raise TypeError(f"{name} returned None, its annotation declares a Tensor")
+            raise WrongResults(f"{name} returned {len(many)} results, its annotation declares {len(types)}")
+        for r, t in zip(many, types, strict=False):
+            if t == "Tensor" and not isinstance(r, torch.Tensor):
+                what = "None" if r is None else f"a {type(r).__name__}"
+                raise WrongResults(
+                    f"{name} returned {what}, its annotation declares a Tensor: return one, or annotate it"
+                )
         return result
 
     return functools.wraps(fn)(checked)
@@ -211,11 +225,13 @@ def _with_advice(name: str, fn: Fn) -> Fn:
     def fake(*args: Any, **kwargs: Any) -> Any:
         try:
             return fn(*args, **kwargs)
+        except WrongResults:
+            raise
         except Exception as error:
             note(
                 error,
-                f"the function of {name} does not run on tensors without data, so it cannot tell the shapes of its "
-                f"results, nor be its body; say them, and write a body or handlers for targets other than eager:\n"
+                f"the function of {name} was run on tensors without data, which tell the shapes of its results; if it "
+                f"needs data, say these shapes, and write a body or handlers for targets other than eager:\n"
                 f'    ir.op("{name}").register_fake({fake_skeleton(inspect.signature(fn))})',
             )
             raise

@@ -98,6 +98,7 @@ def _check_axes(argument: str, shape: Mapping[Any, Any]) -> None:
             raise CaptureError(f"{what} calls an axis {axis!r:.40}: give its number, {{0: 'batch'}}")
         if isinstance(size, str) and not size.isidentifier():  # files compute with the names of sizes
             plain = re.sub(r"\W", "_", size).strip("_") or f"{argument}_{axis}"
+            plain = plain if plain.isidentifier() else f"{argument}_{plain}"
             raise CaptureError(f"{what} names a size {size!r:.40}: write a word, {plain!r:.40}")
 
 

@@ -21,6 +21,8 @@ _MOST_RECORDS = 1_000_000
 _DESCRIPTOR, _UTF8 = 0x8, 0x800  # flags: sizes stand behind the data, the name is UTF-8
 _WAY_OUT = "load a file that you trust with torch.export.load and pass the ExportedProgram"
 
+_NO_ARCHIVE = "it is no .pt2 archive of torch.export.save, as files of targets (.onnx) are none, or was cut off"
+
 
 class Archive:
     """The records of one file by name, without the folder that they lie in.
@@ -42,7 +44,7 @@ class Archive:
         try:
             self._records = self._read_directory()
         except (struct.error, UnicodeDecodeError, OverflowError) as error:
-            raise CaptureError("it is no .pt2 archive of torch.export.save, or was cut off") from error
+            raise CaptureError(_NO_ARCHIVE) from error
         self._checked: set[str] = set()
         self._buffer = bytearray(1 << 18)
 
@@ -117,7 +119,7 @@ class Archive:
         last = len(self._bytes) - _END.size
         mark, disk, first, here, count, length, start, comment = _END.unpack_from(self._bytes, max(last, 0))
         if last < 0 or mark != b"PK\5\6" or disk or first or here != count or comment:
-            raise CaptureError("it is no .pt2 archive of torch.export.save, or was cut off")
+            raise CaptureError(_NO_ARCHIVE)
         behind = last
         locator = last - _LOCATOR64.size
         if locator >= 0 and self._bytes[locator : locator + 4] == b"PK\6\7":
