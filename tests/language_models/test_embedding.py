@@ -50,6 +50,20 @@ def test_each_text_as_if_alone(tmp_path, target, pooling):
     assert made.manifest.said == {"pooling": pooling, "normalised": False, "width": 32, "vocabulary": 96}
 
 
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize("family", ["Bert", "Roberta", "Electra"])
+def test_padding_in_front_of_absolute_positions(tmp_path, family, target):
+    """Positions count from the text, not from its padding; those of RoBERTa begin behind the id of padding."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**{**BERT, "pad_token_id": int(family == "Roberta")})
+    model = transformers.AutoModel.from_config(config).eval()
+    program = language_models.export(model, path=tmp_path / "out", target=target, pooling="mean").load()
+    (tokens, left), (_, right) = texts("left"), texts("right")
+    padded = [torch.where(mask > 0, tokens, config.pad_token_id) for mask in (left, right)]
+    for given, mask in zip(padded, (left, right), strict=True):
+        torch.testing.assert_close(program(given, mask), alone(model, given, mask, "mean"), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_decoder_that_embeds(tmp_path, side):
     """As Qwen3-Embedding: the last token, of unit length, with padding on either side."""

@@ -4,8 +4,8 @@
     tokenizer.json, ...              as the checkpoint has them
 
 Names: as Optimum writes models of sentence-transformers. How tokens are pooled is said by the caller, or by the files
-that sentence-transformers keeps beside a checkpoint (modules.json, 1_Pooling/config.json); padding never counts, on
-whichever side it stands.
+that sentence-transformers keeps beside a checkpoint (modules.json, 1_Pooling/config.json). Padding never counts, on
+whichever side it stands: each text is moved to the left end of its row first, as absolute positions count from there.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from language_models.checkpoint import Checkpoint
 from language_models.folder import inside
 from language_models.parts import Parts, Program, write_part
 from language_models.prompts import texts
+from language_models.step import shifted
 
 TASK = "feature-extraction"
 OUTPUT = "sentence_embedding"
@@ -64,8 +65,10 @@ class Embed(nn.Module):
         self._given = {"use_cache": False} if "use_cache" in takes else {}
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        found = _body(self.model)(input_ids=input_ids, attention_mask=attention_mask, **self._given)
-        pooled = self.pool(found.last_hidden_state, attention_mask)
+        in_front = attention_mask.argmax(1)
+        tokens, mask = shifted(input_ids, -in_front), shifted(attention_mask, -in_front)
+        found = _body(self.model)(input_ids=tokens, attention_mask=mask, **self._given)
+        pooled = self.pool(found.last_hidden_state, mask)
         return nn.functional.normalize(pooled, dim=-1) if self.normalise else pooled
 
 
@@ -149,7 +152,7 @@ def load(folder: Path, manifest: Parts, **_: Any) -> Embedder:
 
 
 def check(checkpoint: Checkpoint, loaded: Embedder, manifest: Parts) -> None:
-    """Compare vectors with the model's own: three texts of different lengths, the padding masked.
+    """Compare vectors with the model's own: three texts of different lengths, padding on either side masked.
 
     Raises:
         MismatchError: they differ by more than rounding.
@@ -158,6 +161,7 @@ def check(checkpoint: Checkpoint, loaded: Embedder, manifest: Parts) -> None:
     drawn = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, checkpoint.config.vocab_size, (3, 11), generator=drawn)
     mask = (torch.arange(11) < torch.tensor([[11], [4], [7]])).to(torch.int64)
+    mask[2] = mask[2].flip(0)
     with torch.no_grad():
         wanted = module(tokens, mask).float()
     found = loaded(tokens, mask).float()
