@@ -105,6 +105,30 @@ def test_the_encoder_of_two_halves(tmp_path):
     torch.testing.assert_close(made.load()(tokens, mask), wanted, rtol=1e-4, atol=1e-5)
 
 
+T5 = {"vocab_size": 96, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
+
+
+@pytest.mark.parametrize("weights", ["f32", "int8"])
+def test_an_encoder_alone(tmp_path, weights):
+    """As sentence-t5: the checkpoint names T5EncoderModel, and has no weights of a decoder."""
+    torch.manual_seed(0)
+    model = transformers.T5EncoderModel(transformers.T5Config(**T5)).eval()
+    model.save_pretrained(tmp_path / "in")
+    options = {"task": "feature-extraction", "pooling": "mean", "tokenizer": False, "verify": True}
+    made = language_models.export(tmp_path / "in", path=tmp_path / "out", weights=weights, **options)
+    if weights == "f32":
+        tokens, mask = texts()
+        torch.testing.assert_close(made.load()(tokens, mask), alone(model, tokens, mask, "mean"), rtol=1e-4, atol=1e-5)
+
+
+def test_an_encoder_alone_that_does_not_say_so(tmp_path):
+    transformers.T5EncoderModel(transformers.T5Config(**T5)).save_pretrained(tmp_path / "in")
+    config = tmp_path / "in" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "architectures": ["T5Model"]}))
+    with pytest.raises(ir.CaptureError, match=r"has no weights for decoder\..*: its results would be random"):
+        language_models.export(tmp_path / "in", path=tmp_path / "out", pooling="mean", tokenizer=False)
+
+
 def test_weights_that_are_missing(tmp_path):
     """A pooler that no vector comes from may be missing; a layer may not."""
     source = tmp_path / "in"

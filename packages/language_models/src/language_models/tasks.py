@@ -54,9 +54,14 @@ def check_task(config: Any, task: str) -> None:
         raise CaptureError(f"{AUTO[task][1]} has no {config.model_type}: its tasks are {', '.join(makes) or 'none'}")
 
 
-def auto_class(task: str) -> Any:
-    """transformers' class that makes models of a task."""
-    return getattr(transformers, AUTO[task][1])
+def auto_class(config: Any, task: str) -> Any:
+    """transformers' class that makes models of a task; for embeddings of a checkpoint that is the encoder alone of
+    two halves (T5EncoderModel), the class that makes encoders.
+    """
+    encoders = transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
+    alone = type(config) in encoders and encoders[type(config)].__name__ in (config.architectures or ())
+    name = "AutoModelForTextEncoding" if alone and task == "feature-extraction" else AUTO[task][1]
+    return getattr(transformers, name)
 
 
 def _mapping(task: str) -> Any:
