@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
+import torch
 
 import ir
 import language_models
@@ -42,6 +44,22 @@ def only_bin(folder):
     (folder / "pytorch_model.bin").write_bytes(b"nothing")
 
 
+class Code:
+    """What a pickle runs where it is read as one."""
+
+    def __reduce__(self):
+        return os.system, ("exit 1",)
+
+
+def bin_with_code(folder):
+    only_bin(folder)
+    torch.save({"weight": Code()}, folder / "pytorch_model.bin")
+
+
+def setting(name, value):
+    return text("generation_config.json", json.dumps({name: value}))
+
+
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n"
 ODD = {
     "no model type": (said(model_type=""), "reads no model from its config.json .*give that to language_models.export"),
@@ -63,7 +81,19 @@ ODD = {
     "empty": (second_shard(lambda s: s.write_bytes(b"")), "no sound .safetensors .*the file has 0; download it again"),
     "pointer": (second_shard(lambda s: s.write_text(POINTER)), "no sound .safetensors .*download it again"),
     "index": (text("model.safetensors.index.json", "{"), "is no index of shards"),
-    "bin": (only_bin, "transformers does not load it .*; download it again"),
+    "bin": (only_bin, "its .bin files are no weights .UnpicklingError: Unsupported operand .*; download it again"),
+    "code": (bin_with_code, "its .bin files hold code .*system.*, which is not run; ask its author for .safetensors"),
+    "no heads": (said(num_attention_heads=0), "ZeroDivisionError.*; this kind of model has no such values: correct them"),
+    "end of text": (
+        setting("eos_token_id", "x"),
+        "generation_config.json: eos_token_id is 'x' and has to be an integer",
+    ),
+    "padding": (
+        setting("pad_token_id", [1]),
+        r"generation_config.json: pad_token_id is \[1\] and has to be an integer;",
+    ),
+    "temperature": (setting("temperature", "x"), "temperature is 'x' and has to be a number"),
+    "start": (setting("do_sample", 1), "do_sample is 1 and has to be true or false; correct it, or delete the file"),
 }
 
 
@@ -77,6 +107,42 @@ def test_a_checkpoint_that_is_not_whole(sound, tmp_path, kind, weights):
     with pytest.raises(ir.ExportError, match=told):
         language_models.export(folder, path=place, weights=weights, tokenizer=False)
     assert not place.exists()
+
+
+@pytest.mark.parametrize("place", ["AutoConfig", "MODEL_FOR_CAUSAL_LM_MAPPING", "AutoModelForCausalLM"])
+def test_an_installation_that_is_not_whole(sound, tmp_path, monkeypatch, place):
+    """What is behind transformers' own words is told, and no checkpoint is blamed."""
+
+    class Broken:
+        def __getattr__(self, name):
+            try:
+                raise RuntimeError("operator torchvision::nms does not exist")
+            except RuntimeError as error:
+                raise ModuleNotFoundError("Could not import module 'LlamaConfig'.") from error
+
+        __contains__ = __getattr__
+
+    monkeypatch.setattr(checkpoints.transformers, place, Broken())
+    told = "RuntimeError: operator torchvision::nms does not exist.*install or mend it, the checkpoint is not at fault"
+    with pytest.raises(ir.CaptureError, match=told):
+        language_models.export(sound, path=tmp_path / "out", tokenizer=False)
+
+
+def test_a_package_that_weights_want(sound, tmp_path, monkeypatch):
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(sound, folder)
+    for file in folder.glob("*.safetensors*"):
+        file.unlink()
+    torch.save(checkpoints.model("Llama", **checkpoints.LLAMA).state_dict(), folder / "pytorch_model.bin")
+
+    def lacking(*_, **__):
+        raise ImportError("Loading an FP8 quantized model requires accelerate (`pip install accelerate`)")
+
+    monkeypatch.setattr(checkpoints.transformers.AutoModelForCausalLM, "from_pretrained", lacking)
+    with pytest.raises(
+        ir.CaptureError, match=r"requires accelerate .*: a package is missing or does not import; install"
+    ):
+        language_models.export(folder, path=tmp_path / "out", tokenizer=False)
 
 
 def test_a_file_in_the_place_of_the_folder(sound, tmp_path):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
+import pickle
+import re
 import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,16 @@ from language_models.tasks import auto_class, check_task, task_of
 _TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*", "vocab*", "merges.txt")
 _PROCESSOR = ("preprocessor_config.json", "processor_config.json", "generation_config.json")  # of images and sound
 MOST_LAYERS = 2000
+# settings of generation_config.json that are read here, and what each has to be
+_SETTINGS: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
+    ("an integer", lambda v: type(v) is int,
+     ("pad_token_id", "bos_token_id", "decoder_start_token_id", "top_k", "no_repeat_ngram_size")),
+    ("an integer or a list of them", lambda v: type(v) is int or _integers(v),
+     ("eos_token_id", "forced_bos_token_id", "forced_eos_token_id")),
+    ("a list of integers", lambda v: _integers(v), ("suppress_tokens", "begin_suppress_tokens")),
+    ("a number", lambda v: type(v) in (int, float), ("temperature", "top_p", "repetition_penalty")),
+    ("true or false", lambda v: type(v) is bool, ("do_sample",)),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,14 +91,27 @@ def open_checkpoint(
     folder = Path(source)
     _check(folder, tokenizer)
     transformers.utils.logging.disable_progress_bar()
-    config = _config(folder)
-    task = task or task_of(config, next(iter(config.architectures or ()), None))
-    check_task(config, task)
-    mapped = _mapped(folder, config, dtype, task, streams)
-    model = mapped or _read(folder, config, dtype, task)
+    with _of_installation(folder):
+        config = _config(folder)
+        task = task or task_of(config, next(iter(config.architectures or ()), None))
+        check_task(config, task)
+        mapped = _mapped(folder, config, dtype, task, streams)
+        model = mapped or _read(folder, config, dtype, task)
     kept = _TOKENIZER if task in ("text-generation", "feature-extraction") else (*_TOKENIZER, *_PROCESSOR)
     files = sorted({f for pattern in kept for f in folder.glob(pattern) if f.is_file()})
     return Checkpoint(folder.resolve().name, model.eval(), tuple(files), folder, task, streams and mapped is not None)
+
+
+@contextlib.contextmanager
+def _of_installation(folder: Path) -> Iterator[None]:
+    """Of an import that fails, say what is behind it and that no checkpoint is at fault."""
+    try:
+        yield
+    except ImportError as error:
+        raise CaptureError(
+            f"{folder}: transformers cannot load it here ({_line(_innermost(error))}): a package is missing or does "
+            "not import; install or mend it, the checkpoint is not at fault"
+        ) from error
 
 
 def converted(checkpoint: Checkpoint, dtype: torch.dtype) -> None:
@@ -107,6 +134,8 @@ def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str, streams: b
     try:
         with without_weights():
             model: Any = auto_class(config, task).from_config(config, dtype=dtype, trust_remote_code=False)
+    except ImportError:
+        raise
     except Exception as error:  # whatever a constructor makes of odd numbers
         raise CaptureError(f"{folder}: transformers makes no model of its config.json ({_line(error)})") from error
     own = {*dict(model.named_parameters(remove_duplicate=False)), *dict(model.named_buffers())}
@@ -125,13 +154,23 @@ def _config(folder: Path) -> Any:
         found = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         _check_config(found)
         return found
+    except ImportError:
+        raise
     except Exception as error:  # transformers' checks of a configuration raise errors of many classes
         foreign = "trust_remote_code" in str(error)
         said = "it has code of its own" if foreign else _line(error)
+        way = "take a newer transformers, or load the model yourself and give that to language_models.export"
+        if not foreign and _is_known(folder):
+            way = "this kind of model has no such values: correct them, or take a newer transformers where they are meant"
         raise CaptureError(
-            f"{folder}: transformers {transformers.__version__} reads no model from its config.json ({said}); take a "
-            "newer transformers, or load the model yourself and give that to language_models.export"
+            f"{folder}: transformers {transformers.__version__} reads no model from its config.json ({said}); {way}"
         ) from error
+
+
+def _is_known(folder: Path) -> bool:
+    """True if this transformers has the kind of model that a checkpoint names."""
+    kind = json.loads((folder / "config.json").read_bytes()).get("model_type")
+    return isinstance(kind, str) and kind in transformers.CONFIG_MAPPING
 
 
 def _check_config(config: Any) -> None:
@@ -144,7 +183,15 @@ def _check_config(config: Any) -> None:
         raise ValueError(f"num_hidden_layers={layers!r:.40}: 0 to {MOST_LAYERS} are built")
 
 
-def _line(error: Exception) -> str:
+def _innermost(error: BaseException) -> BaseException:
+    """What is behind an error."""
+    seen = [error]
+    while (behind := seen[-1].__cause__ or seen[-1].__context__) is not None and behind not in seen:
+        seen.append(behind)
+    return seen[-1]
+
+
+def _line(error: BaseException) -> str:
     """An error in one line: its class, and the beginning of what it says."""
     said = " ".join(str(error).split())
     return f"{type(error).__name__}: {said[:200]}"
@@ -154,7 +201,15 @@ def _read(folder: Path, config: Any, dtype: torch.dtype, task: str) -> Any:
     given = {"dtype": dtype, "local_files_only": True, "trust_remote_code": False, "output_loading_info": True}
     try:
         loaded: Any = auto_class(config, task).from_pretrained(folder, **given)
-    except Exception as error:  # of torch.load, of quantisers, of files cut off
+    except ImportError:
+        raise
+    except pickle.UnpicklingError as error:  # of torch.load, whose own words are how to run what is in the file
+        said = _innermost(error)
+        if code := re.search(r"GLOBAL (\S+)", str(said)):
+            raise CaptureError(f"{folder}: its .bin files hold code ({code[1]:.100}), which is not run; ask its author "
+                               "for .safetensors") from error  # fmt: skip
+        raise CaptureError(f"{folder}: its .bin files are no weights ({_line(said)}); download it again") from error
+    except Exception as error:  # of quantisers, of files cut off
         raise CaptureError(
             f"{folder}: transformers does not load it ({_line(error)}); download it again, or load the model yourself "
             "and give that to language_models.export"
@@ -210,6 +265,8 @@ def _check(folder: Path, tokenizer: bool) -> None:
     for name in ("config.json", "generation_config.json", "tokenizer_config.json", *["tokenizer.json"] * tokenizer):
         if (folder / name).is_file():
             _check_json(folder / name)
+    if (folder / "generation_config.json").is_file():
+        _check_settings(folder / "generation_config.json")
 
 
 def _check_json(file: Path) -> None:
@@ -219,6 +276,18 @@ def _check_json(file: Path) -> None:
             raise ValueError("no object")
     except (OSError, ValueError, RecursionError) as error:
         raise CaptureError(f"{file} is no JSON of a checkpoint ({error}); download it again") from error
+
+
+def _check_settings(file: Path) -> None:
+    said = json.loads(file.read_bytes())
+    for kind, fits, names in _SETTINGS:
+        if wrong := [n for n in names if said.get(n) is not None and not fits(said[n])]:
+            found = f"{wrong[0]} is {said[wrong[0]]!r:.60} and has to be {kind}"
+            raise CaptureError(f"{file}: {found}; correct it, or delete the file")
+
+
+def _integers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(v) is int for v in value)
 
 
 def copy_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
