@@ -83,7 +83,7 @@ ODD = {
     "index": (text("model.safetensors.index.json", "{"), "is no index of shards"),
     "bin": (only_bin, "its .bin files are no weights .UnpicklingError: Unsupported operand .*; download it again"),
     "code": (bin_with_code, "its .bin files hold code .*system.*, which is not run; ask its author for .safetensors"),
-    "no heads": (said(num_attention_heads=0), "ZeroDivisionError.*; this kind of model has no such values: correct them"),
+    "no heads": (said(num_attention_heads=0), "ZeroDivisionError.*; no such model has these values: correct them"),
     "end of text": (
         setting("eos_token_id", "x"),
         "generation_config.json: eos_token_id is 'x' and has to be an integer",
@@ -155,6 +155,7 @@ def test_a_file_in_the_place_of_the_folder(sound, tmp_path):
     ({"exclude": ["*.down_proj"]}, "exclude= is for weights in few bits"),
     ({"calibration": "a text"}, "calibration= is for weights in few bits"),
     ({"weights": "int4", "lm_head": "int3"}, "lm_head='int3' is none of f32, int8, int4"),
+    ({"external_data": "reference"}, 'external_data="reference" would point .* a folder is whole .*: leave it out'),
     ({"weights": "int4", "lm_head": "int8", "target": "nnef"}, "lm_head='int8' is none of f32, int4"),
 ])  # fmt: skip
 def test_options_that_would_say_nothing(sound, tmp_path, options, told):
@@ -171,6 +172,22 @@ def test_options_that_would_say_nothing(sound, tmp_path, options, told):
 def test_what_does_not_fit_the_checkpoint(sound, tmp_path, options, told):
     with pytest.raises(ir.ExportError, match=told):
         language_models.export(sound, path=tmp_path / "out", tokenizer=False, **options)
+
+
+@pytest.mark.parametrize("content", ['{"a": 1}', '{"version": "1.0", "model": {"type": "BPE", "vocab": 3}}'])
+def test_a_tokenizer_that_is_none(sound, tmp_path, content):
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(sound, folder)
+    (folder / "tokenizer.json").write_text(content)
+    with pytest.raises(ir.CaptureError, match=r"tokenizer.json is no tokenizer .* or say tokenizer=False"):
+        language_models.export(folder, path=tmp_path / "out")
+    assert language_models.export(folder, path=tmp_path / "out", tokenizer=False).path.is_dir()
+
+
+@pytest.mark.parametrize("option", ["text", "calibration"])
+def test_a_text_of_nothing(sound, tmp_path, option):
+    with pytest.raises(ir.RefusedError, match=f"{option}: the text is empty"):
+        language_models.export(sound, path=tmp_path / "out", weights="int4", tokenizer=False, **{option: " \n"})
 
 
 def test_the_command_line_says_options_as_it_has_them(sound, tmp_path, capsys):

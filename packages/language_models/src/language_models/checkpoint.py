@@ -161,7 +161,7 @@ def _config(folder: Path) -> Any:
         said = "it has code of its own" if foreign else _line(error)
         way = "take a newer transformers, or load the model yourself and give that to language_models.export"
         if not foreign and _is_known(folder):
-            way = "this kind of model has no such values: correct them, or take a newer transformers where they are meant"
+            way = "no such model has these values: correct them, or take a newer transformers where they are meant"
         raise CaptureError(
             f"{folder}: transformers {transformers.__version__} reads no model from its config.json ({said}); {way}"
         ) from error
@@ -265,6 +265,8 @@ def _check(folder: Path, tokenizer: bool) -> None:
     for name in ("config.json", "generation_config.json", "tokenizer_config.json", *["tokenizer.json"] * tokenizer):
         if (folder / name).is_file():
             _check_json(folder / name)
+    if tokenizer:
+        _check_tokenizer(folder / "tokenizer.json")
     if (folder / "generation_config.json").is_file():
         _check_settings(folder / "generation_config.json")
 
@@ -276,6 +278,15 @@ def _check_json(file: Path) -> None:
             raise ValueError("no object")
     except (OSError, ValueError, RecursionError) as error:
         raise CaptureError(f"{file} is no JSON of a checkpoint ({error}); download it again") from error
+
+
+def _check_tokenizer(file: Path) -> None:
+    """Read it as runtimes do, who say of a wrong one only that they cannot."""
+    try:
+        transformers.PreTrainedTokenizerFast(tokenizer_file=str(file)).encode("a")
+    except Exception as error:  # the class of all that the library says
+        raise CaptureError(f"{file} is no tokenizer ({_line(error)}); download it again, or say tokenizer=False "
+                           "(--no-tokenizer) and give tokens yourself") from error  # fmt: skip
 
 
 def _check_settings(file: Path) -> None:

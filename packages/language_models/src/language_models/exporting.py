@@ -125,6 +125,11 @@ def export(
         _one_of("lm_head", lm_head, [w for w in runtime.WEIGHTS if w not in ("f16", "bf16")])
     if (level := options.get("accuracy_level", 4)) not in range(5):
         raise ValueError(f"accuracy_level={level!r:.40}: 0 to 4, of which 1 is float32 and 4 int8")
+    if options.get("external_data") == "reference":
+        raise ValueError(
+            'external_data="reference" would point from the folder into the checkpoint, and a folder is whole wherever '
+            "it is moved: leave it out"
+        )
     last = _one_of("logits", logits, ("last", "all")) == "last"
     place = Path(path)
     check_place(place)

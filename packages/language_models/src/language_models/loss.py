@@ -38,8 +38,10 @@ def tokens_of(option: str, text: Any, source: Any, checkpoint: Checkpoint) -> to
 
     Raises:
         CaptureError: a text, and a model or a folder without a tokenizer.
-        RefusedError: fewer than two tokens, or what are no tokens of the model.
+        RefusedError: an empty text, fewer than two tokens, or what are no tokens of the model.
     """
+    if isinstance(text, str) and not text.strip():
+        raise RefusedError(f"{option}: the text is empty")
     found = _tokenised(text, source) if isinstance(text, str) else text
     tokens = torch.from_numpy(integers(option, found))
     check_tokens(option, tokens.numpy(), checkpoint.config.vocab_size)
