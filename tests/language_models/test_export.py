@@ -111,6 +111,47 @@ def test_models_without_a_cache_of_transformers(tmp_path):
         export(model, tmp_path / "out")
 
 
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
+
+
+@pytest.mark.parametrize("target", ["onnx", "eager"])
+def test_angles_that_change_with_the_length(tmp_path, target):
+    """What to take instead is the same up to the context."""
+    sizes = {**checkpoints.LLAMA, "max_position_embeddings": 32}
+    model = checkpoints.model("Llama", **sizes, rope_parameters=DYNAMIC)
+    told = (
+        r"LlamaForCausalLM cannot be exported as it is: rope_type=\"dynamic\" .* up to 32 tokens .*\n +at .*rope_utils"
+    )
+    with pytest.raises(ir.CaptureError, match=told) as raised:
+        export(model, tmp_path / "out", target=target)
+    assert "torch.cond" not in str(raised.value) and not (tmp_path / "out").exists()
+    tokens = torch.randint(4, checkpoints.VOCABULARY, (1, 32), generator=torch.Generator().manual_seed(0))
+    other = checkpoints.model("Llama", **sizes, rope_parameters={**DYNAMIC, "rope_type": "default"})
+    assert torch.equal(model(tokens).logits, other(tokens).logits)
+
+
+@pytest.mark.slow
+def test_a_model_that_is_a_loop_over_tokens(tmp_path):
+    sizes = {**checkpoints.LLAMA, "num_hidden_layers": 3, "head_dim": 8, "lru_width": 32, "attention_window_size": 32}
+    told = r"RecurrentGemmaForCausalLM cannot be exported as it is: it decides .*\n +at .*recurrent_gemma.py:\d+ "
+    with pytest.raises(ir.CaptureError, match=told):
+        export(checkpoints.model("RecurrentGemma", **sizes), tmp_path / "out")
+
+
+def test_a_model_that_decides_by_lengths(tmp_path):
+    import transformers
+
+    sizes = {"hidden_size": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_position_embeddings": 64}
+    layers = {
+        f"num_{half}_{n}": v for half in ("encoder", "decoder") for n, v in (("layers", 1), ("attention_heads", 4))
+    }
+    model = transformers.ProphetNetForConditionalGeneration(
+        transformers.ProphetNetConfig(**checkpoints.SIZES, **sizes, **layers)
+    )
+    with pytest.raises(ir.CaptureError, match=r"cannot be exported as it is: it decides .*\n +at .*prophetnet.py:\d+ "):
+        export(model, tmp_path / "out")
+
+
 def test_a_text_that_ends_is_padded(folder, tmp_path):
     """A row that has ended goes on with padding until the others end, as in transformers."""
     model = checkpoints.model("Llama", **checkpoints.LLAMA)

@@ -20,6 +20,7 @@ from language_models.folder import Manifest, check_place, described, new_folder,
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
 from language_models.parts import Parts
 from language_models.tasks import AUTO, WRITERS
+from language_models.tracing import told_of
 from language_models.weights import Plan
 
 TARGETS = {"onnx": "language_models.onnx_genai", "nnef": "language_models.tract", "eager": "language_models.eager"}
@@ -158,7 +159,8 @@ def export(
         raise ValueError(f"{min(options)}= is no option of the eager target: leave it out")
     options |= {"last": last} if writer is runtime else {"target": target}
     with new_folder(place) as folder:
-        manifest = writer.write(checkpoint, folder, weights=weights, **options)
+        with told_of(checkpoint):
+            manifest = writer.write(checkpoint, folder, weights=weights, **options)
         copy_tokenizer(checkpoint, folder)
         manifest.write(folder)
         # of models that remember states, and of weights in Q4_0, some run wrong in tract, and a wrong folder is worse

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import warnings
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 
 import ir
+from ir.errors import CaptureError
+from ir.importer.refusals import asks_for_data
 from language_models.checkpoint import Checkpoint
 from language_models.contract import Contract, State
 from language_models.folder import Manifest
 from language_models.step import BATCH, NEW, PAST, Step, is_state
+
+_FIXES = "its code fixes sizes that dynamic_shapes calls dynamic"  # in a refusal by torch.export
 
 
 def traced(
@@ -46,6 +55,38 @@ def traced(
             output_names=results,
         )
     return graph, manifest_of(checkpoint, step, contract, target, weights)
+
+
+@contextlib.contextmanager
+def told_of(checkpoint: Checkpoint) -> Iterator[None]:
+    """Inside of the block, a refusal at a line of transformers tells what the model does there, and not how to write
+    the line, as it is not the caller's.
+    """
+    try:
+        yield
+    except CaptureError as error:
+        asked = asks_for_data(error.__cause__) or isinstance(error.__cause__, AssertionError) or _FIXES in str(error)
+        place = re.search(rf"\bat ({re.escape(str(Path(transformers.__file__).parent))}.+?:\d+ .*)", str(error))
+        if not (asked and place):
+            raise
+        angles = _dynamic_rope(checkpoint) if "rope" in place[1] else None
+        said = angles or "it decides by the data or the lengths that it is given, in transformers' code"
+        raise CaptureError(
+            f"{type(checkpoint.model).__name__} cannot be exported as it is: {said}\n  at {place[1]}"
+        ) from error
+
+
+def _dynamic_rope(checkpoint: Checkpoint) -> str | None:
+    """What to say of angles that change with the length of the text at hand; None where the model has none."""
+    found = getattr(checkpoint.config, "rope_parameters", None) or {}
+    kinds = [p.get("rope_type") for p in (found, *found.values()) if isinstance(p, dict)]
+    if "dynamic" not in kinds:
+        return None
+    return (
+        'rope_type="dynamic" in rope_parameters (rope_scaling) of its configuration makes all angles anew '
+        f'for each length; up to {checkpoint.context_length} tokens rope_type="default" is the same, and "yarn" or '
+        '"linear" reach further, with other numbers'
+    )
 
 
 def manifest_of(checkpoint: Checkpoint, step: Step, contract: Contract, target: str, weights: str) -> Manifest:
