@@ -59,8 +59,15 @@ class Generator:
             mask = np.concatenate([mask, np.ones_like(mask[:, :1])], 1)
             if ended.all() or not left:
                 break
-            logits, held = self.step(new[:, -1:], mask, held)
+            if self._anew(mask.shape[1]):
+                logits, held = self._prompt(np.concatenate([tokens, new], 1), mask)
+            else:
+                logits, held = self.step(new[:, -1:], mask, held)
         return new
+
+    def _anew(self, length: int) -> bool:
+        """True where a text has become so long that the model reads all of it again."""
+        return 0 < self.manifest.computed_anew == length - 1
 
     def logits(self, input_ids: torch.Tensor) -> torch.Tensor:
         """The logits after each token of a text, fed one by one where the file has those of the last alone."""

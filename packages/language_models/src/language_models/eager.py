@@ -261,8 +261,11 @@ class Compiled(Generator):
                 room = min(length, 2 * room)
                 window = seen[:, :room].contiguous()
                 held = held if self.grows else self._with_room(held, room)
+            if self._anew(at + 1):
+                logits, held = self._first(text[:, : at + 1], window, places)
+                continue
             logits, *new = step.run(*self._fed(text, window, places, at, held))
-            held = new if self.grows else held
+            held = new[: len(held)] if self.grows else held
         return text[:, past : at + 1].numpy()
 
     @torch.inference_mode()
@@ -274,7 +277,7 @@ class Compiled(Generator):
         found = [logits[:, -1:]]
         for at in range(1, input_ids.shape[1]):
             logits, *new = self.programs[0].run(*self._fed(input_ids, mask, places, at, held))
-            held = new if self.grows else held
+            held = new[: len(held)] if self.grows else held
             found.append(logits[:, -1:])
         return torch.cat(found, 1)
 
@@ -298,6 +301,7 @@ class Compiled(Generator):
         if prompt is not None:
             given = [places[:, :past]] if self.manifest.positions else []
             logits, *found = prompt.run(tokens, mask[:, :past].contiguous(), *given)
+            found = found[: len(self.manifest.states)]  # behind them are buffers that each call overwrites
             return logits, found if self.grows else self._with_room(found, length)
         sizes = {names.batch: batch, names.past: 0 if self.grows else length}
         held = [
@@ -307,7 +311,7 @@ class Compiled(Generator):
         fixed = [names.past not in s.shape for s in self.manifest.states]
         for at in range(past):
             logits, *new = step.run(*self._fed(tokens, mask, places, at, held))
-            held = new if self.grows else held
+            held = new[: len(held)] if self.grows else held
             for t in (t for t, one in zip(held, fixed, strict=True) if one):  # of padding nothing is remembered
                 t *= mask[:, at].view(-1, *[1] * (t.dim() - 1))
         return logits, held

@@ -6,6 +6,7 @@ import copy
 import functools
 import importlib
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from ir.errors import MismatchError, RefusedError
 from ir.files import size_text
 from language_models.checkpoint import Checkpoint, converted, copy_tokenizer, open_checkpoint
 from language_models.folder import Manifest, check_place, described, new_folder, no_export
+from language_models.longrope import longest_short
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
 from language_models.parts import Parts
 from language_models.tasks import AUTO, WRITERS
@@ -24,6 +26,7 @@ from language_models.tracing import told_of
 from language_models.weights import Plan
 
 TARGETS = {"onnx": "language_models.onnx_genai", "nnef": "language_models.tract", "eager": "language_models.eager"}
+FARTHEST = 512  # tokens of the longest text that is compared
 P = ParamSpec("P")
 T = TypeVar("T")
 FLOATS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -143,7 +146,8 @@ def export(
         raise ValueError(
             f"contrib=True writes decoders for onnxruntime: leave it out for {target} of {checkpoint.task}"
         )
-    tokens = None if text is None else tokens_of("text", text, source, checkpoint)[:1, :LONGEST]
+    longest = longest_short(checkpoint.config) or LONGEST  # the loss is measured token by token
+    tokens = None if text is None else tokens_of("text", text, source, checkpoint)[:1, : min(LONGEST, longest)]
     floats = None if tokens is None else logits_of(checkpoint.model, tokens)
     if weights not in FLOATS:
         calibrated = None if calibration is None else tokens_of("calibration", calibration, source, checkpoint)
@@ -199,15 +203,36 @@ def load(path: str | os.PathLike[str], **options: Any) -> Any:
 def check(checkpoint: Checkpoint, generator: Any, count: int = 16) -> None:
     """Compare greedy tokens with those of the model itself, behind a text of random tokens.
 
+    Where rotary frequencies change beyond a length (longrope), a text that becomes longer is compared as well.
+
     Raises:
-        MismatchError: they differ.
+        MismatchError: they differ, or are those of nan.
     """
+    short, context = longest_short(checkpoint.config), generator.manifest.context_length
+    length = max(1, min(12, context // 2))
+    _compare(checkpoint, generator, length, min(count, context - length))
+    if not 0 < short < context:
+        return
+    if short > FARTHEST:
+        warnings.warn(
+            f"texts of more than {short:,} tokens, where rotary frequencies are others (longrope), are not compared",
+            stacklevel=3,
+        )
+        return
+    before = max(1, short - count // 2)
+    _compare(checkpoint, generator, before, min(count, context - before))
+
+
+def _compare(checkpoint: Checkpoint, generator: Any, length: int, count: int) -> None:
+    """Compare so many tokens behind a text of this length."""
     drawn = torch.Generator().manual_seed(0)
-    tokens = torch.randint(0, checkpoint.config.vocab_size, (1, 12), generator=drawn)
+    tokens = torch.randint(0, checkpoint.config.vocab_size, (1, length), generator=drawn)
     wanted = reference(checkpoint.model, tokens, count)
     found = generator.generate(tokens, max_new_tokens=count)
     if not torch.equal(wanted, found):
-        raise MismatchError(f"the folder generates {found[0, 12:].tolist()}, the model {wanted[0, 12:].tolist()}")
+        raise MismatchError(
+            f"the folder generates {found[0, length:].tolist()}, the model {wanted[0, length:].tolist()}"
+        )
 
 
 def reference(model: Any, tokens: torch.Tensor, count: int, mask: torch.Tensor | None = None) -> torch.Tensor:

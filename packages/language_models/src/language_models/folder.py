@@ -25,7 +25,8 @@ UNSOUND = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionEr
 @dataclass(frozen=True)
 class Manifest(Described):
     """What is in a folder, for whoever opens it to generate; `one_by_one`: the step takes a token at a time;
-    `padding_side`: "left" or "right", where the step wants the padding of a prompt.
+    `padding_side`: "left" or "right", where the step wants the padding of a prompt; `computed_anew`: one token beyond
+    this length all of a text is computed anew, 0 for never.
     """
 
     target: str
@@ -42,6 +43,7 @@ class Manifest(Described):
     context_length: int
     files: tuple[str, ...] = ()
     padding_side: str = "left"
+    computed_anew: int = 0
     kind: str = "text-generation"
 
     def write(self, folder: Path) -> None:
@@ -86,9 +88,18 @@ class Manifest(Described):
         token = sum(math.prod(d for d in s.shape if isinstance(d, int)) * np.dtype(s.dtype).itemsize for s in grows)
         return {
             "vocabulary": f"{self.vocabulary:,}",
-            "context": f"{self.context_length:,} tokens",
+            "context": self._context(),
             "remembered": f"{len(self.states)} tensors, {size_text(token)} a token",
         }
+
+    def _context(self) -> str:
+        if not self.computed_anew or self.target == "eager":
+            return f"{self.context_length:,} tokens"
+        runtime = "onnxruntime-genai" if self.target == "onnx" else "tract"
+        why = f"the model computes its keys anew (longrope), which {runtime} does not"
+        if self.context_length == self.computed_anew:
+            return f"{self.context_length:,} tokens; beyond them {why}"
+        return f"{self.context_length:,} tokens, {self.computed_anew:,} in onnxruntime-genai; beyond those {why}"
 
 
 def describe(folder: Path, said: dict[str, Any]) -> None:

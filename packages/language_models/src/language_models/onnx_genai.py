@@ -133,12 +133,13 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
     inputs |= {f"past_{n}": GENAI.remembered_in.format(layer="%d", part=p) for n, p in remembered.items()}
     outputs = {"logits": GENAI.logits}
     outputs |= {f"present_{n}": GENAI.remembered_out.format(layer="%d", part=p) for n, p in remembered.items()}
+    longest = manifest.computed_anew or manifest.context_length  # its loop never reads a text again
     drawn = {n: v for n in _DRAWING if (v := getattr(drawing, n, None)) is not None}
     return {
         "model": {
             "type": "decoder",
             "vocab_size": manifest.vocabulary,
-            "context_length": manifest.context_length,
+            "context_length": longest,
             "bos_token_id": drawing.bos_token_id if drawing.bos_token_id is not None else 0,
             "eos_token_id": ends[0] if len(ends) == 1 else ends,
             "pad_token_id": manifest.pad if 0 <= manifest.pad < manifest.vocabulary else 0,
@@ -155,7 +156,7 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
             },
         },
         "search": {
-            "max_length": manifest.context_length,
+            "max_length": longest,
             "past_present_share_buffer": manifest.padding_side == "right",  # as GroupQueryAttention has them
             **drawn,
         },

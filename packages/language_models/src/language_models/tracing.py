@@ -18,6 +18,7 @@ from ir.importer.refusals import asks_for_data
 from language_models.checkpoint import Checkpoint
 from language_models.contract import Contract, State
 from language_models.folder import Manifest
+from language_models.longrope import computes_anew, longest_short
 from language_models.step import BATCH, NEW, PAST, Step, is_state
 
 _FIXES = "its code fixes sizes that dynamic_shapes calls dynamic"  # in a refusal by torch.export
@@ -54,7 +55,13 @@ def traced(
             input_names=[getattr(contract, _FIELDS[n]) if n in _FIELDS else n for n in names],
             output_names=results,
         )
-    return graph, manifest_of(checkpoint, step, contract, target, weights)
+    return _without_unread_updates(graph), manifest_of(checkpoint, step, contract, target, weights)
+
+
+def _without_unread_updates(graph: Any) -> Any:
+    """The graph without new contents of buffers that every call overwrites before it reads them."""
+    read = {weight.name for weight in graph.weights.values()}
+    return graph.replace(updates={name: value for name, value in graph.updates.items() if name in read})
 
 
 @contextlib.contextmanager
@@ -97,6 +104,7 @@ def manifest_of(checkpoint: Checkpoint, step: Step, contract: Contract, target: 
         for name, t in step.states.items()
     )  # fmt: skip
     config, generation = checkpoint.config, checkpoint.generation
+    context, anew = _context(checkpoint, step, target)
     ends = generation.eos_token_id if generation.eos_token_id is not None else config.eos_token_id
     ends = tuple(ends) if isinstance(ends, (list, tuple)) else () if ends is None else (ends,)
     padding = generation.pad_token_id if generation.pad_token_id is not None else getattr(config, "pad_token_id", None)
@@ -112,9 +120,22 @@ def manifest_of(checkpoint: Checkpoint, step: Step, contract: Contract, target: 
         ends,
         padding if padding is not None else (*ends, 0)[0],
         config.vocab_size,
-        checkpoint.context_length,
+        context,
         padding_side=step.padding_side,
+        computed_anew=anew,
     )
+
+
+def _context(checkpoint: Checkpoint, step: Step, target: str) -> tuple[int, int]:
+    """The longest text, and the length beyond which all of it is computed anew, 0 for never.
+
+    Where the loop of a runtime cannot do that, or a step reads one token at a time, texts end there.
+    """
+    context, short = checkpoint.context_length, longest_short(checkpoint.config)
+    if not 0 < short < context:
+        return context, 0
+    anew = short if computes_anew(step.model, short) else 0
+    return short if step.recurrent or (anew and target == "nnef") else context, anew
 
 
 _FIELDS = {"input_ids": "tokens", "attention_mask": "mask", "position_ids": "positions"}
