@@ -195,3 +195,11 @@ def test_what_is_refused(tmp_path):
             language_models.export(model, path=tmp_path / "out", **options)
     with pytest.raises(ir.CaptureError, match="a model in memory has no tokenizer"):
         language_models.export(model, path=tmp_path / "out", text="words")
+
+
+@pytest.mark.parametrize("target", ["onnx", "eager"])
+def test_the_loss_of_bfloat16(tmp_path, target):
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    text = torch.arange(40)[None]
+    made = language_models.export(model, path=tmp_path / "out", target=target, weights="bf16", text=text)
+    assert made.loss.perplexity == pytest.approx(made.loss.floats, rel=0.05)

@@ -76,7 +76,8 @@ class Generator:
         for i in range(tokens.shape[1]):
             logits, held = self.step(tokens[:, i : i + 1], np.ones_like(tokens[:, : i + 1]), held)
             found.append(logits[:, -1:])
-        return torch.from_numpy(np.concatenate(found, 1))
+        logits = np.concatenate(found, 1)
+        return torch.from_numpy(logits.astype("f4") if logits.dtype.name == "bfloat16" else logits)
 
     def start(self, batch: int) -> dict[str, np.ndarray]:
         """What is remembered before the first token: keys of no length, states of zeros."""
