@@ -53,3 +53,29 @@ def test_a_model_that_looks_at_the_length_of_its_cache(tmp_path):
     assert program.grows
     tokens, mask = checkpoints.prompts(3)
     assert torch.equal(program.generate(tokens, mask, STEPS), reference(model, tokens, STEPS, mask))
+
+
+def test_a_prompt_of_one_token(tmp_path):
+    """torch.export takes the past of an example to be 2 or longer; behind a text of one token there is 1."""
+    model = checkpoints.model("GPTNeo", **ARCHITECTURES["GPTNeo"])
+    program = language_models.export(model, path=tmp_path / "out", target="eager").load()
+    assert program.grows
+    for tokens in (torch.tensor([[5]]), torch.tensor([[5], [9]])):
+        assert torch.equal(program.generate(tokens, max_new_tokens=8), reference(model, tokens, 8))
+
+
+def test_a_weight_of_no_dimension(tmp_path):
+    """Apertus has single numbers beside its matrices."""
+    sizes = {**checkpoints.LLAMA, "eos_token_id": 2}
+    model = checkpoints.model("Apertus", **sizes)
+    assert any(t.dim() == 0 for t in model.buffers())
+    language_models.export(model, path=tmp_path / "out", target="eager", verify=True)
+
+
+def test_a_program_that_cannot_be_opened_is_not_written(tmp_path):
+    """Of JetMoE torch.export's program has a number in it that is the example's."""
+    sizes = {**checkpoints.LLAMA, "kv_channels": 8, "num_local_experts": 4, "num_experts_per_tok": 2}
+    model = checkpoints.model("JetMoe", **sizes)
+    with pytest.raises(ir.CaptureError, match=r"is not read again: aten\.index_add"):
+        language_models.export(model, path=tmp_path / "out", target="eager")
+    assert not list(tmp_path.iterdir())

@@ -110,10 +110,12 @@ def write(checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str) -> 
         prompt = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **places}
         axes = {0: "batch_size", 1: "sequence_length"}
         _save(step, prompt, dict.fromkeys(prompt, axes), folder / PROMPT)
+        _open(folder / PROMPT)
     stored = _token(step, manifest, places, folder / STEP) if writes_in_place(step) else None
     if stored is None:
         graph, _ = traced(checkpoint, GENAI, last, "eager", weights, single=True)
         stored = _stored(graph, folder / STEP)
+        _open(folder / STEP)
     save_tensors(stored[0], folder / STORED, stored[1])
     return replace(manifest, step=STEP)
 
@@ -130,10 +132,19 @@ def _token(step: Static, manifest: Manifest, places: Mapping[str, torch.Tensor],
     sizes["held"] = {n: batch if is_state(n) else batch | {2: "max_length"} for n in step.states}
     try:
         stored = _save(step, given, sizes, path)
-        ir.export(path, target="eager", optimize=False)  # packing weights would hold them all
+        _open(path)
     except ExportError:
         return None
     return stored
+
+
+def _open(path: Path) -> None:
+    """Compile a program as `load` does, less what packs weights, for that would hold them all."""
+    try:
+        ir.export(path, target="eager", optimize=False)
+    except ExportError as error:
+        said = str(error).removeprefix(f"{path}: ")
+        raise CaptureError(f"the program that torch.export makes of it is not read again: {said}") from error
 
 
 def writes_in_place(step: Static) -> bool:
@@ -177,6 +188,7 @@ def _stored(graph: Any, path: Path) -> Stored:
     for name, tensor in named.items():
         first.setdefault((tensor.data_ptr(), tensor.shape), name)
     others = {name: own for name, t in named.items() if (own := first[t.data_ptr(), t.shape]) != name}
+    _reads_one_token(program)
     # a tensor of one number in the place of each weight: its shape is known, its contents come at load
     put(program, state_dict={n: _hollow(t) for n, t in named.items()})
     with warnings.catch_warnings():
@@ -185,8 +197,16 @@ def _stored(graph: Any, path: Path) -> Stored:
     return {n: t.detach() for n, t in named.items() if n not in others}, others
 
 
+def _reads_one_token(program: Any) -> None:
+    """A text of one token has no past; torch.export takes a past to be 2 or longer, and the text to be 3."""
+    ranges = program.range_constraints
+    for symbol, found in ranges.items():
+        if found.lower == 3:
+            ranges[symbol] = type(found)(2, found.upper)  # torch's least, which stands for sizes of 0 and 1 as well
+
+
 def _hollow(tensor: torch.Tensor) -> torch.Tensor:
-    made = tensor.detach().new_zeros(1).expand(tensor.shape)
+    made = tensor.detach().new_zeros(()).expand(tensor.shape)
     return nn.Parameter(made, requires_grad=False) if isinstance(tensor, nn.Parameter) else made
 
 
