@@ -203,3 +203,43 @@ def test_the_loss_of_bfloat16(tmp_path, target):
     text = torch.arange(40)[None]
     made = language_models.export(model, path=tmp_path / "out", target=target, weights="bf16", text=text)
     assert made.loss.perplexity == pytest.approx(made.loss.floats, rel=0.05)
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize("kind", ["memory", "mapped", "bin"])
+def test_a_weight_that_float16_does_not_reach(tmp_path, target, kind):
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight[3, 2] = -1e6
+    source = model if kind == "memory" else tmp_path / "in"
+    if kind == "mapped":
+        model.save_pretrained(source)
+    elif kind == "bin":
+        model.config.architectures = ["LlamaForCausalLM"]
+        model.config.save_pretrained(source)
+        torch.save(model.state_dict(), source / "pytorch_model.bin")
+    said = r"float16 ends at 65504, and the weight model.layers.1.mlp.up_proj.weight has "
+    said += "numbers beyond that" if kind == "bin" else r"one of 1e\+06: take weights='bf16', or 'f32'"
+    with pytest.raises(ir.RefusedError, match=said):
+        language_models.export(source, path=tmp_path / "out", target=target, weights="f16", tokenizer=False)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("weights", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_weight_that_is_no_number(tmp_path, weights, number):
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    with torch.no_grad():
+        model.model.norm.weight[5] = number
+    with pytest.raises(ir.RefusedError, match=r"the weight model\.norm\.weight has nan or infinite numbers"):
+        language_models.export(model, path=tmp_path / "out", weights=weights)
+
+
+def test_tokens_of_nan_are_not_equal(tmp_path):
+    """Weights that lie in a file as they are exported are not read before; the comparison sees them."""
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    with torch.no_grad():
+        model.model.norm.weight[5] = float("nan")
+    model.save_pretrained(tmp_path / "in")
+    with pytest.raises(ir.MismatchError, match="the model's own logits are nan"):
+        language_models.export(tmp_path / "in", path=tmp_path / "out", tokenizer=False, verify=True)

@@ -17,6 +17,7 @@ import torch
 from ir.errors import MismatchError, RefusedError
 from ir.files import size_text
 from language_models.checkpoint import Checkpoint, converted, copy_tokenizer, open_checkpoint
+from language_models.finite import check_finite
 from language_models.folder import Manifest, check_place, described, new_folder, no_export
 from language_models.longrope import longest_short
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
@@ -140,6 +141,8 @@ def export(
     # weights in few bits are made of the checkpoint's own numbers, unless the model has to run before
     streams = weights not in FLOATS and text is None and calibration is None
     checkpoint = open_checkpoint(source, dtype, tokenizer, task, streams)
+    if weights in FLOATS:
+        check_finite(checkpoint, source)
     _only_of_text(checkpoint.task, text=text, calibration=calibration)
     writer = importlib.import_module(WRITERS[checkpoint.task]) if checkpoint.task in WRITERS else runtime
     if (target != "onnx" or writer is not runtime) and options.pop("contrib", False):
@@ -233,6 +236,8 @@ def _compare(checkpoint: Checkpoint, generator: Any, length: int, count: int) ->
         raise MismatchError(
             f"the folder generates {found[0, length:].tolist()}, the model {wanted[0, length:].tolist()}"
         )
+    if logits_of(checkpoint.model, wanted).isnan().any():
+        raise MismatchError("the model's own logits are nan, of which no token is the likeliest: check its weights")
 
 
 def reference(model: Any, tokens: torch.Tensor, count: int, mask: torch.Tensor | None = None) -> torch.Tensor:
