@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tarfile
+import warnings
 
 import pytest
 import torch
@@ -128,3 +129,12 @@ def test_experts_in_blocks_of_4_bits(tmp_path, family):
     assert len([n for n in names if "experts" in n]) == 4
     tokens, mask = checkpoints.prompts(3)
     assert torch.equal(made.load().generate(tokens, mask, STEPS), reference(model, tokens, STEPS, mask))
+
+
+def test_handlers_of_other_models_are_not_told(tmp_path):
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        language_models.export(model, path=tmp_path / "out", target="nnef")
+    said = [str(w.message) for w in told]
+    assert not any("was not used" in text or "cache_utils.py" in text for text in said), said

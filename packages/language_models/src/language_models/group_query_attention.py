@@ -93,10 +93,10 @@ class GroupQueryStep(Step):
         super().__init__(model, last)
         self._keep = {}
         layers = {name.partition(".")[0] for name in self.states}
-        if any(t.shape[-1] % 8 for t in self.states.values()):
-            raise CaptureError("onnxruntime's op wants heads of a multiple of 8")
         if any(is_state(name) for name in self.states) or layers != {str(i) for i in range(len(layers))}:
             raise CaptureError("it remembers other things than keys and values")
+        if any(t.shape[-1] % 8 for t in self.states.values()):
+            raise CaptureError("onnxruntime's op wants heads of a multiple of 8")
         kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
         if kinds - _KINDS:
             raise CaptureError(f"its layers are of kinds {', '.join(sorted(kinds - _KINDS))}")

@@ -14,7 +14,8 @@ which the next tokens then stand. Each text is moved to the right end of its row
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -73,11 +74,13 @@ class Step(nn.Module):
         held = [t.clone() if is_state(name) else t for name, t in past_key_values.items()]
         cache = caches.unflatten(held, self.context)
         if attention_mask is None:
-            logits = self.logits(input_ids, None, position_ids, cache)
+            with _measured(cache):
+                logits = self.logits(input_ids, None, position_ids, cache)
             return {"logits": logits, "present": remembered(cache)}
         behind = padding_behind(attention_mask, input_ids.shape[1])
         places = None if position_ids is None else shifted(position_ids, behind)
-        logits = self.logits(shifted(input_ids, behind), moved_right(attention_mask), places, cache)
+        with _measured(cache):
+            logits = self.logits(shifted(input_ids, behind), moved_right(attention_mask), places, cache)
         return {"logits": logits if self.last else shifted(logits, -behind), "present": remembered(cache)}
 
     def logits(
@@ -94,6 +97,19 @@ def remembered(cache: Any) -> dict[str, torch.Tensor]:
     """The tensors of a cache by name."""
     tensors, (names, _) = caches.flatten(cache)
     return dict(zip(names, tensors, strict=True))
+
+
+@contextmanager
+def _measured(cache: Any) -> Iterator[None]:
+    """The length of a cache is the size of its keys; transformers asks first if there are any, to the same end."""
+    layers = [layer for layer in cache.layers if getattr(layer, "keys", None) is not None]
+    for layer in layers:
+        layer.get_seq_length = lambda layer=layer: layer.keys.shape[-2]
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.get_seq_length
 
 
 def padding_behind(mask: torch.Tensor, new: int) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,12 @@ def traced(
             output_names=results,
         )
     return _without_unread_updates(graph), manifest_of(checkpoint, step, contract, target, weights)
+
+
+def of_graph(handlers: Mapping[str, Any], graph: Any) -> dict[str, Any]:
+    """Those handlers whose op the graph has; the others would be told of as unused."""
+    ops = {node.op for node in graph.nodes}
+    return {op: handler for op, handler in handlers.items() if op in ops}
 
 
 def _without_unread_updates(graph: Any) -> Any:

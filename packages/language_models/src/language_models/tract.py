@@ -24,7 +24,7 @@ from language_models.checkpoint import Checkpoint
 from language_models.contract import CAUSAL_LLM
 from language_models.decoding import Generator
 from language_models.folder import Manifest
-from language_models.tracing import traced
+from language_models.tracing import of_graph, traced
 from language_models.weights import GROUP, Plan, to_blocks
 
 FILE = "model.nnef.tgz"
@@ -61,7 +61,7 @@ def write(
     form = tract_experts.as_moe_ffn if packed is None else partial(tract_experts.as_moe_ffn, block=GROUP)
     graph = experts.mixtures(graph, tract_experts.MIXTURE, form)
     facts = _facts(manifest)
-    options["handlers"] = {**tract_experts.HANDLERS, **(options.get("handlers") or {})}
+    options["handlers"] = {**of_graph(tract_experts.HANDLERS, graph), **(options.get("handlers") or {})}
     if packed is not None:
         options |= {"weights": "q4_0", "weights_filter": packed}
     ir.export(graph, target="nnef", path=folder / FILE, **{"assertions": facts, **options})
