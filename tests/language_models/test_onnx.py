@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import warnings
 
 import numpy as np
 import onnx
@@ -322,3 +323,27 @@ def test_few_bits_with_grouped_attention(tmp_path):
     made = language_models.export(model, path=tmp_path / "out", contrib=True, weights="int4", verify=True)
     count = op_types(made)[1]
     assert count["GroupQueryAttention"] == 2 and count["DequantizeLinear"]
+
+
+def test_a_checkpoint_without_an_end(tmp_path):
+    """onnxruntime-genai knows of no text without an end, which is told; our own loop does."""
+    model = checkpoints.model("Llama", **{**checkpoints.LLAMA, "eos_token_id": None})
+    with pytest.warns(UserWarning, match="LlamaForCausalLM says of no token that it ends .* at the padding, 0, where"):
+        made = language_models.export(model, path=tmp_path / "out", verify=True)
+    assert json.loads((made.path / "genai_config.json").read_text())["model"]["eos_token_id"] == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"contrib": True}])
+def test_nothing_is_told_of_a_plain_model(tmp_path, options):
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        language_models.export(model, path=tmp_path / "out", **options)
+
+
+def test_what_is_told_of_a_model_that_remembers_other_states(tmp_path):
+    sizes = {**checkpoints.LLAMA, "layer_types": ["conv", "full_attention"], "num_dense_layers": 1}
+    model = checkpoints.model("Lfm2Moe", **sizes, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32)
+    with pytest.warns(UserWarning) as told:
+        language_models.export(model, path=tmp_path / "out", contrib=True)
+    assert ["it remembers other things than keys and values" in str(w.message) for w in told] == [True]

@@ -32,7 +32,7 @@ from language_models.decoding import Arrays, Generator
 from language_models.folder import Manifest, no_export
 from language_models.packing import packed
 from language_models.step import GROWING
-from language_models.tracing import traced
+from language_models.tracing import of_graph, traced
 from language_models.weights import Plan, quantise
 
 FILE = "model.onnx"
@@ -88,7 +88,8 @@ def write(
     graph, manifest = made
     if contrib:
         graph = experts.mixtures(graph, moe.MIXTURE, moe.as_moe)
-        options["handlers"] = {**gqa.HANDLERS, **moe.HANDLERS, **(options.get("handlers") or {})}
+        own = of_graph({**gqa.HANDLERS, **moe.HANDLERS}, graph)
+        options["handlers"] = {**own, **(options.get("handlers") or {})}
     options = {**needed, **options} if opset is None else {**options, "opset": opset}
     ir.export(graph, target="onnx", path=folder / FILE, **{"external_data": True, **options})
     if held_by_genai(manifest):
@@ -125,7 +126,8 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
     keys = [s for s in manifest.states if s.name.endswith(".key")]
     _, heads, _, width = keys[0].shape
     own, drawing = checkpoint.config, checkpoint.generation
-    ends = [e for e in manifest.eos if 0 <= e < manifest.vocabulary]
+    padding = manifest.pad if 0 <= manifest.pad < manifest.vocabulary else 0
+    ends = _ends(checkpoint, manifest, padding)
     inputs = {"input_ids": GENAI.tokens, "attention_mask": GENAI.mask}
     if manifest.positions:
         inputs["position_ids"] = GENAI.positions
@@ -142,7 +144,7 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
             "context_length": longest,
             "bos_token_id": drawing.bos_token_id if drawing.bos_token_id is not None else 0,
             "eos_token_id": ends[0] if len(ends) == 1 else ends,
-            "pad_token_id": manifest.pad if 0 <= manifest.pad < manifest.vocabulary else 0,
+            "pad_token_id": padding,
             "decoder": {
                 "session_options": {"log_id": "onnxruntime-genai", "provider_options": [], **few},
                 "filename": FILE,
@@ -161,6 +163,18 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
             **drawn,
         },
     }
+
+
+def _ends(checkpoint: Checkpoint, manifest: Manifest, padding: int) -> list[int]:
+    """The tokens that end a text; onnxruntime-genai has to have one, and takes the padding where it is told of none."""
+    found = [e for e in manifest.eos if 0 <= e < manifest.vocabulary]
+    if not found:
+        warnings.warn(
+            f"{checkpoint.name} says of no token that it ends a text, and onnxruntime-genai has to have one: it ends a "
+            f"text at the padding, {padding}, where language_models.load goes on; set generation_config.eos_token_id",
+            stacklevel=4,
+        )
+    return found or [padding]
 
 
 def load(folder: Path, manifest: Manifest, accuracy_level: int = 4) -> Generator:
