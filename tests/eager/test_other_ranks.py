@@ -28,8 +28,9 @@ DYNAMIC = ({0: "n"},)
         lambda x: torch.cat([x, x, x[:1]]).chunk(3)[1].squeeze() * 2,
         lambda x: (y := x[:, :1] * 2, y.diagonal().fill_(1))[0],
         lambda x: (y := x[:, :3] * 2, y.mT.ravel().mul_(3))[0],
+        lambda x: x[:, :1].diagonal().chunk(2)[0] * 2,
     ],
-    ids=["all", "one", "view", "results", "chunk", "split", "first", "last", "pieces", "diagonal", "ravel"],
+    ids=["all", "one", "view", "results", "chunk", "split", "first", "last", "pieces", "diagonal", "ravel", "of none"],
 )
 def test_as_torch(fn):
     program = ir.export(fn, (torch.randn(5, 4),), target="eager", dynamic_shapes=DYNAMIC)

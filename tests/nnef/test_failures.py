@@ -99,3 +99,14 @@ def test_a_branch_that_is_not_taken_asks_nothing():
         assert torch.equal(program(x, torch.randn(size), -one), x)
         with pytest.raises(ir.RefusedError, match=r"slice_scatter takes operands of these sizes"):
             program(x, torch.randn(size), one)
+
+
+def test_sizes_that_tract_cannot_tell_to_be_one_are_refused_with_the_line():
+    def model(x):
+        return torch.where(x.narrow(0, 0, x.shape[0] // 2) > 2, x, 1).diagonal(0, 0, 1).diagonal(0, 0, 1)
+
+    program = ir.export(model, torch.ones(3, 5, 2), target="nnef", dynamic_shapes=({0: "B"},))
+    with pytest.raises(
+        ir.RefusedError, match=r"(?s)tract cannot tell that the sizes .* are one.*at .*test_failures.py:\d+"
+    ):
+        program(torch.ones(3, 5, 2))

@@ -20,6 +20,7 @@ from eager_backend.registry import Kernel
 from ir import dims
 from ir.dim_functions import FUNCTIONS
 from ir.dims import Dim
+from ir.importer.conditions import PIECES
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "truediv": "/", "pow": "**", "eq": "==",
@@ -251,7 +252,11 @@ def _targets(step: Step) -> str:
     if not step.outputs:
         return ""
     names = ", ".join(o.name for o in step.outputs)
-    return f"{names} = " if step.single else f"({names},) = "
+    if step.single:
+        return f"{names} = "
+    # of nothing torch makes more pieces than in the trace, and its own program reads those of the trace
+    rest = "*_" if step.node is not None and step.node.op in PIECES else ""
+    return f"({names}, {rest}) = "
 
 
 def _comment(step: Step) -> str:

@@ -9,7 +9,8 @@ from ir.opened import Place
 from nnef_backend.building.reshaping import GUARD
 from nnef_backend.format.document import Document, Fragment, Operation
 
-_NAMED = re.compile(r'Evaluating #\d+ "([^"]+)"')
+_NAMED = re.compile(r'(?:Evaluating #\d+|Plugging in assignement for) "([^"]+)"')  # tract's own spelling
+_UNLIKE = re.compile(r"([^\n:]+) should be equal to ([^\n]+)")
 _DIED = re.compile(r"tract died .* in tract_\w+::ops::(?:\w+::)*(\w+):")
 _GUARD_NAME = re.compile(rf".*_{GUARD}(_\d+)*")
 _FEW = 3  # operations of one kind, of which one may be meant
@@ -27,6 +28,13 @@ class Failures:
         """What did not hold in a run that was made to stop, and where it was asked; "" for any other failure."""
         made = self._by_name.get(_named(error, self._by_name))
         return made.requirement if made is not None else ""
+
+    def unlike_sizes(self, error: Exception) -> str:
+        """Which sizes tract cannot tell to be one, and where; "" for any other failure."""
+        if (found := _UNLIKE.search(str(error))) is None:
+            return ""
+        sizes = f"that the sizes {found[1].strip()} and {found[2].strip()} are one"
+        return f"tract cannot tell {sizes}; capture the model with one of them fixed{self.places(error)}"
 
     def places(self, error: Exception) -> str:
         """Lines that say where in the model the failure may be, one of few."""

@@ -48,6 +48,8 @@ class NnefProgram:
             self.program = runtime.load(path, timeout=timeout, memory=memory)
             self.program.timeout = called
         except RuntimeError as error:
+            if reason := self._failures.unlike_sizes(error):
+                raise RefusedError(f"target 'nnef' refuses the sizes of this model: {reason}") from error
             raise RuntimeFailure(f"tract does not load the document: {error}") from error
 
     def __call__(self, *inputs: Any) -> list[Any]:
