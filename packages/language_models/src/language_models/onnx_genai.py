@@ -128,9 +128,8 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
     own, drawing = checkpoint.config, checkpoint.generation
     padding = manifest.pad if 0 <= manifest.pad < manifest.vocabulary else 0
     ends = _ends(checkpoint, manifest, padding)
-    inputs = {"input_ids": GENAI.tokens, "attention_mask": GENAI.mask}
-    if manifest.positions:
-        inputs["position_ids"] = GENAI.positions
+    positions = {"position_ids": GENAI.positions} if manifest.positions else {}
+    inputs = {"input_ids": GENAI.tokens, "attention_mask": GENAI.mask, **positions}
     remembered = {"key_names": "key", "value_names": "value"}
     inputs |= {f"past_{n}": GENAI.remembered_in.format(layer="%d", part=p) for n, p in remembered.items()}
     outputs = {"logits": GENAI.logits}
@@ -142,7 +141,7 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
             "type": "decoder",
             "vocab_size": manifest.vocabulary,
             "context_length": longest,
-            "bos_token_id": drawing.bos_token_id if drawing.bos_token_id is not None else 0,
+            "bos_token_id": drawing.bos_token_id or 0,
             "eos_token_id": ends[0] if len(ends) == 1 else ends,
             "pad_token_id": padding,
             "decoder": {
@@ -157,11 +156,8 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
                 "outputs": outputs,
             },
         },
-        "search": {
-            "max_length": longest,
-            "past_present_share_buffer": manifest.padding_side == "right",  # as GroupQueryAttention has them
-            **drawn,
-        },
+        # GroupQueryAttention has its past and present in one buffer
+        "search": {"max_length": longest, "past_present_share_buffer": manifest.padding_side == "right", **drawn},
     }
 
 
