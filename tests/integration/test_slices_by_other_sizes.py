@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,6 +92,23 @@ def test_right_or_refused(
             assert "test_slices_by_other_sizes.py:" in str(refused)
             continue
         torch.testing.assert_close(made, model(*args))  # eager runs torch's operators at such sizes, too
+
+
+@pytest.mark.filterwarnings("ignore:the model branches on dynamic sizes")
+@pytest.mark.parametrize("target", ["onnx", "nnef"])
+def test_a_program_that_torch_exported_is_held_to_them_too(target: str, tmp_path: Path) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return a[: b.shape[0]].sum(0)
+
+    shapes = ({0: Dim.DYNAMIC}, {0: Dim.DYNAMIC})
+    exported = torch.export.export(Model(), tuple(tensors([(5, 4), (6, 4)])), dynamic_shapes=shapes)
+    torch.export.save(exported, tmp_path / "m.pt2")
+    for source in (exported, tmp_path / "m.pt2"):
+        program = ir.export(source, target=target)
+        assert program(*tensors([(3, 4), (9, 4)])).shape == (4,)
+        with pytest.raises(ir.RefusedError, match="holds only where"):
+            program(*tensors([(7, 4), (3, 4)]))
 
 
 def test_the_warning_names_the_slice() -> None:

@@ -175,9 +175,9 @@ def _place(guard: Any) -> str:
     import sympy
 
     frame: Any = getattr(guard.sloc, "framework_loc", None)
-    line: Any = guard.sloc.maybe_user_loc if _is_of_slice(guard) else None
-    if hasattr(line, "filename"):
-        return f"a slice at {line.filename}:{line.lineno}"
+    if _is_of_slice(guard):
+        line: Any = guard.sloc.maybe_user_loc
+        return f"a slice at {line.filename}:{line.lineno}" if hasattr(line, "filename") else "a slice of the model"
     if hasattr(frame, "filename") and not frame.filename.startswith((_TORCH, _AROUND)):
         return f"{frame.filename}:{frame.lineno}"
     if getattr(frame, "name", None) == _POOLS:

@@ -80,8 +80,8 @@ def locating(line: Callable[[Any], Any]) -> contextlib.AbstractContextManager[No
     """A block in which torch's notes of sizes have `line(note)`, the model's, where they have torch's own alone."""
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    def located(env: Any, *rest: Any, own: Any = ShapeEnv._get_sloc) -> Any:
-        loc = own(env, *rest)
+    def located(env: Any, framework_loc: Any = None, own: Any = ShapeEnv._get_sloc) -> Any:
+        loc = own(env, framework_loc)
         return loc if loc.maybe_user_loc else type(loc)(loc.framework_loc, line(loc))
 
     unnoted_file(__file__)
