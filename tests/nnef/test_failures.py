@@ -9,6 +9,7 @@ import torch
 
 import ir
 from ir.opening import open_artifact
+from nnef_backend.runtime.failures import Failures
 
 pytest.importorskip("tract")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -110,3 +111,10 @@ def test_sizes_that_tract_cannot_tell_to_be_one_are_refused_with_the_line():
         ir.RefusedError, match=r"(?s)tract cannot tell that the sizes .* are one.*at .*test_failures.py:\d+"
     ):
         program(torch.ones(3, 5, 2))
+
+
+def test_numbers_that_differ_are_no_refusal():
+    """A document whose numbers contradict each other is wrong, and is not to be told as a limit of tract."""
+    failures = Failures(ir.export(torch.nn.ReLU(), torch.ones(2), target="nnef").artifact)
+    assert failures.unlike_sizes(RuntimeError("output_facts: 5*n should be equal to 5")) != ""
+    assert failures.unlike_sizes(RuntimeError("output_facts: 4 should be equal to 5")) == ""

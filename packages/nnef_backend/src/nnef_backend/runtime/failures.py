@@ -31,7 +31,8 @@ class Failures:
 
     def unlike_sizes(self, error: Exception) -> str:
         """Which sizes tract cannot tell to be one, and where; "" for any other failure."""
-        if (found := _UNLIKE.search(str(error))) is None:
+        found = _UNLIKE.search(str(error))
+        if found is None or not re.search("[A-Za-z]", found[1] + found[2]):  # two numbers are a fault of the document
             return ""
         sizes = f"that the sizes {found[1].strip()} and {found[2].strip()} are one"
         return f"tract cannot tell {sizes}; capture the model with one of them fixed{self.places(error)}"
