@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,8 @@ from ir.debug.values import Values
 from ir.graph import Node, Value
 
 Pair = tuple[Tensor, Tensor]
-_OTHER_RUNS = 3
+_OTHER_RUNS, _BLOCKS = 20, 64
+_LARGE = 1 << 17  # bytes; such memory comes from the system, which clears it
 _ALONE = threading.Lock()  # what fills memory is a setting of the process
 
 
@@ -35,7 +36,7 @@ def without_unwritten(run: Values, node: Node, made: Mapping[Value, Tensor]) -> 
             if not any(v in filled and _is_filling(filled[v]).any() for v in pairs):
                 return pairs
             others: list[dict[Value, Tensor]] = []  # all are kept: each run has memory of its own
-            for _ in range(_OTHER_RUNS):
+            while _may_be_unwritten([filled, run.of, *others], pairs):
                 _leave_ones(filled.values())
                 others.append(dict(zip(node.outputs, run.results(node), strict=True)))
     except Exception:  # an op that torch does not run in this mode: as it is
@@ -55,9 +56,16 @@ def _written(made: Tensor, expected: Tensor, filled: Tensor, others: list[Tensor
     return made.masked_fill(unwritten.to(made.device), 0), expected.masked_fill(unwritten, 0)
 
 
+def _may_be_unwritten(runs: Sequence[Mapping[Value, Tensor]], of: Iterable[Value]) -> bool:
+    """Whether one more run could tell memory from results: some element is still nan in every one of them."""
+    kept = [[run[v] for run in runs if v in run] for v in of]
+    most = 3 if any(ts[0].nbytes > _LARGE for ts in kept) else _OTHER_RUNS
+    return len(runs) < most + 2 and any(torch.stack([_is_filling(t) for t in ts]).all(0).any() for ts in kept)
+
+
 def _leave_ones(like: Iterable[Tensor]) -> None:
     """The allocator hands out first what was given back last: blocks of these sizes hold ones from here on."""
-    ones = [torch.ones_like(t) for t in like for _ in range(8)]
+    ones = [torch.ones_like(t) for t in like for _ in range(8 if t.nbytes > _LARGE else _BLOCKS)]
     del ones
 
 
