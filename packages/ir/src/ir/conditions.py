@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from ir.bounds import Range, within
+from ir.bounds import Range, bounds, within
 from ir.dims import Dim, Expr, call, evaluate
 from ir.errors import RefusedError
 from ir.graph import Context, Graph, Node, SymbolSource, Value, symbols_in
@@ -65,6 +65,15 @@ class Conditions:
         self._accepted = given
 
 
+def unmet(graph: Graph, sizes: Mapping[str, int]) -> str:
+    """What the first check of the importer's says that does not hold at these sizes, with its line; "" where all do."""
+    for node in graph.nodes:
+        condition = node.args["self"] if node.op == "aten::_assert_scalar" and not node.origin.overload else None
+        if isinstance(condition, Expr) and condition.symbols <= sizes.keys() and not holds(condition, sizes):
+            return f"{node.args['assert_msg']}" + (f"\n  at {node.origin}" if node.origin.source else "")
+    return ""
+
+
 def holds(condition: Any, sizes: Mapping[str, int]) -> bool:
     """Whether a condition holds; the model's own code divides by zero where it does."""
     return bool(_size(condition, sizes))
@@ -76,6 +85,11 @@ def _size(dim: Any, sizes: Mapping[str, int]) -> Any:
         return evaluate(dim, sizes)
     except ZeroDivisionError:
         return None
+
+
+def _sizes_at(values: Sequence[Value], sizes: Mapping[str, int]) -> list[int]:
+    """The sizes of all axes, 0 where an expression divides by zero."""
+    return [_size(d, sizes) or 0 for v in values for d in v.type.shape]
 
 
 def misfit(
@@ -164,12 +178,16 @@ class SmallSizes:
         self._refusing += [n for n in nodes if n.op in CONVOLUTIONS | RECURRENT and symbols_of(n)]
         equal = graph.equal if graph.context else ()
         self._equal = [(a, b) for a, b in equal if may_differ(a, b, graph.symbols)]
+        results = {d for n in nodes for v in n.outputs for d in v.type.shape if isinstance(d, Expr)}
+        below = {d for d in results if bounds(d, graph.symbols)[0] < 0}
+        self._below_zero = [n for n in nodes if not below.isdisjoint(d for v in n.outputs for d in v.type.shape)]
         self._last: tuple[Any, str] = ((), "")  # the sizes of the last run, and what is refused of those
         self._found: dict[Any, str] = {}  # by the question and the sizes
 
     def refused(self, inputs: Sequence[Any]) -> str:
         """Which op torch refuses to compute at these sizes, why, and where it was written; "" where there is none."""
-        return self._first(self._refusing, self._refused, inputs) or self._refused_as_unequal(inputs)
+        found = self._first(self._refusing, self._refused, inputs) or self._refused_as_unequal(inputs)
+        return found or self._refused_below_zero(inputs)
 
     def shorter(self, inputs: Sequence[Any]) -> str:
         """Which slice does not have the size of the trace, and where it was written; "" where all have."""
@@ -230,6 +248,24 @@ class SmallSizes:
                 return f"torch does not compute {node.op[6:]} at {at}: {why}\n  at {node.origin}"
             if symbols_of(node) <= sizes.keys() and not holds_at(node, sizes, self._graph.context):
                 return ""
+        return ""
+
+    def _refused_below_zero(self, inputs: Sequence[Any]) -> str:
+        """As `refused`, where a size of the trace is less than 0: torch gives it a meaning of its own, as the -1 of
+        `expand`, or refuses it; a slice has no elements there."""
+        sizes = sizes_of(self._graph, inputs) if self._below_zero else {}
+        for node in self._below_zero:
+            if not symbols_of(node) <= sizes.keys() or any(d < 0 for d in _sizes_at(node.inputs, sizes)):
+                continue
+            traced = _sizes_at(node.outputs, sizes)
+            if all(d >= 0 for d in traced):
+                continue
+            at = ", ".join(f"{name}={sizes[name]}" for name in sorted(symbols_of(node)))
+            if why := self._graph.context.refusal(node, sizes):
+                return f"torch does not compute {node.op[6:]} at {at}: {why}\n  at {node.origin}"
+            true = self._graph.context.result_shapes(node, sizes)
+            if true is not None and [d for shape in true for d in shape] != [max(d, 0) for d in traced]:
+                return f"{node.op[6:]} does not hold at {at}, where a size is less than 0\n  at {node.origin}"
         return ""
 
     def _shorter(self, node: Node, sizes: Mapping[str, int], at: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ir.dims import call, symbol
+from ir.bounds import Range, bounds
+from ir.dims import Expr, call, evaluate, symbol
 from ir.errors import ExportError, warn
-from ir.graph import Graph, Specialized
+from ir.graph import Graph, Specialized, leaves, symbols_in
 from ir.importer.other_sizes import resized, sizes_of
 from ir.passes.checks import check
 from ir.trial import undetermined
@@ -29,7 +31,8 @@ _NOT_RUN = "the model was not run there to see if that matters"
 def hold_specialized(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], verified: bool = False) -> Graph:
     """The graph, with a check for each size of 0 or 1 at which the model itself gives other results than its program.
 
-    Where the model's code asked nothing that has another answer at such a size, nothing is run.
+    Where the model's code asked nothing that has another answer at such a size, and no size of the trace that numbers
+    are made of is less than 0 there, nothing is run.
 
     Args:
         args, kwargs: the arguments of the example; empty for those that the graph was captured with.
@@ -39,17 +42,20 @@ def hold_specialized(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any
         UserWarning: the code asked, with what the model does at these sizes as far as that is known. Where it is
             `verified` and the results are the same, there is no need to say so.
     """
-    asked = graph.context.specialized if graph.context is not None else ()
-    if not asked:
+    if graph.context is None:
         return graph
     try:
         given = (args, kwargs) if args or kwargs else graph.context.example()
     except ExportError:  # a program without an example
         given = None
+    below = [] if given is None else _below_zero(graph, sizes_of(graph, graph.structure.flatten(*given)))
+    asked = (*graph.context.specialized, *below)
+    if not asked:
+        return graph
     differs = {at: _differs(graph, given, at) for at in dict.fromkeys((s.name, s.size) for s in asked)}
     held = [s for s in asked if differs[s.name, s.size]]
-    equal = [s for s in asked if differs[s.name, s.size] is False and not verified]
-    unknown = [s for s in asked if differs[s.name, s.size] is None]
+    equal = [s for s in asked if differs[s.name, s.size] is False and not verified and s not in below]
+    unknown = [s for s in asked if differs[s.name, s.size] is None and s not in below]
     for text, decisions, why in ((_REFUSED, held, ""), (_ASSUMED, equal, _EQUAL), (_ASSUMED, unknown, _NOT_RUN)):
         if decisions:
             warn(text.format(_listed(decisions), why))
@@ -59,9 +65,30 @@ def hold_specialized(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any
 
 def _refusal(decision: Specialized) -> str:
     return (
-        f"the model's code asks whether {decision.asked} ({decision.place}), and does something else where that is "
-        f"{not decision.answer}; export it for {decision.name}={decision.size} as well, or branch by torch.cond"
+        f"the model was traced where {decision.asked} is {decision.answer} ({decision.place}), and does something else "
+        f"where that is {not decision.answer}; export it for {decision.name}={decision.size} as well, or branch by "
+        "torch.cond"
     )
+
+
+def _below_zero(graph: Graph, example: Mapping[str, int]) -> list[Specialized]:
+    """The sizes of 0 and 1 at which an expression that is a size in the trace is less than 0.
+
+    A slice has no elements there: what is computed from its size is another number than in the trace. `x[1:].shape[0]`
+    is `n - 1` in it.
+    """
+    read = symbols_in(a for n in graph.nodes for a in n.args.values()) & example.keys()
+    found: dict[tuple[Any, str, int], Specialized] = {}
+    for node in graph.nodes if read else ():
+        for d in leaves([*node.args.values(), *(v.type.shape for v in node.outputs)]):
+            if not isinstance(d, Expr) or not d.symbols <= example.keys() or bounds(d, graph.symbols)[0] >= 0:
+                continue
+            for name, size in itertools.product(sorted(d.symbols & read), (0, 1)):
+                if (graph.symbols.get(name, Range()).min or 0) > size or (d, name, size) in found:
+                    continue
+                if evaluate(d, example) >= 0 > evaluate(d, {**example, name: size}):
+                    found[d, name, size] = Specialized(f"{d} >= 0", True, node.origin.source, name, size)
+    return list(found.values())
 
 
 def _listed(decisions: Iterable[Specialized]) -> str:

@@ -2,6 +2,7 @@
 
 `x.squeeze()` of a dynamic axis drops it at size 1. The graph, and the passes over it, are right for the rank that was
 captured; torch's own program takes the other as well, so it runs in the program's place, over the program's weights.
+So it does where a step fails at a size of 0 or 1: writes to inputs and buffers are the last step, none is done twice.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eager_backend.building.contracts import CompiledProgram
+from ir.conditions import sizes_of, unmet
 from ir.errors import RefusedError
 from ir.graph import Graph
 from ir.importer.calling_convention import TENSOR, Fixed, Integer
@@ -40,16 +42,18 @@ def require(condition: Any, message: str) -> None:
         raise OtherRank(message)
 
 
-def run(program: CompiledProgram, inputs: Sequence[Tensor], reason: OtherRank) -> tuple[Tensor, ...]:
+def run(program: CompiledProgram, inputs: Sequence[Tensor], reason: Exception) -> tuple[Tensor, ...]:
     """The results of `graph.results`, with all writes done.
 
     Raises:
-        RefusedError: there is no captured program, its element types are not this one's, or torch does not take these
-            sizes either.
+        Exception: `reason`, where there is no captured program, its element types are not this one's, or torch does not
+            take these sizes either.
     """
     graph, ep = program.graph, getattr(program.graph.context, "program", None)
     if ep is None or not program.plan.as_captured:
         raise reason
+    if message := unmet(graph, sizes_of(graph, inputs)):  # of the importer's: torch's program does not ask
+        raise OtherSide(message) from reason
     given = arguments(program, inputs)
     with torch.no_grad():
         try:

@@ -18,7 +18,9 @@ from eager_backend.inspection import layers, profiling
 from eager_backend.runtime import captured, state
 from eager_backend.runtime.counts import unpacked
 from eager_backend.runtime.cuda_graphs import CapturedProgram
+from ir.conditions import sizes_of, small
 from ir.debug import Table
+from ir.errors import ExportError
 from ir.importer.torch_api import BelowAutograd, set_grad_enabled
 from ir.opened import Timed
 from ir.words import counted
@@ -65,9 +67,13 @@ class Program:
                 set_grad_enabled(before)
         except captured.OtherRank as reason:
             return captured.run(self, inputs, reason)
-        except ValueError as error:
+        except ExportError:
+            raise
+        except (IndexError, RuntimeError, ValueError) as error:
             if told := unpacked(error):
                 raise told from error
+            if small(sizes_of(self.graph, inputs)):  # a kernel of the graph's refuses what the model's own takes
+                return captured.run(self, inputs, error)
             raise
 
     def capture(self, *example_inputs: Tensor) -> CapturedProgram:

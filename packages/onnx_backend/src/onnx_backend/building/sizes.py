@@ -44,8 +44,11 @@ class Sizes(Emitter):
         return self._cached(dim, lambda: self._read(dim) or self._expression(dim, DType.int64))
 
     def _read(self, dim: Expr) -> OnnxValue | None:
-        """The size read off a tensor that has it, where that takes fewer nodes than to compute it."""
-        if _cost(dim) <= (1 if self.opset >= 15 else 2):
+        """The size read off a tensor that has it, where that takes fewer nodes than to compute it.
+
+        A number that may be less than 0 is computed: the tensor has no elements there.
+        """
+        if _cost(dim) <= (1 if self.opset >= 15 else 2) or self.may_be_negative(dim):
             return None
         for scope in reversed(self.scopes):
             if dim in scope.axes:
