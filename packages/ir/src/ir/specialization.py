@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ir.bounds import Range, bounds
-from ir.dims import Expr, call, evaluate, symbol
+from ir.conditions import holds
+from ir.dims import Expr, call, symbol
 from ir.errors import ExportError, warn
 from ir.graph import Graph, Specialized, leaves, symbols_in
 from ir.importer.other_sizes import resized, sizes_of
@@ -86,7 +87,7 @@ def _below_zero(graph: Graph, example: Mapping[str, int]) -> list[Specialized]:
             for name, size in itertools.product(sorted(d.symbols & read), (0, 1)):
                 if (graph.symbols.get(name, Range()).min or 0) > size or (d, name, size) in found:
                     continue
-                if evaluate(d, example) >= 0 > evaluate(d, {**example, name: size}):
+                if holds(call("ge", d, 0), example) and holds(call("lt", d, 0), {**example, name: size}):
                     found[d, name, size] = Specialized(f"{d} >= 0", True, node.origin.source, name, size)
     return list(found.values())
 
