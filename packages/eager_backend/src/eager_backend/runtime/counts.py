@@ -10,7 +10,7 @@ from ir.errors import RuntimeFailure
 _SAID = re.compile(r"(not enough|too many) values to unpack \(expected (\d+)(?:, got (\d+))?\)")
 
 
-def unpacked(error: ValueError) -> RuntimeFailure | None:
+def unpacked(error: Exception) -> RuntimeFailure | None:
     """What a line of a program's own source says that could not take apart an op's results; None of another error."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     found = _SAID.fullmatch(str(error))
