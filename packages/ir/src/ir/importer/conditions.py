@@ -45,9 +45,9 @@ def agreeing(op: str, args: Mapping[str, Any], results: Sequence[Value]) -> Node
 
 
 def place(op: str, args: Mapping[str, Any], result: Value, ranges: Mapping[str, Range]) -> Node | None:
-    """The node that hands on what a part is written to, where that has a place for the part."""
+    """The node that hands on what a part is written to, where the part lies inside of it."""
     condition = _has_place(args, args["self"], ranges)
-    return _required_of(args["self"], op, "has a place for what is written", condition, result.name)
+    return _required_of(args["self"], op, "writes inside of the tensor", condition, result.name)
 
 
 def _required_of(x: Value, op: str, what: str, condition: Expr | None, name: str) -> Node | None:
@@ -82,8 +82,8 @@ def _has_place(args: Mapping[str, Any], x: Value, ranges: Mapping[str, Range]) -
     size = x.type.shape[geometry.axis(args["dim"], x.type.rank)]
     start, step = args.get("start", args.get("index")), args.get("step", 1)
     end = args.get("end", start + 1)
-    most = [end - step + 1 - size, -start, start - end]  # each at most 0
-    return checks.all_of(call("le", d, 0) for d in most if may_be_positive(d, ranges))
+    ordered = (end - step + 1, size), (0, start), (start, end)
+    return checks.all_of(call("le", a, b) for a, b in ordered if may_be_positive(a - b, ranges))
 
 
 def _axes(dim: Any, x: Value) -> list[int]:
