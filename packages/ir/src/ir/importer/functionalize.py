@@ -308,7 +308,7 @@ class Memories:
     def write(self, target: Name, value: Value, node: FxNode) -> None:
         """The tensor now holds `value`: the views that it was made of take it in."""
         view, memory = target.view, target.view.memory
-        root = self._root(memory)
+        root, self.importer.line = self._root(memory), replace(origin_of(node), overload="")
         if overlaps(view.place, self.number) and not self._is_uniform(value):
             raise CaptureError(
                 f"{node.target} writes to a tensor whose elements share memory (expand, overlapping windows), which "

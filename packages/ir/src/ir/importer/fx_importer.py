@@ -50,7 +50,7 @@ class Importer:
         self._written: set[int] = set()  # the memories that the graph writes to, sooner or later
         self._handed_out: set[Any] = set()  # nodes, or where memory is observed, memories
         self._offsets: set[str] = set()  # symbols of torch's that stand for a place in memory
-        self._written_again = 0
+        self._written_again, self.line = 0, Origin()  # the line of the write that nodes are emitted for
         self._node_names: set[str] = set()
 
     # -- values ----------------------------------------------------------------------------------------------------
@@ -244,11 +244,11 @@ class Importer:
         schema = op_schema(overload)
         args = schema.bind((), {k: self._arg(a) for k, a in given.items()})
         self._written_again += 1
-        value = Value(f"{name}{self._written_again}", type)
-        if schema.op in SCATTERS and (condition := conditions.place(schema.op, args, value, self.symbols.ranges)):
-            self._add(condition)
-            args = {**args, "self": condition.outputs[0]}
-        self._add(Node(schema.op, args, (value,), Origin(schema.overload), schema.returns, schema.defaults))
+        value, origin = Value(f"{name}{self._written_again}", type), replace(self.line, overload=schema.overload)
+        if schema.op in SCATTERS and (held := conditions.place(schema.op, args, value, self.symbols.ranges)):
+            self._add(replace(held, origin=self.line))
+            args = conditions.reading(args, held)
+        self._add(Node(schema.op, args, (value,), origin, schema.returns, schema.defaults))
         return value
 
     def _add(self, *nodes: Node) -> None:

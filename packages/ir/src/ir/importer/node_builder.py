@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch.fx import Node as FxNode
 
-from ir.graph import Node, Value
+from ir.graph import Node, Origin, Value
 from ir.importer.schema import OpSchema
 from ir.importer.symbols import Symbols
 from ir.types import DType, TensorType
@@ -19,6 +19,7 @@ class NodeBuilder(Protocol):
     symbols: Symbols
     nodes: list[Node]
     memory: Any  # the `Memories` of a program that writes, else None
+    line: Origin  # of the write that nodes are emitted for
 
     def type_of(self, fake: Any) -> TensorType:
         """The type of a fake tensor, or of a description."""
