@@ -295,6 +295,23 @@ def apart(h: Any, xs: Sequence[Any]) -> list[Any]:
     return made
 
 
+def repeated_number(h: Any, x: NnefValue) -> NnefValue | None:
+    """The number that `x` repeats: parts of `x` repeat it, too, and there is nothing for tract to move a slice to."""
+    step = maker(h, x) if x.type.rank else None
+    of_number = step is not None and step.op == "tract_core_broadcast" and not step.inputs[0].type.rank
+    return step.inputs[0] if step is not None and of_number else None
+
+
+def uncut(h: Any, x: NnefValue, axis: int) -> tuple[NnefValue, Sequence[int]]:
+    """What `x` is cut from along an axis of equal elements, or what it is without its axes of size 1, and those."""
+    step = maker(h, x)
+    if step is not None and step.op == "slice" and list(step.attributes["axes"]) == [axis]:
+        return step.inputs[0], ()
+    if step is not None and step.op == "unsqueeze" and axis not in step.attributes["axes"]:
+        return step.inputs[0], step.attributes["axes"]
+    return x, ()
+
+
 def _uncut(h: Any, x: NnefValue) -> NnefValue:
     """What a slice is cut from, where any other slice of that would be equal."""
     step = maker(h, x) if x.type.rank else None

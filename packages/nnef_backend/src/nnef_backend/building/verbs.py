@@ -15,7 +15,7 @@ from ir.passes.promote import promote_types
 from ir.shape_verbs import known_offsets
 from ir.types import DType, TensorType
 from nnef_backend.building import batches, loops
-from nnef_backend.building.hiding import apart
+from nnef_backend.building.hiding import apart, repeated_number, uncut
 from nnef_backend.building.operators import OPERATORS
 from nnef_backend.building.reshaping import as_products, cut, joined, provable
 
@@ -90,7 +90,10 @@ class Verbs(OpHelper["NnefValue"]):
             return x
         if x.array is not None:
             return self.constant(np.expand_dims(x.array, tuple(axes)))
-        return self.emit("unsqueeze", x, axes=list(axes), shape=unsqueezed(x.type.shape, axes))
+        shape = unsqueezed(x.type.shape, axes)
+        if (number := repeated_number(self, x)) is not None:
+            return self.expand(number, shape)
+        return self.emit("unsqueeze", x, axes=list(axes), shape=shape)
 
     def squeeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
         """`x` without these axes of size 1, wherever the graph holds."""
@@ -99,6 +102,8 @@ class Verbs(OpHelper["NnefValue"]):
         if not axes:
             return x
         shape = [s for i, s in enumerate(x.type.shape) if i not in axes]
+        if (number := repeated_number(self, x)) is not None:
+            return self.expand(number, shape)
         return self.emit("squeeze", x, axes=list(axes), shape=shape)
 
     def transpose(self, x: NnefValue, perm: Sequence[int]) -> NnefValue:
@@ -144,13 +149,18 @@ class Verbs(OpHelper["NnefValue"]):
         """
         if start == 0 and stop == x.type.shape[axis]:
             return x
+        shape = [stop - start if i == axis else s for i, s in enumerate(x.type.shape)]
+        if (number := repeated_number(self, x)) is not None:
+            return self.expand(number, shape)
         if axis in x.alike and isinstance(start, int) and isinstance(stop, int):
             start, stop = 0, stop - start
+            whole, axes = uncut(self, x, axis)
+            if whole is not x:
+                return self.unsqueeze(self.slice(whole, axis - sum(a < axis for a in axes), start, stop), axes)
         if isinstance(start, Expr) and stop - start == 1 and start.symbols - self.known:
             return self.take(x, self.unsqueeze(self.scalar(start, DType.int64), [0]), axis)  # a place that data names
         if x.type.shape[axis] == 1 and stop != start:  # all or nothing: to tract, which moves it over unsqueeze, all
             return self.take(x, self.range(start, stop, 1, stop - start), axis)
-        shape = [stop - start if i == axis else s for i, s in enumerate(x.type.shape)]
         return self.emit("slice", x, axes=[axis], begin=[start], end=[stop], shape=shape)
 
     def concat(self, xs: Sequence[NnefValue], axis: int) -> NnefValue:
