@@ -331,3 +331,35 @@ def test_a_write_to_no_element_of_a_number_leaves_it():
         program.verify((torch.ones(n),))
     assert program(torch.ones(0))[0] == 0
     assert program(torch.ones(2))[0] == 3
+
+
+def as_integers(x):
+    y = x * 2
+    bits = y.view(torch.int32)
+    y.floor_()
+    part = bits.as_strided((3,), (1,), 1)
+    part.add_(1)
+    return part, bits, y
+
+
+def as_halves_of_integers(x):
+    y = (x * 2).T.contiguous().T
+    halves = y.T.view(torch.int16)
+    y.floor_()
+    return halves.as_strided((2, 5), (5, 1), 1), halves
+
+
+def as_parts_of_a_conjugate(x):
+    y = torch.complex(x, x * 2)
+    c = y.conj()
+    imaginary = c.imag
+    c.mul_(2j)
+    return imaginary.as_strided((3,), (4,), 1), torch.view_as_real(y).as_strided((4,), (1,), 0), c.resolve_conj()
+
+
+@pytest.mark.parametrize("model", [as_integers, as_halves_of_integers, as_parts_of_a_conjugate])
+def test_written_memory_is_read_by_places_as_another_type(model):
+    program = ir.export(model, torch.randn(3, 4), target="eager")
+    x = torch.randn(3, 4)
+    for made, wanted in zip(program(x), model(x), strict=True):
+        torch.testing.assert_close(made, wanted, rtol=0, atol=0)

@@ -146,13 +146,10 @@ class Memories:
                     other.value, other.valid = outputs[place], other.memory.writes
             return outputs[next(p for p, v in recipe.made.items() if v is view)]
         root = self._root(view.memory)
-        if root.kind != view.kind:
-            raise CaptureError("memory is read as another element type than it was written as; use .view(dtype)")
-        step = between(root.place, view.place)
-        if step is None:
+        if between(root.place, view.place) is None or root.type.dtype.bits != view.type.dtype.bits:
             root = self._dense(view.memory)
-            return self.scatters.take(root.place, view.place, self.value(root))
-        return self.scatters.forward(step, view.type, self.value(root))
+        whole, part = ((v.type, v.place, v.seen.flags) for v in (root, view))
+        return self.scatters.read(whole, part, self.value(root))
 
     def by_place(self, seen: Seen) -> Value:
         """A view of memory that is there, taken by where it lies."""

@@ -73,15 +73,32 @@ class Scatters:
                                   dim1=a, dim2=b)  # fmt: skip
         return value
 
+    def read(self, whole: Lain, part: Lain, value: Value) -> Value:
+        """The part of the whole, also as another element type, or conjugated or negated alone."""
+        (type, place, flags), (kind, inner, own) = whole, part
+        if flags != own:
+            value = self._flagged(self.read((type, place, own), part, self._flagged(value, flags)), own)
+        elif type.dtype.bits != kind.dtype.bits:
+            place, value = self._in_rows(type, place, value, kind.dtype)
+            value = self.take(place, inner, value)
+        else:
+            value = value if type.dtype is kind.dtype else self._as(value, kind.dtype, type.shape)
+            step = between(place, inner)
+            value = self.take(place, inner, value) if step is None else self.forward(step, kind, value)
+        return value
+
+    def _flagged(self, value: Value, flags: tuple[bool, bool]) -> Value:
+        """The value conjugated, negated: what lies in memory of a tensor that torch has marked so, and back."""
+        for flag, overload in zip(flags, (aten.conj_physical.default, aten.neg.default), strict=True):
+            value = self._make(overload, value, value.type.shape, self=value) if flag else value
+        return value
+
     def put(
         self, whole: Lain, part: Lain, value: Value, base: Callable[[], Value], one_by_one: bool = False
     ) -> Value | None:
         """The whole with its part's place taken by `value`; None if no op does so, or only one by one."""
         (type, place, flags), (kind, inner, own) = whole, part
-        if flags[0] != own[0]:
-            value = self._make(aten.conj_physical.default, value, value.type.shape, self=value)
-        if flags[1] != own[1]:
-            value = self._make(aten.neg.default, value, value.type.shape, self=value)
+        value = self._flagged(value, (flags[0] != own[0], flags[1] != own[1]))
         if type.dtype is kind.dtype:
             return self._put(type, place, inner, value, base, one_by_one)
         if type.dtype.is_complex and kind.dtype is type.dtype.real:
@@ -99,12 +116,17 @@ class Scatters:
         order = dense_order(place, self._number)
         if not one_by_one or order is None:
             return None
-        laid, count = place.permuted(order), place.numel * type.dtype.bits // kind.dtype.bits
-        flat = self._flat(base(), order)
-        other = self._as(flat, kind.dtype, (count,))
-        offset = laid.offset * type.dtype.bits // kind.dtype.bits
-        other = self.scatter(Place((count,), (1,), offset), inner, other, value)
-        return self._unflat(self._as(other, type.dtype, (place.numel,)), laid, order)
+        rows, other = self._in_rows(type, place, base(), kind.dtype)
+        other = self.scatter(rows, inner, other, value)
+        return self._unflat(self._as(other, type.dtype, (place.numel,)), place.permuted(order), order)
+
+    def _in_rows(self, type: TensorType, place: Place, value: Value, dtype: DType) -> tuple[Place, Value]:
+        """A value that lies dense, as one axis of another element type's elements, and the place of that."""
+        order = dense_order(place, self._number)
+        assert order is not None
+        laid, count = place.permuted(order), place.numel * type.dtype.bits // dtype.bits
+        rows = Place((count,), (1,), laid.offset * type.dtype.bits // dtype.bits)
+        return rows, self._as(self._flat(value, order), dtype, (count,))
 
     def _put(
         self, type: TensorType, whole: Place, part: Place, value: Value, base: Callable[[], Value], one_by_one: bool
