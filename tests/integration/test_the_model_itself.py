@@ -52,7 +52,7 @@ def test_sizes_at_which_the_model_does_something_else_are_refused(
     model: Callable[[Tensor], Tensor], size: int, target: str, verify: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / {"onnx": "m.onnx", "nnef": "m.nnef.tgz", "eager": "m.pt2"}[target]
-    asked = rf"where b == {size} is False \(.*_itself.py:\d+\), and does something else where that is True"
+    asked = rf"where b == {size} is False \(.*_itself.py:\d+\), and does something else where it is not"
     with pytest.warns(UserWarning, match=rf"the program refuses these\n  b == {size} is False"):
         program = ir.export(model, X, path=path, target=target, dynamic_shapes=({0: "b"},), verify=verify)
     assert torch.equal(program(X), model(X))
@@ -63,6 +63,62 @@ def test_sizes_at_which_the_model_does_something_else_are_refused(
     with pytest.raises(ir.ExportError, match=rf"b != {size}|_holds stops the run"):
         opened(X[:size])
     assert f"not run at b={size}" in str(program.verify())
+
+
+def mean_of_some(x: Tensor) -> Tensor:
+    return x.sum() / max(x.shape[0], 1)
+
+
+def mean_by_len(x: Tensor) -> Tensor:
+    return x.sum() / max(len(x), 1)
+
+
+def last_two(x: Tensor) -> Any:
+    last = x[-2:]
+    return last.sum() / max(last.shape[0], 1), x * 2
+
+
+def number_of_the_first(x: Tensor) -> Any:
+    return x * 2, x[:1].shape[0]
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize(
+    ("model", "size", "said"),
+    [
+        (mean_of_some, 0, r"max\(b, 1\) is b"),
+        (mean_by_len, 0, "b > 0 is True"),  # torch.export's strict mode tells nothing of the code
+        (last_two, 1, "b > 1 is True"),
+        (number_of_the_first, 0, "b > 0 is True"),
+    ],
+)
+def test_numbers_that_torch_has_for_two_and_more(
+    model: Callable[[Tensor], Any], size: int, said: str, target: str
+) -> None:
+    """It takes a size to be 2 at least: `max(n, 1)` is `n`, and `x[-2:]` has two rows."""
+    with pytest.warns(UserWarning, match=rf"the program refuses these\n(.*\n)*  {said}"):
+        program = ir.export(model, X, target=target, dynamic_shapes=({0: "b"},))
+    torch.testing.assert_close(program(X[:2]), model(X[:2]))
+    with pytest.raises(ir.RefusedError, match=f"where {said} .*does something else where it is not"):
+        program(X[:size])
+
+
+def test_slices_that_are_shorter_and_give_the_same_are_no_question(recwarn: pytest.WarningsRecorder) -> None:
+    program = ir.export(lambda x: x[-2:] * 2, X, target="eager", dynamic_shapes=({0: "b"},))
+    assert program(X[:1]).shape == X[:1].shape
+    assert not [w for w in recwarn.list if "to be 2 or more" in str(w.message)]
+
+
+def test_a_number_of_the_example_is_compared_with_the_models() -> None:
+    def model(x: Tensor) -> Any:
+        return x * 2, 1 if x.shape[0] > 3 else 0
+
+    program = ir.export(model, X, target="eager")
+    assert program.verify().ok
+    graph = program.graph.replace(structure=program.graph.structure)
+    assert graph.context.of_model(graph, (X,), {}) is not None
+    with pytest.raises(ir.MismatchError, match="the model returns 0 where its program has 1"):
+        graph.context.of_model(graph, (X[:2],), {})
 
 
 def test_questions_about_small_sizes_are_told(recwarn: pytest.WarningsRecorder) -> None:
@@ -83,6 +139,7 @@ def test_questions_about_small_sizes_are_told(recwarn: pytest.WarningsRecorder) 
     assert told(of_none, {0: "b"}) == [f"  b == 0 is False  ({of_none.__code__.co_firstlineno + 1}), but not at b = 0"]
     assert told(model, {1: "t"}) == [
         f"  4*t is True  ({first}), but not at t = 0",
+        f"  max(t, 1) is t  ({first}), but not at t = 0",
         f"  t == 1 is False  ({first}), but not at t = 1",
     ]
     assert told(of_one, {0: Dim("b", min=2)}) == told(of_one, {1: "t"}) == told(lambda x: x * 2, {0: "b"}) == []

@@ -76,11 +76,11 @@ class ComputedWeight:
 class Specialized(NamedTuple):
     """What the model's code asked of dynamic sizes, answered for 2 and more by torch.export's 0/1 specialization."""
 
-    asked: str  # "b == 1"
-    answer: bool  # that the graph was made with
+    asked: str  # "b == 1", "max(b, 1)"
+    answer: str  # that the graph was made with: "False", "b"
     place: str  # "model.py:12"
     name: str  # of the dimension
-    size: int  # 0 or 1, where the answer is the other
+    size: int  # 0 or 1, where the answer is another
 
 
 class Context(Protocol):
@@ -89,6 +89,10 @@ class Context(Protocol):
     @property
     def specialized(self) -> tuple[Specialized, ...]:
         """What the model's code asked of sizes that has another answer at sizes of 0 or 1."""
+
+    @property
+    def knows_decisions(self) -> bool:
+        """Whether `specialized` is all that the code asked: torch.export's strict mode does not tell."""
 
     def refusing(self, decisions: Iterable[Specialized]) -> Context:
         """The same, where files of the program refuse the sizes at which these decisions are others."""

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ir.bounds import Range, bounds
-from ir.conditions import holds
+from ir.conditions import SHORTER, holds, holds_at, symbols_of
 from ir.dims import Expr, call, symbol
 from ir.errors import ExportError, warn
 from ir.graph import Graph, Specialized, leaves, symbols_in
 from ir.importer.other_sizes import resized, sizes_of
 from ir.passes.checks import check
+from ir.passes.exact_sizes import may_be_shorter
 from ir.trial import undetermined
 from ir.verify import rows
 
@@ -32,8 +33,8 @@ _NOT_RUN = "the model was not run there to see if that matters"
 def hold_specialized(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], verified: bool = False) -> Graph:
     """The graph, with a check for each size of 0 or 1 at which the model itself gives other results than its program.
 
-    Where the model's code asked nothing that has another answer at such a size, and no size of the trace that numbers
-    are made of is less than 0 there, nothing is run.
+    Where the model's code asked nothing that has another answer at such a size, and slices have the sizes of the trace
+    there, nothing is run.
 
     Args:
         args, kwargs: the arguments of the example; empty for those that the graph was captured with.
@@ -49,14 +50,15 @@ def hold_specialized(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any
         given = (args, kwargs) if args or kwargs else graph.context.example()
     except ExportError:  # a program without an example
         given = None
-    below = [] if given is None else _below_zero(graph, sizes_of(graph, graph.structure.flatten(*given)))
-    asked = (*graph.context.specialized, *below)
+    shorter = [] if given is None else _not_as_traced(graph, sizes_of(graph, graph.structure.flatten(*given)))
+    asked = (*graph.context.specialized, *shorter)
     if not asked:
         return graph
     differs = {at: _differs(graph, given, at) for at in dict.fromkeys((s.name, s.size) for s in asked)}
     held = [s for s in asked if differs[s.name, s.size]]
-    equal = [s for s in asked if differs[s.name, s.size] is False and not verified and s not in below]
-    unknown = [s for s in asked if differs[s.name, s.size] is None and s not in below]
+    branched = [s for s in asked if s.answer in ("True", "False") and s not in shorter]  # by data, too
+    equal = [s for s in branched if differs[s.name, s.size] is False and not verified]
+    unknown = [s for s in asked if differs[s.name, s.size] is None and s not in shorter]
     for text, decisions, why in ((_REFUSED, held, ""), (_ASSUMED, equal, _EQUAL), (_ASSUMED, unknown, _NOT_RUN)):
         if decisions:
             warn(text.format(_listed(decisions), why))
@@ -67,29 +69,37 @@ def hold_specialized(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any
 def _refusal(decision: Specialized) -> str:
     return (
         f"the model was traced where {decision.asked} is {decision.answer} ({decision.place}), and does something else "
-        f"where that is {not decision.answer}; export it for {decision.name}={decision.size} as well, or branch by "
-        "torch.cond"
+        f"where it is not; export it for {decision.name}={decision.size} as well, or branch by torch.cond"
     )
 
 
-def _below_zero(graph: Graph, example: Mapping[str, int]) -> list[Specialized]:
-    """The sizes of 0 and 1 at which an expression that is a size in the trace is less than 0.
+def _not_as_traced(graph: Graph, example: Mapping[str, int]) -> list[Specialized]:
+    """The sizes of 0 and 1 at which a slice is shorter than in the trace, or a size of it less than 0.
 
-    A slice has no elements there: what is computed from its size is another number than in the trace. `x[1:].shape[0]`
-    is `n - 1` in it.
+    What the model computes from such a size is another number in the trace: `x[1:].shape[0]` is `n - 1` in it, and
+    `x[-2:].shape[0]` is 2.
     """
-    read = symbols_in(a for n in graph.nodes for a in n.args.values()) & example.keys()
+    tried = [(n, s) for n in example for s in (0, 1) if (graph.symbols.get(n, Range()).min or 0) <= s < example[n]]
+    read = symbols_in(a for n in graph.nodes for a in n.args.values())
     found: dict[tuple[Any, str, int], Specialized] = {}
-    for node in graph.nodes if read else ():
-        for d in leaves([*node.args.values(), *(v.type.shape for v in node.outputs)]):
-            if not isinstance(d, Expr) or not d.symbols <= example.keys() or bounds(d, graph.symbols)[0] >= 0:
-                continue
-            for name, size in itertools.product(sorted(d.symbols & read), (0, 1)):
-                if (graph.symbols.get(name, Range()).min or 0) > size or (d, name, size) in found:
-                    continue
-                if holds(call("ge", d, 0), example) and holds(call("lt", d, 0), {**example, name: size}):
-                    found[d, name, size] = Specialized(f"{d} >= 0", True, node.origin.source, name, size)
+    for name, size in () if graph.context.knows_decisions else tried:
+        found["", name, size] = Specialized(f"{name} > {size}", "True", "by torch.export's strict mode", name, size)
+    for node in graph.nodes:
+        where = node.origin.source
+        sizes = {d for d in leaves([*node.args.values(), *(v.type.shape for v in node.outputs)]) if isinstance(d, Expr)}
+        below = [d for d in sizes if d.symbols <= example.keys() and bounds(d, graph.symbols)[0] < 0]
+        for d, (name, size) in itertools.product(below, tried):
+            if name in d.symbols & read and _falls_below_zero(d, example, {**example, name: size}):
+                found.setdefault((d, name, size), Specialized(f"{d} >= 0", "True", where, name, size))
+        fixed = node.op in SHORTER and symbols_of(node) <= example.keys() and may_be_shorter(node, graph.symbols)
+        for name, size in tried if fixed else ():
+            if name in symbols_of(node) and not holds_at(node, {**example, name: size}, graph.context):
+                found.setdefault((where, name, size), Specialized(f"{name} > {size}", "True", where, name, size))
     return list(found.values())
+
+
+def _falls_below_zero(d: Expr, example: Mapping[str, int], small: Mapping[str, int]) -> bool:
+    return holds(call("ge", d, 0), example) and holds(call("lt", d, 0), small)
 
 
 def _listed(decisions: Iterable[Specialized]) -> str:

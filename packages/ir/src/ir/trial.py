@@ -151,6 +151,8 @@ class Trial:
         """
         try:
             made = self.graph.context.of_model(self.graph, args, kwargs, self._weights)
+        except MismatchError as error:
+            raise MismatchError("\n".join([_ANOTHER_WAY, str(error), _WHY])) from error
         except Exception as error:  # of any kind: it refuses what its program takes, or its weights are elsewhere
             if self._model_runs:
                 what = ": ".join(dict.fromkeys((type(error).__name__, _line(error))))

@@ -18,7 +18,7 @@ _WHOLE = ("program", "live", "rung")  # what a capture says of the whole program
 class PartContext:
     """The context of a graph for a part of it: bodies and rules, nothing of the program's own inputs and results."""
 
-    specialized = ()
+    specialized, knows_decisions = (), True
 
     def __init__(self, whole: Any) -> None:
         self.whole = whole

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from ir.errors import CaptureError
+from ir.errors import CaptureError, MismatchError
 from ir.graph import Body, Graph, Node, Specialized, Value, Weight
 from ir.importer import calling_convention as st
 from ir.importer.autocasts import uncast
@@ -18,7 +18,7 @@ from ir.importer.bodies import Bodies
 from ir.importer.evaluate import evaluate, flops, refusal, result_shapes, result_types
 from ir.importer.float64 import InFloat64, widened
 from ir.importer.guards import Branch
-from ir.importer.ladder import Rung
+from ir.importer.ladder import RUNGS, Rung
 from ir.importer.live import Live
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.pt2.recorded_conditions import with_branches
@@ -44,6 +44,11 @@ class Capture:
     def specialized(self) -> tuple[Specialized, ...]:
         """What the model's code asked of sizes that has another answer at sizes of 0 or 1."""
         return self.rung.specialized if self.rung is not None else ()
+
+    @property
+    def knows_decisions(self) -> bool:
+        """False of torch.export's strict mode, which reads byte code: what is asked of sizes is not recorded there."""
+        return self.rung is None or not RUNGS[self.rung.name]["strict"]
 
     def refusing(self, decisions: Iterable[Specialized]) -> Capture:
         """The same, where files of the program refuse the sizes at which these decisions are others."""
@@ -144,6 +149,7 @@ class Capture:
         hand, has changed since it was captured, or returns another tree.
 
         Raises:
+            MismatchError: the model returns another number where its program has one of its example.
             Exception: the model's own, of any kind.
         """
         if self.live is None:
@@ -153,6 +159,9 @@ class Capture:
         kinds = graph.structure.outputs
         if made is None or len(made) != len(kinds):
             return None
+        for leaf, kind in zip(made, kinds, strict=True):
+            if isinstance(kind, st.Fixed) and type(leaf) in (bool, int) and leaf != kind.value:
+                raise MismatchError(f"the model returns {leaf} where its program has {kind.value}, as in the example")
         return self.arrays([leaf for leaf, kind in zip(made, kinds, strict=True) if not isinstance(kind, st.Fixed)])
 
     @one_at_a_time

@@ -1,6 +1,7 @@
 """Decisions of a model's code that torch.export makes for all sizes: it traces dynamic sizes as 2 or more.
 
-`if x.size(0) == 1` is False in its program, also at a size of 1, and torch notes no guard of it.
+`if x.size(0) == 1` is False in its program, also at a size of 1, and `max(x.size(0), 1)` is the size, also at 0; torch
+notes no guard of either.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ir.graph import Specialized
+from ir.importer import size_arguments
 from ir.importer.swapping import swapped
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import expression, hints, unnoted_file
@@ -34,11 +36,11 @@ _SIGNS = {
 
 
 class Decision(NamedTuple):
-    """A truth value that the model's code asked of sizes."""
+    """A truth value, or the larger or smaller of two sizes, that the model's code asked for."""
 
-    asked: Callable[..., Any]  # of operator
+    asked: Callable[..., Any]  # of operator, `max`, `min`
     of: tuple[Any, ...]  # expressions of sympy
-    answer: bool
+    answer: Any  # a truth value, or an expression of sympy
     place: str
 
 
@@ -51,6 +53,8 @@ def recorded(met: list[Decision]) -> Iterator[None]:
         stack.enter_context(_recording(torch.SymInt, "__bool__", operator.truth, met))
         for asked in _SIGNS:
             stack.enter_context(_recording(torch.SymInt, f"__{asked.__name__}__", asked, met))
+        for larger in (max, min):
+            stack.enter_context(_recording(torch.SymInt, f"__sym_{larger.__name__}__", larger, met))
         yield
 
 
@@ -61,6 +65,8 @@ def _recording(cls: Any, name: str, asked: Callable[..., Any], met: list[Decisio
     def recording(*numbers: Any) -> Any:
         answer = ask(*numbers)
         caller: Any = getattr(inspect.currentframe(), "f_back", None)
+        while caller is not None and caller.f_code.co_filename in _between():
+            caller = caller.f_back
         file = caller.f_code.co_filename if caller is not None else ""
         of_model = file not in ("", _GENERATED) and not file.startswith(_NOT_THE_MODEL)
         if of_model and (known := _known(answer)) is not None:
@@ -73,8 +79,20 @@ def _recording(cls: Any, name: str, asked: Callable[..., Any], met: list[Decisio
     return swapped(cls, name, recording)
 
 
-def _known(answer: Any) -> bool | None:
-    """The truth value, where torch has it without asking: it takes a size to be positive."""
+@functools.cache
+def _between() -> frozenset[str]:
+    """The files of torch that a call of `max` in a model passes."""
+    from torch._export import non_strict_utils  # imports what takes seconds; torch.export has done so
+    from torch.fx.experimental import proxy_tensor
+
+    modes = (torch.overrides, non_strict_utils, proxy_tensor, size_arguments)
+    return frozenset(str(m.__file__) for m in (torch, *modes))
+
+
+def _known(answer: Any) -> Any:
+    """The size, or the truth value where torch has it without asking: it takes a size to be positive."""
+    if isinstance(answer, torch.SymInt):
+        return expression(answer)
     if isinstance(answer, torch.SymBool):
         return {"True": True, "False": False}.get(str(expression(answer)))
     return answer if isinstance(answer, bool) else None
@@ -93,10 +111,10 @@ def specialized(met: Iterable[Decision], needed: Sequence[Any], env: Any, symbol
         symbols_of = set().union(*(getattr(a, "free_symbols", ()) for a in of))
         for name, size, at in _other_sizes(symbols_of, env, symbols):
             excluded = any(_value(operator.truth, (c,), at) is False for c in needed)
-            if not excluded and _value(decision.asked, of, at) is (not decision.answer):
-                found[Specialized(_shown(decision.asked, of, symbols), decision.answer, decision.place, name, size)] = (
-                    None
-                )
+            made, answer = _value(decision.asked, of, at), _value(_itself, [decision.answer], at)
+            if not excluded and made is not None and answer is not None and made != answer:
+                shown = _text(decision.answer, symbols)
+                found[Specialized(_shown(decision.asked, of, symbols), shown, decision.place, name, size)] = None
     return tuple(found)
 
 
@@ -111,15 +129,25 @@ def _other_sizes(asked: Iterable[Any], env: Any, symbols: Symbols) -> Iterator[t
                 yield symbols.names[s], size, {**example, s: size}
 
 
-def _value(asked: Callable[..., Any], of: Sequence[Any], sizes: dict[Any, int]) -> bool | None:
+def _itself(x: Any) -> Any:
+    return x
+
+
+def _value(asked: Callable[..., Any], of: Sequence[Any], sizes: dict[Any, int]) -> Any:
     """The answer at these sizes; None if it depends on more, or there is none."""
     try:
         values = [a.subs(sizes) if hasattr(a, "subs") else a for a in of]
     except ZeroDivisionError:
         return None
-    return None if any(getattr(v, "free_symbols", ()) for v in values) else bool(asked(*values))
+    return None if any(getattr(v, "free_symbols", ()) for v in values) else asked(*values)
 
 
 def _shown(asked: Callable[..., Any], of: Sequence[Any], symbols: Symbols) -> str:
-    texts = [symbols.text(a) if hasattr(a, "free_symbols") else str(a) for a in of]
+    texts = [_text(a, symbols) for a in of]
+    if asked in (max, min):
+        return f"{asked.__name__}({', '.join(texts)})"
     return f" {_SIGNS[asked]} ".join(texts) if len(texts) > 1 else texts[0]
+
+
+def _text(number: Any, symbols: Symbols) -> str:
+    return symbols.text(number) if hasattr(number, "free_symbols") else str(number)

@@ -49,14 +49,14 @@ def with_empty_slices(graph: Graph) -> Graph | None:
 
 def _cuts(graph: Graph, chosen: Callable[[int], bool]) -> set[Node]:
     """The slices with such fixed sizes that may be shorter."""
-    return {n for n in graph.nodes if n.op in SHORTER and any(map(chosen, _may_be_shorter(n, graph.symbols)))}
+    return {n for n in graph.nodes if n.op in SHORTER and any(map(chosen, may_be_shorter(n, graph.symbols)))}
 
 
 def _types(graph: Graph) -> list[TensorType]:
     return [v.type for v in graph.results.values()]
 
 
-def _may_be_shorter(node: Node, ranges: Mapping[str, Range]) -> list[int]:
+def may_be_shorter(node: Node, ranges: Mapping[str, Range]) -> list[int]:
     """Fixed sizes of a result that are cut from a dynamic size, or at a dynamic place, that may be less."""
     whole = node.args["self"].type.shape
     if node.op == "aten::diagonal":
