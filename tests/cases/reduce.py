@@ -6,6 +6,9 @@ import torch
 
 from .base import boolean, c64, f16, f32, f64, family, i32, i64, inf, nan, row, u8
 
+_LARGEST, _LARGEST_F32 = torch.finfo(torch.float64).max, torch.finfo(torch.float32).max
+BEYOND = [[inf, _LARGEST, nan, inf, -_LARGEST, -inf], [-inf, -_LARGEST, -inf] * 2, [inf, _LARGEST] * 3]
+BEYOND_F32 = [[-inf, -_LARGEST_F32, -inf], [inf, _LARGEST_F32, inf], [nan, inf, -inf]]
 TIES = [[1, 3, 3, 0], [2, 2, 2, 2], [5, 4, 5, 5]]
 WITH_NAN = [[1.0, nan, 3.0], [2.0, 0.0, -1.0]]
 
@@ -261,6 +264,10 @@ CASES = family(
         lambda x: torch.sort(x, dim=1, stable=True, descending=True),
         i64(value=TIES),
     ),
+    row("sort_beyond_the_largest", lambda x: (*x.sort(1), x.topk(2)[0]), f64(value=BEYOND)),
+    row("sort_dynamic_beyond_the_largest", lambda x, y: torch.sort(x + y, 0), f64(value=BEYOND), f64("B", 1, 1)),
+    row("arguments_beyond_the_largest", lambda x: (x.argmax(1), x.argmin(1)), f64(value=BEYOND)),
+    row("arguments_beyond_the_largest_f32", lambda x: (x.argmax(1), x.argmin(1)), f32(value=BEYOND_F32)),
     row("sort_bool", lambda x: torch.sort(x, dim=1, stable=True).values, boolean("B", 3)),
     row("argsort", lambda x: x.argsort(1), f32("B", 5)),
     row("argsort_descending", lambda x: torch.argsort(x, descending=True), f32("B", "S")),

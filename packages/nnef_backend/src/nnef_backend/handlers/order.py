@@ -79,36 +79,48 @@ def _ordered(h, x, k, dim, largest):
     if x.type.rank == 0:
         return x, h.const(0, DType.int64)
     axis = h.axis(dim, x)
-    key, size = _key(h, x), x.type.shape[axis]
+    keys, size = _keys(h, x), x.type.shape[axis]
     if isinstance(size, Expr) or isinstance(k, Expr):
-        places = _ranked(h, key, axis, largest)
-        places = h.slice(places, axis, 0, k)
-    else:
-        shape = [k if i == axis else s for i, s in enumerate(x.type.shape)]
-        values, places = h.emit("tract_core_topk", key, k, axis=axis, largest=largest, outputs=2, shape=[shape, shape])
-        if key is x:
-            return values, places
+        places = h.slice(_ranked(h, keys, axis, largest), axis, 0, k)
+        return h.emit("tract_core_gather_elements", x, places, axis=axis), places
+    places = None
+    for i, key in enumerate(reversed(keys), 1):  # by the last key first: tract keeps the order of equals
+        at = key if places is None else h.emit("tract_core_gather_elements", key, places, axis=axis)
+        values, order = _first(h, at, k if i == len(keys) else size, axis, largest)
+        places = order if places is None else h.emit("tract_core_gather_elements", places, order, axis=axis)
+    if keys[0] is x:
+        return values, places
     return h.emit("tract_core_gather_elements", x, places, axis=axis), places
 
 
-def _ranked(h, key, axis, largest):
+def _first(h, key, k, axis, largest):
+    shape = [k if i == axis else s for i, s in enumerate(key.type.shape)]
+    return h.emit("tract_core_topk", key, k, axis=axis, largest=largest, outputs=2, shape=[shape, shape])
+
+
+def _ranked(h, keys, axis, largest):
     """The order along an axis of dynamic size, which tract's topk does not take: how many come before each one."""
-    size = key.type.shape[axis]
-    others, each = h.unsqueeze(key, [axis]), h.unsqueeze(key, [axis + 1])  # [.., each, others, ..]
-    place = h.positions(size)
+    key = keys[0]
+    place = h.positions(key.type.shape[axis])
     tail = list(range(2, 2 + key.type.rank - axis - 1))
-    earlier = h.unsqueeze(h.emit("lt", h.unsqueeze(place, [0]), h.unsqueeze(place, [1])), tail)
-    before = h.emit("gt" if largest else "lt", others, each)
-    before = h.emit("or", before, h.emit("and", h.emit("eq", others, each), earlier))
+    before = h.unsqueeze(h.emit("lt", h.unsqueeze(place, [0]), h.unsqueeze(place, [1])), tail)  # of equals the first
+    for k in reversed(keys):
+        others, each = h.unsqueeze(k, [axis]), h.unsqueeze(k, [axis + 1])  # [.., each, others, ..]
+        before = h.emit("and", h.emit("eq", others, each), before)
+        before = h.emit("or", h.emit("gt" if largest else "lt", others, each), before)
     rank = h.reduce("sum_reduce", h.cast(before, DType.int64), axis + 1)
     places = h.expand(h.unsqueeze(place, list(range(1, key.type.rank - axis))), key.type.shape)
     return h.emit("tract_core_scatter_elements", places, rank, places, axis=axis, reduction="none")
 
 
-def _key(h, x):
-    """Numbers in the same order that tract can compare: in f64 there is room above the largest f32."""
+def _keys(h, x):
+    """Numbers that tract can compare, in the order of `x`, where NaN is last; of equal ones the next key decides.
+
+    In f64 there is room above the largest f32. Above the largest f64 there is infinity alone.
+    """
     if not x.type.dtype.is_float:
-        return x
+        return [x]
     key, odd = h.cast(x, DType.float64), h.is_nan(x)
-    top = 1.7976931348623157e308 if x.type.dtype is DType.float64 else 1e300
-    return h.emit("select", odd, math.inf, h.emit("min", h.emit("select", odd, 0.0, key), top))
+    if x.type.dtype is DType.float64:
+        return [h.cast(odd, DType.float32), h.emit("select", odd, math.inf, key)]
+    return [h.emit("select", odd, math.inf, h.emit("min", h.emit("select", odd, 0.0, key), 1e300))]

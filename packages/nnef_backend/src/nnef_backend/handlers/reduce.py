@@ -116,12 +116,12 @@ def _place(h, op, x, dim, keepdim):
     if dim is None:
         flat = h.reshape(x, [product(x.type.shape)])
         return h.reshape(_place(h, op, flat, 0, False), h.out.shape)
-    place = h.reduce(op, x, dim, keepdim)
     if not x.type.dtype.is_float:
-        return place
-    odd = h.is_nan(x)
-    first = h.reduce("argmax_reduce", odd, dim, keepdim)
-    return h.emit("select", h.reduce("any_reduce", odd, dim, keepdim), first, place)
+        return h.reduce(op, x, dim, keepdim)
+    # tract's own search begins with the largest finite number, and finds the first place where no other is beyond that
+    extreme, odd = h.reduce(op.replace("arg", ""), x, dim, True), h.is_nan(x)
+    hit = h.emit("select", h.reduce("any_reduce", odd, dim, True), odd, h.emit("eq", x, extreme))
+    return h.reduce("argmax_reduce", hit, dim, keepdim)
 
 
 # -- truth -----------------------------------------------------------------------------------------------------------
