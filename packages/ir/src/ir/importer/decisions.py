@@ -21,7 +21,7 @@ from ir.graph import Specialized
 from ir.importer import size_arguments
 from ir.importer.swapping import swapped
 from ir.importer.symbols import Symbols
-from ir.importer.torch_api import expression, hints, unnoted_file
+from ir.importer.torch_api import expression, files_of_modes, hints, unnoted_file
 
 _NOT_THE_MODEL = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
 _GENERATED = "<string>"  # torch's own code that asks of sizes lies in no file
@@ -82,11 +82,8 @@ def _recording(cls: Any, name: str, asked: Callable[..., Any], met: list[Decisio
 @functools.cache
 def _between() -> frozenset[str]:
     """The files of torch that a call of `max` in a model passes."""
-    from torch._export import non_strict_utils  # imports what takes seconds; torch.export has done so
-    from torch.fx.experimental import proxy_tensor
-
-    modes = (torch.overrides, non_strict_utils, proxy_tensor, size_arguments)
-    return frozenset(str(m.__file__) for m in (torch, *modes))
+    modules = (torch, torch.overrides, size_arguments)
+    return frozenset((*(str(m.__file__) for m in modules), *files_of_modes()))
 
 
 def _known(answer: Any) -> Any:

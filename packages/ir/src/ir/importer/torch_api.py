@@ -102,9 +102,7 @@ def hints(env: Any) -> Mapping[Any, Any]:
 
 def statically_known_true(condition: Any) -> bool:
     """Whether a condition on sizes is known to hold; asks without a guard."""
-    from torch.fx.experimental import symbolic_shapes
-
-    return symbolic_shapes.statically_known_true(condition)
+    return importlib.import_module("torch.fx.experimental.symbolic_shapes").statically_known_true(condition)  # type: ignore[no-any-return]
 
 
 def holds(condition: Any, sizes: Mapping[Any, Any]) -> Any:
@@ -276,15 +274,17 @@ def size_source() -> Any:
 
 
 def unnoted_file(path: str) -> None:
-    """`uninteresting_files` gets this one: torch notes none of its lines as what asked for a size.
+    """`uninteresting_files` gets this one, and those of `files_of_modes`: torch notes no line of them for a size."""
+    shapes = importlib.import_module("torch.fx.experimental.symbolic_shapes")
+    shapes.uninteresting_files().update((path, *files_of_modes()))
 
-    And those of torch.export's own function modes, which torch forgot: the model's line stands behind them.
-    """
+
+def files_of_modes() -> tuple[str, ...]:
+    """Of torch.export's own function modes: the model's line stands behind them."""
     from torch._export import non_strict_utils  # imports what takes seconds
     from torch.fx.experimental import proxy_tensor
-    from torch.fx.experimental.symbolic_shapes import uninteresting_files
 
-    uninteresting_files().update((path, non_strict_utils.__file__, proxy_tensor.__file__))
+    return non_strict_utils.__file__, proxy_tensor.__file__
 
 
 def tensor_of_numbers(data: Any, **options: Any) -> Any:
