@@ -286,6 +286,18 @@ def test_guards_may_name_fields_and_bases(tmp_path):
         assert any("s0 + 1" in check for check in checks), checks
 
 
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [("{0} == 1 or {0} == {0}", []), ("{0} > 2 and {0} == {0}", ["s0 > 2"]), ("{0} == 1 or {0} != {0}", ["s0 == 1"])],
+)
+def test_parts_of_a_guard_that_are_known(text, held, tmp_path):
+    rows = {0: torch.export.Dim.DYNAMIC}
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),), dynamic_shapes=(rows,))
+    program._guards_code = [text.format("L['input'].size()[0]")]
+    torch.export.save(program, path := tmp_path / "known.pt2")
+    assert [str(n.args["self"]) for n in ir.capture(path).nodes if n.op == "aten::_assert_scalar"] == held
+
+
 def test_guards_call_nothing_of_an_argument(tmp_path):
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
     program._guards_code = ["L['input'].tofile('x') == 1"]

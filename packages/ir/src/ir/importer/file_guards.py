@@ -184,8 +184,11 @@ def _expression(node: ast.AST, found: _Leaves, ranges: Mapping[str, Range]) -> A
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -inner(operand)
         case ast.BoolOp(op=op, values=values):
-            parts = [p for p in map(inner, values) if p is not True or isinstance(op, ast.Or)]
-            return functools.reduce(lambda a, b: dims.call(type(op).__name__.lower(), a, b), parts) if parts else True
+            decisive = isinstance(op, ast.Or)  # the value of a part that decides the whole
+            parts = [p for p in map(inner, values) if p is not (not decisive)]
+            if not parts or any(p is decisive for p in parts):
+                return decisive == bool(parts)
+            return functools.reduce(lambda a, b: dims.call(type(op).__name__.lower(), a, b), parts)
         case ast.Subscript(
             value=ast.Call(func=ast.Attribute(value=tensor, attr="size"), args=[]), slice=ast.Constant(value=int(axis))
         ):
