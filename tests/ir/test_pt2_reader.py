@@ -306,6 +306,18 @@ def test_guards_call_nothing_of_an_argument(tmp_path):
         ir.capture(path)
 
 
+def test_a_number_that_torch_leaves_to_data(tmp_path):
+    class Combined(torch.nn.Module):
+        def forward(self, x):
+            return torch.combinations(x, r=1)
+
+    torch.export.save(torch.export.export(Combined(), (torch.ones(1),)), path := tmp_path / "combined.pt2")
+    program = ir.capture(path)
+    assert [n.op for n in program.nodes if n.op == "aten::combinations"]
+    torch.export.save(torch.export.export(Combined(), (torch.ones(7),)), path)
+    assert len(ir.capture(path).results) == 1
+
+
 def test_an_index_that_data_decides_is_believed(tmp_path):
     class Picked(torch.nn.Module):
         def forward(self, x, i):

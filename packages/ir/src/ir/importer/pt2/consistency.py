@@ -61,7 +61,8 @@ class _Run:
         env: dict[Any, Any] = {}
         for node in graph.nodes:
             if node.op in ("placeholder", "call_function"):
-                known = self._known(node.meta.get("val"), not self._reads_data(node))
+                open_ = node.target in self._rules  # torch leaves to data what these tell
+                known = self._known(node.meta.get("val"), not open_ and not self._reads_data(node))
                 env[node] = self._said(node.meta.get("val"))
             if node.op != "call_function":
                 continue
