@@ -179,8 +179,8 @@ class SmallSizes:
         equal = graph.equal if graph.context else ()
         self._equal = [(a, b) for a, b in equal if may_differ(a, b, graph.symbols)]
         results = {d for n in nodes for v in n.outputs for d in v.type.shape if isinstance(d, Expr)}
-        below = {d for d in results if bounds(d, graph.symbols)[0] < 0}
-        self._below_zero = [n for n in nodes if not below.isdisjoint(d for v in n.outputs for d in v.type.shape)]
+        self._below = below = [d for d in results if bounds(d, graph.symbols)[0] < 0]
+        self._below_zero = [n for n in nodes if any(d in below for v in n.outputs for d in v.type.shape)]
         self._last: tuple[Any, str] = ((), "")  # the sizes of the last run, and what is refused of those
         self._found: dict[Any, str] = {}  # by the question and the sizes
 
@@ -253,8 +253,9 @@ class SmallSizes:
     def _refused_below_zero(self, inputs: Sequence[Any]) -> str:
         """As `refused`, where a size of the trace is less than 0: torch gives it a meaning of its own, as the -1 of
         `expand`, or refuses it; a slice has no elements there."""
-        sizes = sizes_of(self._graph, inputs) if self._below_zero else {}
-        for node in self._below_zero:
+        sizes = sizes_of(self._graph, inputs) if self._below else {}
+        fine = all((_size(d, sizes) or 0) >= 0 for d in self._below if d.symbols <= sizes.keys())
+        for node in () if fine else self._below_zero:
             if not symbols_of(node) <= sizes.keys() or any(d < 0 for d in _sizes_at(node.inputs, sizes)):
                 continue
             traced = _sizes_at(node.outputs, sizes)

@@ -92,7 +92,7 @@ def _known(answer: Any) -> Any:
         return expression(answer)
     if isinstance(answer, torch.SymBool):
         return {"True": True, "False": False}.get(str(expression(answer)))
-    return answer if isinstance(answer, bool) else None
+    return answer if isinstance(answer, int) else None
 
 
 def specialized(met: Iterable[Decision], needed: Sequence[Any], env: Any, symbols: Symbols) -> tuple[Specialized, ...]:
@@ -134,9 +134,9 @@ def _value(asked: Callable[..., Any], of: Sequence[Any], sizes: dict[Any, int]) 
     """The answer at these sizes; None if it depends on more, or there is none."""
     try:
         values = [a.subs(sizes) if hasattr(a, "subs") else a for a in of]
-    except ZeroDivisionError:
+        return None if any(getattr(v, "free_symbols", ()) for v in values) else asked(*values)
+    except (ZeroDivisionError, TypeError):  # sympy's infinity is not compared
         return None
-    return None if any(getattr(v, "free_symbols", ()) for v in values) else asked(*values)
 
 
 def _shown(asked: Callable[..., Any], of: Sequence[Any], symbols: Symbols) -> str:
