@@ -103,6 +103,16 @@ def test_numbers_that_torch_has_for_two_and_more(
         program(X[:size])
 
 
+def test_the_size_may_be_that_of_another_input() -> None:
+    def model(x: Tensor, y: Tensor) -> Tensor:
+        return (x + y).sum() / max(y.shape[0], 1)
+
+    with pytest.warns(UserWarning, match=r"max\(b, 1\) is b"):
+        program = ir.export(model, (X, X), target="eager", dynamic_shapes=({0: "b"}, {0: "b"}))
+    with pytest.raises(ir.RefusedError, match="does something else where it is not"):
+        program(X[:0], X[:0])
+
+
 def test_slices_that_are_shorter_and_give_the_same_are_no_question(recwarn: pytest.WarningsRecorder) -> None:
     program = ir.export(lambda x: x[-2:] * 2, X, target="eager", dynamic_shapes=({0: "b"},))
     assert program(X[:1]).shape == X[:1].shape

@@ -104,14 +104,15 @@ def specialized(met: Iterable[Decision], needed: Sequence[Any], env: Any, symbol
     """
     found: dict[Specialized, None] = {}
     for decision in dict.fromkeys(met):
-        of = [env.replace(a) if hasattr(a, "free_symbols") else a for a in decision.of]
+        numbers = (*decision.of, decision.answer)
+        *of, given = [env.replace(a) if hasattr(a, "free_symbols") else a for a in numbers]
         symbols_of = set().union(*(getattr(a, "free_symbols", ()) for a in of))
         for name, size, at in _other_sizes(symbols_of, env, symbols):
             excluded = any(_value(operator.truth, (c,), at) is False for c in needed)
-            made, answer = _value(decision.asked, of, at), _value(_itself, [decision.answer], at)
+            made, answer = _value(decision.asked, of, at), _value(_itself, [given], at)
             if not excluded and made is not None and answer is not None and made != answer:
-                shown = _text(decision.answer, symbols)
-                found[Specialized(_shown(decision.asked, of, symbols), shown, decision.place, name, size)] = None
+                asked = _shown(decision.asked, of, symbols)
+                found[Specialized(asked, _text(given, symbols), decision.place, name, size)] = None
     return tuple(found)
 
 
