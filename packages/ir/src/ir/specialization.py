@@ -50,7 +50,10 @@ def hold_specialized(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any
         given = (args, kwargs) if args or kwargs else graph.context.example()
     except ExportError:  # a program without an example
         given = None
-    shorter = [] if given is None else _not_as_traced(graph, sizes_of(graph, graph.structure.flatten(*given)))
+    inputs = () if given is None else graph.structure.flatten(*given)
+    if len(inputs) != len(graph.inputs):  # a pass of the caller's took some away: the example is of another graph
+        given = None
+    shorter = [] if given is None else _not_as_traced(graph, sizes_of(graph, inputs))
     asked = (*graph.context.specialized, *shorter)
     if not asked:
         return graph
