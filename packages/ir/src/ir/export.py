@@ -17,7 +17,7 @@ from ir.exported import Exported
 from ir.files import staged, writable
 from ir.importer.autocasts import uncast
 from ir.importer.capture import arguments, capture
-from ir.importer.wrong_calls import check_handlers, unused_handlers
+from ir.importer.wrong_calls import named_handlers, unused_handlers
 from ir.loading import loaded
 from ir.lower import lower
 from ir.passes.own_state import not_kept, with_own_state
@@ -74,7 +74,7 @@ def export(
     dynamic_shapes: Any = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
-    handlers: Mapping[str, Callable[..., Any]] | None = None,
+    handlers: Mapping[Any, Callable[..., Any]] | None = None,
     plugins: Sequence[str] = (),
     discover_plugins: bool = False,
     strict_plugins: bool = False,
@@ -98,7 +98,8 @@ def export(
         dynamic_shapes: torch.export's own argument; a string in place of a Dim names a dynamic dimension.
         input_names: names for the flat tensor inputs, in order.
         output_names: names for the flat tensor outputs.
-        handlers: op name -> handler, for this call alone, before all others.
+        handlers: handlers by op (`torch.ops.aten.relu.default`, or a name, "aten::relu"), for this call alone and
+            before all others.
         plugins: modules that register handlers; IR_PLUGINS names more, `discover_plugins` asks for entry points.
         strict_plugins: a plugin that raises while it is imported is an error, and not a warning. A name in `plugins`
             that is no module is an error always.
@@ -148,7 +149,7 @@ def export(
     with noted.written():
         _plugins.load(plugins, discover=discover_plugins, strict=strict_plugins)
         _plugins.warn_of_misspelt()
-        check_handlers(handlers)
+        handlers = named_handlers(handlers)
         args, kwargs = arguments(args, kwargs)
         graph = noted.graph = capture(
             model, args, kwargs, dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names

@@ -53,11 +53,16 @@ def hold_specialized(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any
     inputs = () if given is None else graph.structure.flatten(*given)
     if len(inputs) != len(graph.inputs):  # a pass of the caller's took some away: the example is of another graph
         given = None
-    shorter = [] if given is None else _not_as_traced(graph, sizes_of(graph, inputs))
-    asked = (*graph.context.specialized, *shorter)
+    example = {} if given is None else sizes_of(graph, inputs)
+    tried = [(n, s) for n in example for s in (0, 1) if (graph.symbols.get(n, Range()).min or 0) <= s < example[n]]
+    shorter, turned = _not_as_traced(graph, example, tried), _turned_writes(graph, example, tried)
+    asked = (*graph.context.specialized, *shorter, *turned)
     if not asked:
         return graph
-    differs = {at: _differs(graph, given, at) for at in dict.fromkeys((s.name, s.size) for s in asked)}
+    differs: dict[tuple[str, int], bool | None] = {(s.name, s.size): True for s in turned}
+    of_code = {(s.name, s.size) for s in graph.context.specialized}
+    for at in dict.fromkeys((s.name, s.size) for s in asked if (s.name, s.size) not in differs):
+        differs[at] = _differs(graph, given, at, at in of_code)
     held = [s for s in asked if differs[s.name, s.size]]
     branched = [s for s in asked if s.answer in ("True", "False") and s not in shorter]  # by data, too
     equal = [s for s in branched if differs[s.name, s.size] is False and not verified]
@@ -76,13 +81,28 @@ def _refusal(decision: Specialized) -> str:
     )
 
 
-def _not_as_traced(graph: Graph, example: Mapping[str, int]) -> list[Specialized]:
+def _turned_writes(graph: Graph, example: Mapping[str, int], tried: Iterable[tuple[str, int]]) -> list[Specialized]:
+    """The sizes at which a slice begins or ends at 0 that is counted from the end in the trace, where it is written.
+
+    `z[-b:] = 0` writes all of z at b = 0; in the trace it is a write from `a - b` on.
+    """
+    written = symbols_in(a for n in graph.nodes if n.op.endswith("_scatter") for a in n.args.values())
+    found = {}
+    for node in graph.nodes:
+        numbers = node.args.values() if node.op in SHORTER else ()
+        ends = {e for e in leaves(numbers) if isinstance(e, Expr) and e.symbols <= example.keys() & written}
+        for e, (name, size) in itertools.product(ends, tried):
+            if name in e.symbols and _falls_below_zero(call("sub", -1, e), example, {**example, name: size}):
+                found[e, name, size] = Specialized(f"{e} < 0", "True", node.origin.source, name, size)
+    return list(found.values())
+
+
+def _not_as_traced(graph: Graph, example: Mapping[str, int], tried: Sequence[tuple[str, int]]) -> list[Specialized]:
     """The sizes of 0 and 1 at which a slice is shorter than in the trace, or a size of it less than 0.
 
     What the model computes from such a size is another number in the trace: `x[1:].shape[0]` is `n - 1` in it, and
     `x[-2:].shape[0]` is 2.
     """
-    tried = [(n, s) for n in example for s in (0, 1) if (graph.symbols.get(n, Range()).min or 0) <= s < example[n]]
     read = symbols_in(a for n in graph.nodes for a in n.args.values())
     found: dict[tuple[Any, str, int], Specialized] = {}
     for name, size in () if graph.context.knows_decisions else tried:
@@ -112,8 +132,12 @@ def _listed(decisions: Iterable[Specialized]) -> str:
     return "".join(f"\n  {line}, but not at {' or '.join(sizes)}" for line, sizes in lines.items())
 
 
-def _differs(graph: Graph, given: Any, at: tuple[str, int]) -> bool | None:
-    """Whether the model gives other results than its program, or raises where that does not; None if it was not run."""
+def _differs(graph: Graph, given: Any, at: tuple[str, int], asked: bool) -> bool | None:
+    """Whether the model gives other results than its program; None if it was not run.
+
+    So it does where it alone raises, and where its program alone does and the model's code `asked` for the size: slices
+    have their true sizes in a graph, not in torch's program.
+    """
     if given is None:
         return None
     context, (args, kwargs) = graph.context, given
@@ -122,13 +146,17 @@ def _differs(graph: Graph, given: Any, at: tuple[str, int]) -> bool | None:
         try:
             expected = context.reference(graph, resized_args, resized_kwargs)
         except Exception:  # torch's own, of any kind
-            continue
+            expected = None
         try:
             made = context.of_model(graph, resized_args, resized_kwargs)
         except Exception:  # the model's own, of any kind
+            if expected is None:
+                continue
             return True if _runs(graph, given) else None
         if made is None:
             return None
+        if expected is None:
+            return asked or None
         drawn, unsized = undetermined(graph)
         names = list(graph.results)[: len(made)]
         found = rows(names, expected[: len(made)], made, skipped=drawn, unsized=unsized)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,32 +12,27 @@ from ir.decompositions.complex.pairs import Pair
 from ir.decompositions.complex.rules import RULES
 from ir.decompositions.registry import decomposition_of
 from ir.dims import Expr, symbol
-from ir.errors import CaptureError
+from ir.errors import CaptureError, warn
 from ir.graph import Body, Graph, Node, Value, leaves, map_arg
 from ir.importer.autocasts import uncast
 from ir.importer.fx_importer import Importer
+from ir.importer.kernels import decomposition, python_kernel
 from ir.importer.private_writes import writes
 from ir.importer.refusals import question_about_data
 from ir.importer.schema import TORCH_DTYPES, op_schema, overload_of
 from ir.importer.size_arguments import Sizes
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import (
-    OPDEFS,
-    DispatchKey,
     FakeTensor,
     OpOverload,
-    decompositions,
-    defined_by,
-    disable_torch_function,
-    has_kernel,
     make_fx,
     pytree,
-    run_kernel,
     schema_of,
     version_of,
 )
 from ir.importer.trace_context import SizeSpecific, TraceContext
 from ir.ops import OF_TORCH, is_random
+from ir.passes.checks import check, held_input
 from ir.registry import names_of
 from ir.types import DType
 
@@ -71,11 +65,22 @@ class Bodies:
         self.symbols = symbols
         self._cache: dict[Any, Body | None] = {}
         self._rules: dict[Any, Graph | None] = {}
+        self._branches: dict[Graph, str] = {}  # what to warn of when a graph is used
         self.errors: dict[str, str] = {}  # overload -> why its body could not be traced
 
-    @uncast
     def body(self, node: Node) -> Body | None:
-        """The node's body: the one its owner gave, else torch's decomposition, else None."""
+        """The node's body: the one its owner gave, else torch's decomposition, else None.
+
+        Warns:
+            UserWarning: its code branches on sizes; once.
+        """
+        made = self._body(node)
+        if text := self._branches.pop(made.graph, "") if made is not None else "":
+            warn(text)
+        return made
+
+    @uncast
+    def _body(self, node: Node) -> Body | None:
         made = node.op.startswith(("ir::", "higher_order::"))  # by the core itself, or torch's operators over graphs
         if "::" not in node.op or (made and decomposition_of(node.op, node.overload) is None):
             return None
@@ -96,7 +101,7 @@ class Bodies:
         if node.op.startswith((*OF_TORCH, "ir::", "higher_order::")):
             return False
         try:
-            body = self.body(node)
+            body = self._body(node)
         except CaptureError:  # a handler may serve it; who needs the body is told then
             return False
         return body is not None and body.graph.random
@@ -121,8 +126,8 @@ class Bodies:
     def _make(self, node: Node) -> Body | None:
         given = given_body(node.op, node.overload)
         shared = decomposition_of(node.op, node.overload)
-        own = given or KERNELS.get(node.op) or (None if shared else _python_kernel(node))
-        fn = own or shared or _decomposition(node)
+        own = given or KERNELS.get(node.op) or (None if shared else python_kernel(node))
+        fn = own or shared or decomposition(node)
         if fn is None:
             return None
         try:
@@ -192,8 +197,27 @@ class Bodies:
         random = any(self.draws(n) for n in importer.nodes)
         nodes = importer.nodes if random else _read(importer.nodes, results)
         outputs = tuple(f"out_{i}" for i in range(len(results)))
-        return Graph(inputs, tuple(nodes), tuple(results), outputs, importer.weights, random=random,
-                     name=node.op.replace("::", "_"))  # fmt: skip
+        graph = Graph(inputs, tuple(nodes), tuple(results), outputs, importer.weights, random=random,
+                      name=node.op.replace("::", "_"))  # fmt: skip
+        return self._held(graph, node, trace.conditions())
+
+    def _held(self, graph: Graph, node: Node, conditions: Mapping[Expr, str]) -> Graph:
+        """The graph of a function, which refuses the sizes at which its code branches to another side.
+
+        Raises:
+            SizeSpecific: no operand can carry that.
+        """
+        if not conditions:
+            return graph
+        text = f"the function of {node.op} was traced where {{}} ({{}})"
+        checks = [check(c, text.format(c, place), node.origin) for c, place in conditions.items()]
+        held = held_input(graph, checks)
+        if held is graph:
+            raise SizeSpecific(f"it holds only where {' and '.join(map(str, conditions))}")
+        lines = "".join(f"\n  {c}  ({place})" for c, place in conditions.items())
+        what = f"the function of {node.op} branches on dynamic sizes"
+        self._branches[held] = f"{what}; the graph is right only where{lines}"
+        return held
 
 
 def _on_operands(
@@ -324,47 +348,6 @@ def _argument_name(node: Node, index: int) -> str:
     names = [k for k, a in node.args.items() for v in (a if isinstance(a, tuple) else (a,)) if isinstance(v, Value)]
     name = names[index]
     return name if names.count(name) == 1 else f"{name}_{index - names.index(name)}"
-
-
-def _decomposition(node: Node) -> Callable[..., Any] | None:
-    """torch's own decomposition: the composite kernel, or the decomposition table's function."""
-    overload = overload_of(node.op, node.origin.overload)
-    if overload is None or not isinstance(overload, OpOverload):
-        return None
-    table = decompositions()
-    if has_kernel(overload.name(), "CompositeImplicitAutograd"):
-        return _kernel(overload, DispatchKey.CompositeImplicitAutograd)
-    fn = table.get(overload)
-    if fn is not None:
-        return fn
-    if node.op.startswith(OF_TORCH) and has_kernel(overload.name(), "CompositeExplicitAutograd"):
-        return _kernel(overload, DispatchKey.CompositeExplicitAutograd)
-    return None
-
-
-def _python_kernel(node: Node) -> Callable[..., Any] | None:
-    """What torch.library was given for all devices: the function of custom_op or triton_op, a composite kernel."""
-    if node.op.startswith(OF_TORCH):  # prims are such definitions, over aten
-        return None
-    definition = OPDEFS.get(node.op)
-    if definition is not None:
-        return defined_by(definition)
-    overload = overload_of(node.op, node.origin.overload)
-    composite = DispatchKey.CompositeExplicitAutograd
-    if not isinstance(overload, OpOverload):
-        return None
-    found = has_kernel(overload.name(), str(composite).partition(".")[2])
-    return _kernel(overload, composite) if found else None
-
-
-def _kernel(overload: Any, key: Any) -> Callable[..., Any]:
-    """The composite kernel itself: make_fx's torch function mode would call the operator again in its place."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with disable_torch_function():
-            return (overload.py_kernels.get(key) or partial(run_kernel, overload, key))(*args, **kwargs)
-
-    return call
 
 
 def _invoke(fn: Callable[..., Any], node: Node, kwargs: dict[str, Any]) -> Any:

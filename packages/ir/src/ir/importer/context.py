@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -155,7 +156,8 @@ class Capture:
         if self.live is None:
             return None
         start = {w.name: w.tensor for w in graph.weights.values() if w.name in graph.updates and w.tensor is not None}
-        made = self.live.results(args, kwargs, {**start, **(weights or {})})
+        with self._own_constants(start):
+            made = self.live.results(args, kwargs, {**start, **(weights or {})})
         kinds = graph.structure.outputs
         if made is None or len(made) != len(kinds):
             return None
@@ -183,6 +185,21 @@ class Capture:
             made = torch.func.functional_call(module, given, args, dict(kwargs))
         return self._results(graph, made, given, args, kwargs)
 
+    @contextlib.contextmanager
+    def _own_constants(self, start: Mapping[str, Any]) -> Iterator[None]:
+        """Inside of the block the model's tensors that are neither buffers nor parameters have these contents, by name;
+        after it their own."""
+        kept = [(c, c.clone(), start[k]) for k, c in getattr(self.program, "constants", {}).items() if k in start]
+        try:
+            with torch.no_grad():
+                for constant, _, contents in kept:
+                    constant.copy_(contents)
+            yield
+        finally:
+            with torch.no_grad():
+                for constant, before, _ in kept:
+                    constant.copy_(before)
+
     def _module(self, guarded: bool) -> Any:
         """torch's own module of the program, made once."""
         if guarded not in self._references:
@@ -201,7 +218,7 @@ class Capture:
 
     @staticmethod
     def _mutated(module: torch.nn.Module, graph: Graph) -> list[tuple[str, torch.Tensor]]:
-        """The buffers and parameters that the model writes to."""
+        """The buffers, parameters and other tensors that the model writes to."""
         return [(k, v) for k, v in _state(module) if k in graph.updates]
 
     @staticmethod
@@ -216,9 +233,11 @@ class Capture:
 
 
 def _state(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Buffers and parameters under all of their names."""
+    """Buffers and parameters under all of their names, and tensors that are plain attributes."""
     yield from module.named_buffers(remove_duplicate=False)
     yield from module.named_parameters(remove_duplicate=False)
+    for path, part in module.named_modules():
+        yield from ((f"{path}.{k}".lstrip("."), v) for k, v in vars(part).items() if isinstance(v, torch.Tensor))
 
 
 def _module(program: Any, guarded: bool) -> Any:
@@ -232,7 +251,12 @@ def _module(program: Any, guarded: bool) -> Any:
     odd = next((name for name in program.state_dict if not plain.fullmatch(name)), "")
     try:
         if not odd:
-            return program.module(check_guards=guarded)
+            made = program.module(check_guards=guarded)
+            for part in made.modules():
+                if isinstance(part, torch.fx.GraphModule):
+                    # that of fx prints the errors that it raises
+                    type(part).__call__ = torch.nn.Module.__call__  # type: ignore[method-assign]
+            return made
     except Exception as error:
         odd = f"{type(error).__name__}: {error}"
     what = f"torch makes no module of this program to compare with ({odd!r:.200})"

@@ -15,14 +15,13 @@ import torch
 from ir.errors import note
 from ir.graph import Node, Value, leaves
 from ir.importer.bodies import BODIES, KERNELS, writes_of
-from ir.importer.schema import declared, overload_of, packet_of
+from ir.importer.schema import declared, op_name, overload_of, packet_of
 from ir.importer.size_arguments import Sizes
 from ir.importer.torch_api import (
     OPDEFS,
     QUANTIZED_DECOMPOSED,
     OpOverload,
     defined_by,
-    definition_name,
     detect_fake_mode,
     parse_schema,
     pytree,
@@ -171,16 +170,19 @@ def op(name: Any) -> CustomOp:
     """The handle of an op that somebody else registered with torch.library, such as "torchvision::nms".
 
     Args:
-        name: its name, or what torch.library.custom_op returned.
+        name: its name, what torch.library.custom_op returned, or an op of torch.ops.
 
     Raises:
         ValueError: torch knows no such op; what defines it must be imported first.
+        TypeError: this is no op.
 
     Examples:
         >>> ir.op("aten::relu").name
         'aten::relu'
     """
-    return CustomOp(name if isinstance(name, str) else definition_name(name))
+    if (named := op_name(name)) is None:
+        raise TypeError(f"ir.op({name!r:.80}): give an op of torch.ops, or its name as 'aten::relu'")
+    return CustomOp(named)
 
 
 def _declared_results(name: str, fn: Fn, types: Sequence[str]) -> Fn:

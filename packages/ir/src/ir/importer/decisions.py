@@ -23,7 +23,7 @@ from ir.importer.swapping import swapped
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import expression, files_of_modes, hints, unnoted_file
 
-_NOT_THE_MODEL = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
+NOT_THE_MODEL = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
 _GENERATED = "<string>"  # torch's own code that asks of sizes lies in no file
 _SIGNS = {
     operator.eq: "==",
@@ -68,7 +68,7 @@ def _recording(cls: Any, name: str, asked: Callable[..., Any], met: list[Decisio
         while caller is not None and caller.f_code.co_filename in _between():
             caller = caller.f_back
         file = caller.f_code.co_filename if caller is not None else ""
-        of_model = file not in ("", _GENERATED) and not file.startswith(_NOT_THE_MODEL)
+        of_model = file not in ("", _GENERATED) and not file.startswith(NOT_THE_MODEL)
         if of_model and (known := _known(answer)) is not None:
             place = f"{file}:{caller.f_lineno}"
             met.append(

@@ -32,6 +32,7 @@ _KERNELS = ("_prims", "_refs", "_meta_registrations", "_decomp", "_subclasses", 
 _FIXED = "an op of torch takes a number there, and has that of the example"
 _POOLS = "pooling_output_shape_pad_lr"  # drops the last window where that starts in the padding
 _SLICES = "_compute_slice_index"
+_EMPTY = "slice_forward"  # asks whether a slice ends behind its beginning, and has no elements where not
 _WINDOWS = "torch's pools with ceil_mode drop a window elsewhere"
 _ASKED = "torch's shape rules found that of the example, and its sizes stand in the graph as numbers"
 
@@ -115,7 +116,8 @@ def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False)
         if place and not (place == _WINDOWS and _holds_always(guard.expr)):
             expr = env.replace(guard.expr)  # sizes that turned out equal are one symbol by now
             if _is_of_slice(guard):
-                expr = not_strict.get(expr.func, expr.func)(*expr.args)
+                if 0 not in expr.args:  # by its sign a place is counted from the one end or the other
+                    expr = not_strict.get(expr.func, expr.func)(*expr.args)
                 if _follows_from_ranges(expr, symbols):
                     continue
             condition = expr.xreplace(names)
@@ -188,8 +190,14 @@ def _place(guard: Any) -> str:
 
 
 def _is_of_slice(guard: Any) -> bool:
-    """True of a question of where a slice begins or ends: at the place that is named, or at an end of the axis."""
-    return getattr(getattr(guard.sloc, "framework_loc", None), "name", None) == _SLICES
+    """True of a question of where a slice begins or ends: at the place that is named, or at an end of the axis.
+
+    And of one that left it without elements.
+    """
+    import sympy
+
+    asks = getattr(getattr(guard.sloc, "framework_loc", None), "name", None)
+    return asks == _SLICES or (asks == _EMPTY and isinstance(guard.expr, (sympy.Lt, sympy.Gt)))
 
 
 def _follows_from_ranges(condition: Any, symbols: Symbols) -> bool:

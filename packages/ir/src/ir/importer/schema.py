@@ -13,7 +13,14 @@ from typing import Any
 import torch
 
 from ir.errors import CaptureError
-from ir.importer.torch_api import schema_of
+from ir.importer.torch_api import (
+    OpOverload,
+    OpOverloadPacket,
+    definition_name,
+    overload_name,
+    packet_name,
+    schema_of,
+)
 from ir.types import DType
 
 DTYPES: dict[torch.dtype, DType] = {getattr(torch, d.name): d for d in DType if hasattr(torch, d.name)}
@@ -219,6 +226,16 @@ def declared(fn: Callable[..., Any], mutates_args: Any = ()) -> str:
     for pattern, text in edits:
         schema = re.sub(pattern, text, schema, count=1)
     return schema
+
+
+def op_name(op: Any) -> str | None:
+    """The name of an op that may be an object: of torch.ops, or what a decorator of custom ops returned; else None."""
+    if isinstance(op, OpOverload):
+        return f"{packet_name(op.overloadpacket)}.{overload_name(op)}"
+    if isinstance(op, OpOverloadPacket):
+        return packet_name(op)
+    name = op if isinstance(op, str) else definition_name(op) or getattr(op, "name", None)
+    return name if isinstance(name, str) else None
 
 
 def packet_of(op: str) -> Any:

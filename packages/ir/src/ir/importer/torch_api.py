@@ -174,9 +174,9 @@ def packet_name(packet: Any) -> str:
     return packet._qualified_op_name  # type: ignore[no-any-return]
 
 
-def definition_name(definition: Any) -> str:
-    """`_qualname`: "mylib::add" of what torch.library.custom_op returns."""
-    return definition._qualname  # type: ignore[no-any-return]
+def definition_name(definition: Any) -> str | None:
+    """`_qualname`: "mylib::add" of what torch.library.custom_op returns; None of what is none."""
+    return getattr(definition, "_qualname", None)
 
 
 def plain_call(overload: Any) -> Any:

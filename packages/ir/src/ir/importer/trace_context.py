@@ -14,6 +14,8 @@ import torch
 from ir.bounds import Range
 from ir.dim_functions import FUNCTIONS
 from ir.dims import Dim, Expr, call, evaluate, substitute, symbol, visit
+from ir.errors import CaptureError
+from ir.importer.decisions import NOT_THE_MODEL, Decision, recorded, specialized
 from ir.importer.schema import TORCH_DTYPES
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import (
@@ -27,6 +29,7 @@ from ir.importer.torch_api import (
     size_source,
     sym_functions,
 )
+from ir.passes.checks import follows
 from ir.types import TensorType
 
 # Of torch's symbolic numbers: those of Python's functions that would ask for their value have a twin in torch.
@@ -60,6 +63,7 @@ class TraceContext:
         self.mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
         self.symbols = outer.fork()
         self._source = size_source()
+        self._met: list[Decision] = []
 
     def fake(self, type: TensorType) -> torch.Tensor:
         """A fake tensor of this type."""
@@ -111,7 +115,7 @@ class TraceContext:
 
         The fake convolution asks which kernel would run (NNPACK's from a batch of 16 on) for its memory format alone.
         """
-        with conv_backend_unnoted(self._env.suppress_guards):
+        with conv_backend_unnoted(self._env.suppress_guards), recorded(self._met):
             yield
 
     def check(self, traced: torch.fx.GraphModule) -> None:
@@ -120,7 +124,8 @@ class TraceContext:
         torch notes every branch on a size as a guard; each must hold for sizes drawn at random, out of the range that
         the program has them in. Sizes under 8 are left out: there, what a window or a slice needs is torch.export's
         own concern. So is what torch asks for at sizes that make one of the trace 0 or 1: it lays out memory by that.
-        What is one size in every run of the program is so in the draws.
+        What is one size in every run of the program is so in the draws. What the function's own code asks is a
+        condition of the graph (`conditions`).
 
         Raises:
             SizeSpecific: a guard fails for some sizes, or a size was fixed.
@@ -129,12 +134,13 @@ class TraceContext:
         for name, own in symbols.items():
             if own in self._env.replacements:
                 raise SizeSpecific(f"it fixes the size {name} to {self.symbols.text(self._env.replacements[own])}")
-        draw = random.Random(0)
-        known = {**self._outer.ranges, **dict.fromkeys(self._own, Range(0))}
-        bounds = {s: _to_draw_from(known.get(n, Range())) for n, s in symbols.items()}
         tensors = (t for n in traced.graph.nodes for t in pytree.tree_leaves(n.meta.get("val")))
         shapes = (t.shape for t in tensors if isinstance(t, torch.Tensor))
         sizes = {expression(s) for shape in shapes for s in shape if isinstance(s, torch.SymInt)}
+        draw = random.Random(0)
+        known = {**self._outer.ranges, **dict.fromkeys(self._own, Range(0))}
+        bounds = {s: _to_draw_from(known.get(n, Range())) for n, s in symbols.items()}
+        guards = [g for g in self._env.guards if not _asked_by_model(g)]
         for _ in range(32):
             values = {s: draw.randint(*ends) for s, ends in bounds.items()}
             if not self._are_equal(values, symbols):
@@ -142,11 +148,32 @@ class TraceContext:
                 if not self._are_equal(values, symbols):
                     continue
             small = any(size.free_symbols <= values.keys() and size.xreplace(values) < 2 for size in sizes)
-            for guard in self._env.guards:
+            for guard in guards:
                 if small and _asked_by_torch(guard):
                     continue
                 if guard.expr.free_symbols <= values.keys() and guard.expr.xreplace(values) == False:  # noqa: E712
                     raise SizeSpecific(f"it holds only where {self.symbols.text(guard.expr)}")
+
+    def conditions(self) -> dict[Expr, str]:
+        """What the traced function's own code found to hold of sizes, each with its place, where others are in range.
+
+        Raises:
+            SizeSpecific: one of them cannot be said in the IR.
+        """
+        found: dict[Expr, str] = {}
+        guards = list(filter(_asked_by_model, self._env.guards))
+        asked = [self._env.replace(g.expr) for g in guards]
+        for guard, expr in zip(guards, asked, strict=True):
+            try:
+                condition = self.symbols.expression(expr)
+            except CaptureError as error:
+                raise SizeSpecific(f"it holds only where {self.symbols.text(guard.expr)}") from error
+            if isinstance(condition, Expr) and not follows(condition, self._outer.ranges):
+                frame = guard.sloc.framework_loc
+                found.setdefault(condition, f"{frame.filename}:{frame.lineno}")
+        for s in specialized(self._met, asked, self._env, self.symbols):
+            found.setdefault(call("ne", symbol(s.name), s.size), f"{s.asked} is asked at {s.place}")
+        return found
 
     def _are_equal(self, values: Mapping[Any, int], symbols: Mapping[str, Any]) -> bool:
         """Whether the sizes that are one in every run of the program are one at these values."""
@@ -162,6 +189,12 @@ def _asked_by_torch(guard: Any) -> bool:
     """True of a condition that torch's own code asked for, not the code of a model or decomposition."""
     frame: Any = getattr(guard.sloc, "framework_loc", None)
     return hasattr(frame, "filename") and frame.filename.startswith(_TORCH)
+
+
+def _asked_by_model(guard: Any) -> bool:
+    """True of a condition that code outside of torch and this package asked for."""
+    frame: Any = getattr(guard.sloc, "framework_loc", None)
+    return hasattr(frame, "filename") and not frame.filename.startswith(NOT_THE_MODEL)
 
 
 def _to_draw_from(known: Range) -> tuple[int, int]:

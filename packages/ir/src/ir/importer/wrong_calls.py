@@ -13,6 +13,7 @@ import torch
 
 from ir.errors import CaptureError
 from ir.graph import Graph, Node
+from ir.importer.schema import op_name
 from ir.importer.torch_api import operator_names, pytree
 
 
@@ -117,23 +118,32 @@ def _check_keys(names: list[str], shapes: Mapping[Any, Any]) -> None:
             raise CaptureError(f"dynamic_shapes names {key!r:.60}, and the example has {', '.join(names)}{hint}")
 
 
-def check_handlers(handlers: Mapping[str, Any] | None) -> None:
-    """Whether there are such ops, and whether the handlers can be called.
+def named_handlers(handlers: Any) -> dict[str, Any] | None:
+    """The handlers of a call by the names of their ops, all of which there are.
 
     Raises:
         ValueError: torch knows no op of that name; the message has the nearest.
-        TypeError: a handler is no function.
+        TypeError: a handler is no function, a key is no op, or this is no mapping.
     """
-    for op, handler in (handlers or {}).items():
+    if handlers is None:
+        return None
+    if not isinstance(handlers, Mapping):
+        raise TypeError(f"handlers is {_a(handlers)}: give a dict of op and handler, {{'aten::relu': handler}}")
+    named = {}
+    for op, handler in handlers.items():
         if not callable(handler):
             raise TypeError(f"handlers[{op!r:.80}] is {_a(handler)}: give a function (h, *arguments) -> result")
-        namespace, colons, name = op.partition("::")
+        if (full := op_name(op)) is None:
+            raise TypeError(f"handlers has the key {op!r:.80}: give an op of torch.ops, or its name as 'aten::relu'")
+        named[full] = handler
+        namespace, colons, name = full.partition("::")
         if not colons or namespace not in ("aten", "prims"):
             continue  # an op of somebody's, who may define it later
         if not hasattr(getattr(torch.ops, namespace), name.partition(".")[0]):
-            near = difflib.get_close_matches(op.partition(".")[0], operator_names(), 3)
+            near = difflib.get_close_matches(full.partition(".")[0], operator_names(), 3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
-            raise ValueError(f"handlers: torch has no op {op!r:.80}{hint}")
+            raise ValueError(f"handlers: torch has no op {full!r:.80}{hint}")
+    return named
 
 
 def unused_handlers(handlers: Mapping[str, Any] | None, used: Collection[str], graph: Graph) -> Iterator[str]:

@@ -15,6 +15,7 @@ from ir.passes.contract import contract
 from ir.passes.graph_editor import GraphEditor, over_graphs, reading
 from ir.types import DType
 
+_MOST = 2**63 - 1  # that a size can be
 _CONDITIONS = ("aten::_assert_scalar", "aten::_assert_async")
 
 
@@ -88,8 +89,9 @@ def follows(condition: Any, ranges: Mapping[str, Range]) -> bool:
     def apply(fn: str, args: Sequence[Any]) -> Any:
         if fn not in ("le", "ge") or not all(isinstance(a, (int, Expr)) for a in args):
             return call(fn, *args)
-        low, _ = bounds(args[1] - args[0] if fn == "le" else args[0] - args[1], ranges)
-        return True if low >= 0 else call(fn, *args)
+        most, least = (args[1], args[0]) if fn == "le" else args
+        holds = (isinstance(most, int) and most >= _MOST) or bounds(most - least, ranges)[0] >= 0
+        return True if holds else call(fn, *args)
 
     return visit(condition, lambda n: n, lambda s: symbol(s.name, s.kind), apply) is True
 

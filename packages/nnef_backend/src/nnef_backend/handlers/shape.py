@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+from ir.bounds import bounds
 from ir.dims import Expr, maximum, minimum
 from ir.handlers import shape
 from ir.types import DType
@@ -95,7 +96,7 @@ def split(h, self, dim=0, indices=None, **sizes):
     begins = list(itertools.accumulate(lengths, initial=0))
     if indices is not None:
         size = self.type.shape[axis]
-        begins = [0, *(clipped(from_front(i, size), size) for i in indices)]
+        begins = [0, *(clipped(from_front(h, i, size), size) for i in indices)]
     return [window(h, self, axis, begin, n) for begin, n in zip(begins, lengths, strict=False)]
 
 
@@ -113,7 +114,7 @@ def select(h, self, dim, index):
     axis = h.axis(dim, self)
     if from_data(h, index):
         return h.take(self, h.tensor(index, DType.int64), axis)
-    return h.squeeze(window(h, self, axis, from_front(index, self.type.shape[axis]), 1), [axis])
+    return h.squeeze(window(h, self, axis, from_front(h, index, self.type.shape[axis]), 1), [axis])
 
 
 @op("aten::slice", "aten::slice_copy")
@@ -122,7 +123,7 @@ def slice_(h, self, dim=0, start=None, end=None, step=1):
     size, count = self.type.shape[axis], h.out.shape[axis]
     if step == 1 and (end is None or end == END) and not from_data(h, start):
         return h.slice(self, axis, size - count, size)
-    begin = clipped(from_front(0 if start is None else start, size), size)
+    begin = clipped(from_front(h, 0 if start is None else start, size), size)
     if step == 1 or count == 0:
         return window(h, self, axis, 0 if count == 0 else begin, count)
     return h.take(self, h.range(begin, begin + count * step, step, count), axis)
@@ -131,7 +132,7 @@ def slice_(h, self, dim=0, start=None, end=None, step=1):
 @op("aten::narrow", "aten::narrow_copy")
 def narrow(h, self, dim, start, length):
     axis = h.axis(dim, self)
-    return window(h, self, axis, from_front(start, self.type.shape[axis]), length)
+    return window(h, self, axis, from_front(h, start, self.type.shape[axis]), length)
 
 
 def clipped(place, size):
@@ -144,11 +145,14 @@ def from_data(h, place):
     return isinstance(place, Expr) and bool(place.symbols - h.known)
 
 
-def from_front(place, size):
-    """A place counted from the end, where it is known to be one, as counted from the front."""
-    if isinstance(place, Expr):
-        return place + size if all(factor < 0 for _, factor in place.terms) else place
-    return place + size if place < 0 else place
+def from_front(h, place, size):
+    """A place that may be counted from the end as counted from the front."""
+    if not isinstance(place, Expr):
+        return place + size if place < 0 else place
+    low, high = bounds(place, h.graph.symbols)
+    if low >= 0 or from_data(h, place):
+        return place
+    return place + (size if high < 0 else minimum(1, maximum(0, -place)) * size)
 
 
 def window(h, x, axis, begin, count):

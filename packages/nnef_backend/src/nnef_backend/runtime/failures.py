@@ -56,13 +56,18 @@ def told_of_file(error: Exception, places: Mapping[str, Place]) -> str:
 
 
 def _named(error: Exception, names: Mapping[str, object]) -> str:
-    """The name in the document: tract puts numbers behind it."""
+    """The name in the document: tract puts numbers behind it, and the name of what calls a fragment before it."""
     found = _NAMED.search(str(error))
-    name = found[1] if found else ""
-    while name and name not in names:
-        name, _, number = name.rpartition("_")
-        name = name if number.isdigit() else ""
-    return name
+    inner = found[1] if found else ""
+    while inner:
+        name = inner
+        while name and name not in names:
+            name, _, number = name.rpartition("_")
+            name = name if number.isdigit() else ""
+        if name:
+            return name
+        inner = inner.partition("_")[2]
+    return ""
 
 
 def _of_kind(error: Exception, operations: Iterable[Operation]) -> list[Operation]:
