@@ -9,7 +9,7 @@ from typing import Any
 from ir.bounds import Range, bounds, within
 from ir.dims import Dim, Expr, call, evaluate
 from ir.errors import RefusedError
-from ir.graph import Context, Graph, Node, SymbolSource, Value, symbols_in
+from ir.graph import Context, Graph, Node, SymbolSource, Value, leaves, symbols_in
 from ir.ops import CONVOLUTIONS, RECURRENT, REFUSE_SMALL
 
 # the ops that look at sizes, and what their condition and message are called
@@ -178,9 +178,9 @@ class SmallSizes:
         self._refusing += [n for n in nodes if n.op in CONVOLUTIONS | RECURRENT and symbols_of(n)]
         equal = graph.equal if graph.context else ()
         self._equal = [(a, b) for a, b in equal if may_differ(a, b, graph.symbols)]
-        results = {d for n in nodes for v in n.outputs for d in v.type.shape if isinstance(d, Expr)}
-        self._below = below = [d for d in results if bounds(d, graph.symbols)[0] < 0]
-        self._below_zero = [n for n in nodes if any(d in below for v in n.outputs for d in v.type.shape)]
+        sizes = {n: set(_counted(n)) for n in nodes}
+        self._below = below = [d for d in set().union(*sizes.values()) if bounds(d, graph.symbols)[0] < 0]
+        self._below_zero = [n for n in nodes if not sizes[n].isdisjoint(below)]
         self._last: tuple[Any, str] = ((), "")  # the sizes of the last run, and what is refused of those
         self._found: dict[Any, str] = {}  # by the question and the sizes
 
@@ -259,7 +259,7 @@ class SmallSizes:
             if not symbols_of(node) <= sizes.keys() or any(d < 0 for d in _sizes_at(node.inputs, sizes)):
                 continue
             traced = _sizes_at(node.outputs, sizes)
-            if all(d >= 0 for d in traced):
+            if all((_size(d, sizes) or 0) >= 0 for d in _counted(node)):
                 continue
             at = ", ".join(f"{name}={sizes[name]}" for name in sorted(symbols_of(node)))
             if why := self._graph.context.refusal(node, sizes):
@@ -293,6 +293,12 @@ def may_differ(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:
 
 
 SINCE = "since torch.export traces a model for sizes from 2 on"
+
+
+def _counted(node: Node) -> list[Expr]:
+    """The dynamic sizes of a node's results, and numbers that it is given; a slice may count places from the end."""
+    given = leaves(node.args.values()) if node.op not in SHORTER else []
+    return [d for d in (*(d for v in node.outputs for d in v.type.shape), *given) if isinstance(d, Expr)]
 
 
 def sizes_of(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:

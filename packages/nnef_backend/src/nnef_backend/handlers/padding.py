@@ -42,7 +42,7 @@ def pairs(pad, rank):
 def padded(h, x, pad, border, value=0):
     """Growth first and cuts after it: what is cut off may be what the other side repeats."""
     amounts = pairs(pad, x.type.rank)
-    grow = [tuple(_no_less(h, p) for p in pair) for pair in amounts]
+    grow = [tuple(not_negative(h, p) for p in pair) for pair in amounts]
     if any(p != (0, 0) for p in grow):
         if x.type.dtype is DType.bool:
             x = h.cast(_emit_pad(h, h.cast(x, DType.uint8), grow, border, bool(value)), DType.bool)
@@ -53,7 +53,7 @@ def padded(h, x, pad, border, value=0):
     return x
 
 
-def _no_less(h, amount):
+def not_negative(h, amount):
     """The amount, or 0 where it is below: what it is in a run, if sizes decide it and their ranges do not tell."""
     return amount if bounds(amount, h.graph.symbols)[0] >= 0 else maximum(amount, 0)
 
@@ -89,7 +89,7 @@ def _joined_pad(h, x, grow, value):
 
 def circular(h, x, pad):
     for axis, pair in enumerate(pairs(pad, x.type.rank)):
-        before, after = (_no_less(h, p) for p in pair)
+        before, after = (not_negative(h, p) for p in pair)
         x = h.slice(x, axis, before - pair[0], x.type.shape[axis] + pair[1] - after)
         size = x.type.shape[axis]
         parts = [h.slice(x, axis, size - before, size)] if before != 0 else []

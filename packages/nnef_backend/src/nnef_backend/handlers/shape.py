@@ -12,7 +12,7 @@ from ir.types import DType
 from nnef_backend.building.hiding import apart
 from nnef_backend.building.reshaping import settled, where_holds
 from nnef_backend.building.sizes import is_mixed
-from nnef_backend.handlers.padding import padded
+from nnef_backend.handlers.padding import not_negative, padded
 from nnef_backend.handlers.resampling import grid_sample, resize
 from nnef_backend.registry import register as op
 
@@ -38,7 +38,7 @@ def view_dtype(h, self, dtype):
 @op("aten::repeat", "aten::tile")
 def repeat(h, self, repeats=None, dims=None):
     repeats = list(dims if repeats is None else repeats)
-    repeats = [1] * (self.type.rank - len(repeats)) + repeats
+    repeats = [1] * (self.type.rank - len(repeats)) + [not_negative(h, r) for r in repeats]
     x = h.unsqueeze(self, list(range(len(repeats) - self.type.rank)))
     return x if all(r == 1 for r in repeats) else h.emit("tile", x, repeats=repeats)
 
