@@ -55,6 +55,27 @@ def bounds(dim: Dim, ranges: Mapping[str, Range]) -> Bounds:
     return visit(dim, lambda n: (n, n), symbol, lambda fn, args: _RULES.get(fn, _unknown)(*args))
 
 
+def never_negative(dim: Dim, ranges: Mapping[str, Range]) -> bool:
+    """True where a dimension is shown to be at least 0, counting its minima, maxima and quotients as they stand.
+
+    `n - min(4, n)` is, for `n - n` is. So is `n - (n + 1)//2`, a whole number: twice that is `2*n - (n + 1)` at least,
+    which is -1 or more.
+    """
+    if not isinstance(dim, Expr) or bounds(dim, ranges)[0] >= 0:
+        return bounds(dim, ranges)[0] >= 0
+    for monomial, factor in dim.terms:
+        call = monomial[0][0] if len(monomial) == 1 and monomial[0][1] == 1 else None
+        rest = dim - Expr(((monomial, factor),))
+        if isinstance(call, Call) and call.fn in ("min", "max"):
+            enough = any if (call.fn == "max") == (factor > 0) else all
+            return enough(never_negative(rest + a * factor, ranges) for a in call.args if not isinstance(a, float))
+        if isinstance(call, Call) and call.fn == "floordiv" and isinstance(by := call.args[1], int) and by > 0:
+            of: Any = call.args[0]
+            least = rest * by + of * factor - max(factor, 0) * (by - 1)  # of `by` times the dimension
+            return dim.kind == "int" and never_negative(least + (by - 1), ranges)
+    return False
+
+
 def may_be_positive(dim: Dim, ranges: Mapping[str, Range] | Range) -> bool:
     """True of a dynamic size that the ranges do not keep at 0 or below; one `Range` is that of every symbol."""
     if not isinstance(dim, Expr):

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from ir.bounds import Range, bounds
-from ir.dims import Expr, call, evaluate, is_static, product, symbol, visit
+from ir.bounds import Range, never_negative
+from ir.dims import EXACT, Expr, call, evaluate, is_static, product, symbol, visit
 from ir.graph import Arg, Graph, Node, Origin, SymbolSource, Value
 from ir.ops import CHECKS
 from ir.passes.contract import contract
@@ -88,9 +88,9 @@ def follows(condition: Any, ranges: Mapping[str, Range]) -> bool:
 
     def apply(fn: str, args: Sequence[Any]) -> Any:
         if fn not in ("le", "ge") or not all(isinstance(a, (int, Expr)) for a in args):
-            return call(fn, *args)
+            return EXACT[fn](*args) if fn in EXACT else call(fn, *args)
         most, least = (args[1], args[0]) if fn == "le" else args
-        holds = (isinstance(most, int) and most >= _MOST) or bounds(most - least, ranges)[0] >= 0
+        holds = (isinstance(most, int) and most >= _MOST) or never_negative(most - least, ranges)
         return True if holds else call(fn, *args)
 
     return visit(condition, lambda n: n, lambda s: symbol(s.name, s.kind), apply) is True
