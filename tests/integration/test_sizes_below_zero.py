@@ -80,3 +80,25 @@ def test_an_eager_step_that_fails_at_a_small_size_is_torchs_own_program() -> Non
     written = torch.zeros(2)
     assert program(args[0][:0], written).shape == (0, 3)
     assert written.tolist() == [1, 1]
+
+
+def test_nothing_is_repeated_a_number_of_times_below_0() -> None:
+    """tract counts down from it without end."""
+
+    def model(x: Tensor) -> Tensor:
+        return x.repeat(x.shape[0] - 1, 1)
+
+    program = ir.export(model, X, target="nnef", dynamic_shapes=({0: "n"},), verify=True)
+    assert program(X[:0]).shape == (0, 2)
+    torch.testing.assert_close(program(X[:3]), model(X[:3]))
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef"])
+def test_a_number_that_is_no_size(target: str) -> None:
+    """torch asserts that there are at most so many times 2**63 of them."""
+
+    def model(x: Tensor) -> Tensor:
+        return x[x.sum(1) > 0].nonzero()
+
+    program = ir.export(model, X, target=target, dynamic_shapes=({0: "n"},))
+    assert torch.equal(program(X), model(X))

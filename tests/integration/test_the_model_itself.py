@@ -201,3 +201,86 @@ def test_the_model_is_left_as_it_was() -> None:
     assert program.verify().ok
     model.eval()  # is another model, of which the program knows nothing
     assert program.verify().ok
+
+
+def of_a_quotient(x: Tensor) -> Tensor:
+    return x * (1 / (x.shape[0] - 1)) if x.shape[0] > 1 else x
+
+
+def of_a_maximum(x: Tensor) -> Tensor:
+    return x * (7 // max(x.shape[0], 1))
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize(("model", "size"), [(of_a_quotient, 1), (of_a_maximum, 0)])
+def test_a_size_at_which_the_program_alone_fails_is_refused(
+    model: Callable[[Tensor], Tensor], size: int, target: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.warns(UserWarning, match=rf"the program refuses these\n.* but not at b = {size}"):
+        program = ir.export(model, X, target=target, dynamic_shapes=({0: "b"},))
+    assert torch.equal(program(X[:3]), model(X[:3]))
+    with pytest.raises(ir.RefusedError, match=f"export it for b={size} as well"):
+        program(X[:size])
+    assert "Traceback" not in capfd.readouterr().err
+
+
+class Plain(nn.Module):
+    """State in a tensor that is neither a buffer nor a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = torch.zeros(3)
+        self.held = [torch.zeros(3)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.add_(x.sum(0))
+        self.held[0].add_(self.seen)
+        return self.held[0] * 2
+
+
+@pytest.mark.filterwarnings("ignore:the model writes to:UserWarning")
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_a_plain_tensor_that_is_written_stays_the_models_own(target: str) -> None:
+    model = Plain()
+    program = ir.export(model, X, target=target, dynamic_shapes=({0: "b"},), verify=True)
+    assert not model.seen.any() and not model.held[0].any()
+    assert program.verify().ok
+    expected = [Plain()(X)] if target != "eager" else [(other := Plain())(X), other(X)]
+    for e in expected:
+        torch.testing.assert_close(program(X), e)
+
+
+class Window(nn.Module):
+    def __init__(self, asked: str = "") -> None:
+        super().__init__()
+        self.asked = asked
+
+    def forward(self, x: Tensor) -> Tensor:
+        padded = nn.functional.pad(x, (0, -x.shape[1] % 4))
+        cut = padded[:, : x.shape[1]]
+        made = cut.contiguous()
+        if self.asked == "layout":
+            return made + 1 if cut.is_contiguous() else made
+        if self.asked == "stride":
+            return made + 1 if padded.stride(0) != x.shape[1] else made
+        return made.add_(1) + cut if self.asked == "write" else made
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_a_copy_or_none_is_one_result(target: str, recwarn: pytest.WarningsRecorder) -> None:
+    """`contiguous` copies unless the width is a multiple of 4."""
+    x = torch.randn(2, 10)
+    program = ir.export(Window(), x, target=target, dynamic_shapes=({1: "w"},), verify=True)
+    assert not recwarn.list
+    for w in (3, 4, 8, 9):
+        assert torch.equal(program(x[:, :w]), x[:, :w])
+
+
+@pytest.mark.parametrize("asked", ["layout", "stride", "write"])
+def test_a_copy_matters_where_its_memory_does(asked: str) -> None:
+    x = torch.randn(2, 10)
+    with pytest.warns(UserWarning, match="the model branches on dynamic sizes"):
+        program = ir.export(Window(asked), x, target="onnx", dynamic_shapes=({1: "w"},))
+    torch.testing.assert_close(program(x[:, :7]), Window(asked)(x[:, :7]))
+    with pytest.raises(ir.RefusedError, match="branched on that"):
+        program(x[:, :8])

@@ -306,3 +306,38 @@ def test_an_op_without_a_fake_is_refused_with_the_lines_that_register_one():
     exec(body, {"torch": torch})
     (node,) = ir.capture(lambda x: torch.ops.foo.unknown.two(x, 2.0), X).nodes
     assert node.overload == "foo::unknown.two"
+
+
+@torch.library.custom_op("tests::by_size", mutates_args=())
+def by_size(x: Tensor, kind: str) -> Tensor:
+    n = x.shape[0]
+    if kind == "least":
+        return x * 2 if n > 3 else x - 1
+    if kind == "most":
+        return x * 2 if n < 9 else x - 1
+    if kind == "one":
+        return x * 2 if n == 1 else x - 1
+    return x / max(n - 1, 4)
+
+
+by_size.register_fake(lambda x, kind: torch.empty_like(x))
+BRANCHES = [("least", "n > 3", (2,)), ("most", "n < 9", (12,)), ("one", "n != 1", (1,)), ("max", "n - 1 >= 4", (1, 4))]
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize(("kind", "condition", "others"), BRANCHES)
+def test_a_function_that_branches_on_a_size_is_held_to_its_side(
+    kind: str, condition: str, others: tuple[int, ...], target: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    program = ir.export(lambda x: by_size(x, kind) + 1, torch.randn(7, 2), target=target, dynamic_shapes=({0: "n"},))
+    x = torch.randn(8, 2)
+    torch.testing.assert_close(program(x), by_size(x, kind) + 1)
+    told = [str(w.message).replace("(", "").replace(")", "") for w in recwarn]
+    assert any(condition in t for t in told) == (target != "eager")  # there it is the function itself that runs
+    for n in others:
+        x = torch.randn(n, 2)
+        if target == "eager":
+            torch.testing.assert_close(program(x), by_size(x, kind) + 1)
+        else:
+            with pytest.raises(ir.RefusedError):
+                program(x)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ir import dims
-from ir.bounds import Range, bounds
+from ir.bounds import Range, bounds, never_negative
 from ir.dims import Expr, ceildiv, evaluate, floordiv, maximum, minimum, mod, quotient, solve, substitute, symbol
 
 s, b = symbol("s"), symbol("b")
@@ -102,6 +102,40 @@ def test_floats_and_truth_values_are_calls():
 )
 def test_bounds(expr, least, most):
     assert bounds(expr, {"s": Range(3, 8), "b": Range(1, None)}) == (least, most)
+
+
+@pytest.mark.parametrize(
+    ("expr", "known"),
+    [
+        (s - minimum(4, s), True),
+        (s - (s + 1) // 2, True),
+        ((s + 1) // 2 - s // 2, True),
+        (b - minimum(s // 2, b), True),
+        (maximum(4, s) - s, True),
+        (s // 2 - (s + 1) // 2, False),
+        (s - maximum(4, s), False),
+    ],
+)
+def test_never_negative(expr, known):
+    assert never_negative(expr, {"s": Range(), "b": Range()}) is known
+
+
+def test_never_negative_holds_for_every_value():
+    draw, proved = random.Random(0), 0
+
+    def made(depth):
+        if depth == 0:
+            return draw.choice([s, b, draw.randint(-3, 5)])
+        x, y = made(depth - 1), made(depth - 1)
+        by = draw.randint(1, 4)
+        return draw.choice([x + y, x - y, by * x, minimum(x, y), maximum(x, y), floordiv(x, by)])
+
+    for _ in range(2000):
+        x = made(draw.randint(1, 3))
+        if never_negative(x, {"s": Range(), "b": Range()}):
+            proved += 1
+            assert all(evaluate(x, {"s": n, "b": m}) >= 0 for n, m in itertools.product(range(7), range(7))), x
+    assert proved > 500
 
 
 def test_bounds_contain_every_value():

@@ -53,6 +53,19 @@ def test_handlers_of_a_call_come_first():
     assert ir.export(lambda x: torch.sin(x), (X,), target=target).artifact == ["sin(x)"]
 
 
+def test_the_op_of_a_handler_of_a_call_may_be_torchs_own():
+    for op in (torch.ops.aten.sin, torch.ops.aten.sin.default, ir.op("aten::sin")):
+        made = ir.export(
+            lambda x: torch.sin(x), (X,), target=Toy(), handlers={op: lambda h, self: h.emit("mine", self)}
+        )
+        assert made.artifact == ["mine(x)"]
+    for handlers, told in (([1], "handlers is a list"), ({torch.sin: print}, "handlers has the key <built-in")):
+        with pytest.raises(TypeError, match=told):
+            ir.export(lambda x: torch.sin(x), (X,), target=Toy(), handlers=handlers)
+    with pytest.raises(TypeError, match=r"ir.op\(1\): give an op of torch.ops"):
+        ir.op(1)
+
+
 def test_a_handler_of_a_call_that_no_node_is_of_is_told(recwarn):
     emit = dict.fromkeys(("aten::sin", "aten::add_", "aten::silu"), lambda h, self: h.emit("mine", self))
     target = Toy()

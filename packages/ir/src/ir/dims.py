@@ -56,7 +56,7 @@ class Call:
 Atom = Union[Symbol, Call]
 Monomial = tuple[tuple[Atom, int], ...]
 _INFIX = {"floordiv": "//", "mod": " % ", "truediv": "/", "mul": "*", "eq": " == ", "ne": " != ", "lt": " < ",
-          "le": " <= ", "gt": " > ", "ge": " >= ", "pow": "**"}  # fmt: skip
+          "le": " <= ", "gt": " > ", "ge": " >= ", "pow": "**", "and": " and ", "or": " or "}  # fmt: skip
 
 
 def _atomic(x: object) -> str:

@@ -90,7 +90,8 @@ def capture(
     held = None if isinstance(model, ExportedProgram) else live(model)
     symbols = Symbols(program.range_constraints)
     name_symbols(program, symbols, args, kwargs, dynamic_shapes, existed=rung is None)
-    branches = guards.branches(program, symbols, asserted=rung is not None and rung.deferred)
+    is_of_copy = decisions.copies(rung.decided) if rung is not None else None
+    branches = guards.branches(program, symbols, rung is not None and rung.deferred, is_of_copy)
     recorded = guards.RecordedConditions(branches, guards.asked(program), symbols.begun_at_two)
     if rung is not None:
         needed = [b.condition for b in (*recorded.branches, *recorded.asked)]

@@ -35,8 +35,16 @@ _SIGNS = {
 }
 
 
+def _copied(x: Any) -> Any:
+    return x
+
+
+# methods of tensors that ask of sizes how a tensor lies in memory: whether to copy it, or for the code
+_LAYOUTS = {"contiguous": _copied, "is_contiguous": operator.truth}
+
+
 class Decision(NamedTuple):
-    """A truth value, or the larger or smaller of two sizes, that the model's code asked for."""
+    """A truth value, or the larger or smaller of two sizes, that the model's code asked for; or how a tensor lies."""
 
     asked: Callable[..., Any]  # of operator, `max`, `min`
     of: tuple[Any, ...]  # expressions of sympy
@@ -55,6 +63,8 @@ def recorded(met: list[Decision]) -> Iterator[None]:
             stack.enter_context(_recording(torch.SymInt, f"__{asked.__name__}__", asked, met))
         for larger in (max, min):
             stack.enter_context(_recording(torch.SymInt, f"__sym_{larger.__name__}__", larger, met))
+        for name, of_layout in _LAYOUTS.items():
+            stack.enter_context(_recording(torch.Tensor, name, of_layout, met))
         yield
 
 
@@ -62,18 +72,19 @@ def _recording(cls: Any, name: str, asked: Callable[..., Any], met: list[Decisio
     ask = getattr(cls, name)
 
     @functools.wraps(ask)
-    def recording(*numbers: Any) -> Any:
-        answer = ask(*numbers)
+    def recording(*given: Any, **options: Any) -> Any:
+        answer = ask(*given, **options)
         caller: Any = getattr(inspect.currentframe(), "f_back", None)
         while caller is not None and caller.f_code.co_filename in _between():
             caller = caller.f_back
         file = caller.f_code.co_filename if caller is not None else ""
-        of_model = file not in ("", _GENERATED) and not file.startswith(NOT_THE_MODEL)
-        if of_model and (known := _known(answer)) is not None:
-            place = f"{file}:{caller.f_lineno}"
-            met.append(
-                Decision(asked, tuple(expression(n) if hasattr(n, "node") else n for n in numbers), known, place)
-            )
+        if file in ("", _GENERATED) or file.startswith(NOT_THE_MODEL):
+            return answer
+        place = f"{file}:{caller.f_lineno}"
+        if name in _LAYOUTS:
+            met.append(Decision(asked, (), None, place))
+        elif (known := _known(answer)) is not None:
+            met.append(Decision(asked, tuple(expression(n) if hasattr(n, "node") else n for n in given), known, place))
         return answer
 
     return swapped(cls, name, recording)
@@ -93,6 +104,22 @@ def _known(answer: Any) -> Any:
     if isinstance(answer, torch.SymBool):
         return {"True": True, "False": False}.get(str(expression(answer)))
     return answer if isinstance(answer, int) else None
+
+
+def copies(met: Sequence[Decision]) -> Callable[[Any, str], bool]:
+    """Tells of a condition of sympy and its place whether torch asked it there to copy a tensor, and nobody else."""
+    import sympy
+
+    places = {d.place for d in met if d.asked is _copied}
+    asked = {sympy.Eq(*d.of) if len(d.of) == 2 else d.of[0] for d in met if d.of and d.asked not in (max, min)}
+    if any(d.asked is operator.truth and not d.of for d in met):  # the code did
+        places.clear()
+
+    def is_of_copy(condition: Any, place: str) -> bool:
+        known = condition in asked or sympy.Not(condition) in asked
+        return place in places and isinstance(condition, sympy.Ne) and not known
+
+    return is_of_copy
 
 
 def specialized(met: Iterable[Decision], needed: Sequence[Any], env: Any, symbols: Symbols) -> tuple[Specialized, ...]:

@@ -6,8 +6,7 @@ branches and about numbers that stand in the graph for a size; a file that runs 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from ir.dims import Dim, Expr
 from ir.errors import CaptureError
 from ir.graph import Node
 from ir.importer.origins import origin_of
+from ir.importer.private_writes import writes
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import FakeTensor, expression, guards_code, truncates
 from ir.passes.checks import check, follows
@@ -94,13 +94,19 @@ class RecordedConditions:
     from_two: Collection[str] = ()
 
 
-def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False) -> list[Branch]:
+def branches(
+    program: ExportedProgram,
+    symbols: Symbols,
+    asserted: bool = False,
+    is_of_copy: Callable[[Any, str], bool] | None = None,
+) -> list[Branch]:
     """The conditions on sizes that the graph needs, each once.
 
     These are what code outside of torch asked for, and what torch fixed at the number of the example: `linspace` takes
     no size that is symbolic. The other questions of torch's kernels do not matter.
 
-    Where they are `asserted` by the program itself, only the warning is left to give.
+    Where they are `asserted` by the program itself, only the warning is left to give. Of what torch asked to copy
+    a tensor, or not, both sides are one, unless something is written in place.
 
     Warns:
         UserWarning: there are any: the graph has the side of the example alone.
@@ -111,9 +117,12 @@ def branches(program: ExportedProgram, symbols: Symbols, asserted: bool = False)
     names = symbols.plain_names
     held: dict[str, Branch] = {}
     env = shape_env_of(program)
+    is_of_copy = None if writes(program.graph_module) else is_of_copy
     for guard in env.guards if env is not None else ():
         place = _place(guard)
-        if place and not (place == _WINDOWS and _holds_always(guard.expr)):
+        if is_of_copy is not None and is_of_copy(guard.expr, place):
+            continue
+        if place and not (place == _WINDOWS and _follows_from_ranges(guard.expr, symbols)):
             expr = env.replace(guard.expr)  # sizes that turned out equal are one symbol by now
             if _is_of_slice(guard):
                 if 0 not in expr.args:  # by its sign a place is counted from the one end or the other
@@ -206,24 +215,6 @@ def _follows_from_ranges(condition: Any, symbols: Symbols) -> bool:
         return follows(symbols.expression(condition), symbols.ranges)
     except CaptureError:  # a function that the IR lacks
         return False
-
-
-def _holds_always(condition: Any) -> bool:
-    """True if a comparison is seen to hold for all sizes: `d * (x // d)` is `x - r`, and r lies in [0, d - 1]."""
-    import sympy
-
-    left: dict[Any, Any] = {}
-
-    def exact(division: Any) -> Any:
-        of, by = division.args
-        return (of - left.setdefault(division, sympy.Symbol(f"r{len(left)}"))) / by
-
-    apart = sympy.expand((condition.lhs - condition.rhs).replace(lambda e: type(e).__name__ == "FloorDiv", exact))
-    ends = [(0, division.args[1] - 1) for division in left]
-    if not apart.free_symbols <= set(left.values()) or not all(most.is_number for _, most in ends):
-        return False
-    corners = (dict(zip(left.values(), c, strict=True)) for c in itertools.product(*ends))
-    return all(condition.func(apart.subs(c), 0) is sympy.true for c in corners)
 
 
 def _assertions(program: ExportedProgram) -> Iterator[tuple[Any, str]]:

@@ -15,6 +15,7 @@ from ir.passes.contract import contract
 from ir.passes.graph_editor import GraphEditor, over_graphs, reading
 from ir.types import DType
 
+_MORE = {"le": 0, "ge": 0, "lt": 1, "gt": 1}  # by how much the one side is to be more, of whole numbers
 _MOST = 2**63 - 1  # that a size can be
 _CONDITIONS = ("aten::_assert_scalar", "aten::_assert_async")
 
@@ -87,10 +88,10 @@ def follows(condition: Any, ranges: Mapping[str, Range]) -> bool:
         return bool(condition)
 
     def apply(fn: str, args: Sequence[Any]) -> Any:
-        if fn not in ("le", "ge") or not all(isinstance(a, (int, Expr)) for a in args):
+        if fn not in _MORE or not all(isinstance(a, int) or getattr(a, "kind", "") == "int" for a in args):
             return EXACT[fn](*args) if fn in EXACT else call(fn, *args)
-        most, least = (args[1], args[0]) if fn == "le" else args
-        holds = (isinstance(most, int) and most >= _MOST) or never_negative(most - least, ranges)
+        least, most = args if fn in ("le", "lt") else args[::-1]
+        holds = (isinstance(most, int) and most >= _MOST) or never_negative(most - least - _MORE[fn], ranges)
         return True if holds else call(fn, *args)
 
     return visit(condition, lambda n: n, lambda s: symbol(s.name, s.kind), apply) is True
