@@ -90,15 +90,13 @@ def capture(
     held = None if isinstance(model, ExportedProgram) else live(model)
     symbols = Symbols(program.range_constraints)
     name_symbols(program, symbols, args, kwargs, dynamic_shapes, existed=rung is None)
-    known = (rung.deferred, decisions.copies(rung.decided)) if rung is not None else ()
-    branches = guards.branches(program, symbols, *known)
+    branches = guards.branches(program, symbols, *(rung.answers if rung is not None else ()))
     recorded = guards.RecordedConditions(branches, guards.asked(program), symbols.begun_at_two)
     if rung is not None:
         needed = [b.condition for b in (*recorded.branches, *recorded.asked)]
         specialized = decisions.specialized(rung.decided, needed, guards.shape_env_of(program), symbols)
-        narrowed = guards.narrowed(
-            program, symbols, [n for n in pytree.tree_leaves(dynamic_shapes) if isinstance(n, str)]
-        )
+        strings = [name for name in pytree.tree_leaves(dynamic_shapes) if isinstance(name, str)]
+        narrowed = guards.narrowed(program, symbols, strings)
         rung = replace(rung, decided=(), specialized=specialized, narrowed=narrowed)
     told_by = None if guards.is_from_file(program) else recorded
     if casts or needs_retrace(program.graph_module):

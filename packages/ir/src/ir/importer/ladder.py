@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,9 +71,10 @@ class Rung:
     narrowed: tuple[str, ...] = ()  # sizes with a range that is narrower than was asked for
 
     @property
-    def deferred(self) -> bool:
-        """True if conditions on sizes are assertions of the graph, which torch notes as guards otherwise."""
-        return _DEFERRED in RUNGS[self.name]
+    def answers(self) -> tuple[bool, Callable[[Any, str], bool]]:
+        """What `guards.branches` asks: whether conditions on sizes are assertions of the graph, which torch notes as
+        guards otherwise; and which of them are of a copy alone."""
+        return _DEFERRED in RUNGS[self.name], decisions.copies(self.decided)
 
     def __str__(self) -> str:
         return "".join([f"captured by torch.export, {self.name}", *(f"\n  {line}" for line in self.refused)])
