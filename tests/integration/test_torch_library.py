@@ -341,3 +341,17 @@ def test_a_function_that_branches_on_a_size_is_held_to_its_side(
         else:
             with pytest.raises(ir.RefusedError):
                 program(x)
+
+
+@torch.library.custom_op("tests::mean_of", mutates_args=())
+def mean_of(x: Tensor) -> tuple[Tensor, float]:
+    return x * 2, float(x.mean())
+
+
+mean_of.register_fake(lambda x: (torch.empty_like(x), 1.5))
+
+
+def test_a_number_that_an_op_returns_is_that_of_its_fake() -> None:
+    told = r"tests::mean_of returns float, in the place of which .* for all inputs; .*\n  at .*test_torch_"
+    with pytest.warns(UserWarning, match=told):
+        ir.capture(lambda x: torch.mul(*mean_of(x)), torch.randn(3))

@@ -163,7 +163,7 @@ def _program(
     model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> tuple[ExportedProgram, Rung | None]:
     if isinstance(model, ExportedProgram):
-        return model, None
+        return guards.with_fixed_results_told(model), None
     wrong_calls.check_model(model)
     wrong_calls.check_call(model, args, kwargs)
     if not isinstance(model, torch.nn.Module):
@@ -176,7 +176,8 @@ def _program(
     args, kwargs = _distinct(args, kwargs)
     if sharded.is_sharded(model):
         model = sharded.piece_of(model, args, kwargs, dynamic_shapes)
-    return ladder.exported(model, args, kwargs, shapes)
+    program, rung = ladder.exported(model, args, kwargs, shapes)
+    return guards.with_fixed_results_told(program), rung
 
 
 def _distinct(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

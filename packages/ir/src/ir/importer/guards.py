@@ -21,7 +21,8 @@ from ir.graph import Node
 from ir.importer.origins import origin_of
 from ir.importer.private_writes import writes
 from ir.importer.symbols import Symbols
-from ir.importer.torch_api import FakeTensor, expression, guards_code, truncates
+from ir.importer.torch_api import FakeTensor, OpOverload, expression, guards_code, packet_name, schema_of, truncates
+from ir.ops import OF_TORCH
 from ir.passes.checks import check, follows
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -55,6 +56,25 @@ def truncated(program: ExportedProgram) -> str:
                 "math.floor or // where the code has int() of a float, and sizes in place of factors"
             )
     return ""
+
+
+def with_fixed_results_told(program: ExportedProgram) -> ExportedProgram:
+    """The program, in which numbers that a custom op returns are those of its fake.
+
+    Warns:
+        UserWarning: there is such an op; a size, which is symbolic, is no such number.
+    """
+    for node in program.graph.nodes:
+        name = packet_name(node.target.overloadpacket) if isinstance(node.target, OpOverload) else "aten::"
+        if name.startswith(OF_TORCH):
+            continue
+        returns, made = schema_of(node.target).returns, node.meta.get("val")
+        values = made if isinstance(made, (tuple, list)) else [made]
+        kinds = {str(r.type) for r, v in zip(returns, values, strict=False) if isinstance(v, (int, float, type(None)))}
+        if told := " and ".join(sorted(kinds & {"float", "int", "bool"})):
+            what = f"{name} returns {told}, in the place of which torch.export has what its fake gave, for all inputs"
+            errors.warn(f"{what}; return a tensor of no axes, and read it by .item()\n  at {origin_of(node)}")
+    return program
 
 
 def equalities(program: ExportedProgram, symbols: Symbols) -> Iterator[tuple[Dim, Dim]]:
