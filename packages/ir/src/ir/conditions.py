@@ -208,7 +208,7 @@ class SmallSizes:
             dims = symbols_in(d for v in node.outputs for d in v.type.shape)
             if dims and dims <= sizes.keys() and any(_size(d, sizes) == 0 for v in node.outputs for d in v.type.shape):
                 at = ", ".join(f"{name}={sizes[name]}" for name in sorted(dims))
-                return f"the runtime fails at {at}, where {node.op[6:]} gives no elements\n  at {node.origin}"
+                return f"the runtime fails at {at}, where {node.short_op} gives no elements\n  at {node.origin}"
         return ""
 
     def _first(
@@ -225,7 +225,7 @@ class SmallSizes:
         if not _taken(node) <= sizes.keys() or (node.op not in REFUSE_SMALL and not _is_nearly_empty(node, sizes)):
             return ""
         why = self._graph.context.refusal(node, sizes)
-        return why and f"torch does not compute {node.op[6:]} at {at}: {why}"
+        return why and f"torch does not compute {node.short_op} at {at}: {why}"
 
     def _refused_as_unequal(self, inputs: Sequence[Any]) -> str:
         """As `refused`, where sizes that torch.export found to be equal differ: runtimes broadcast some of these."""
@@ -245,7 +245,7 @@ class SmallSizes:
             if node.op in TEXTS or node.graphs or not _taken(node) <= sizes.keys():
                 continue
             if why := self._graph.context.refusal(node, sizes):
-                return f"torch does not compute {node.op[6:]} at {at}: {why}\n  at {node.origin}"
+                return f"torch does not compute {node.short_op} at {at}: {why}\n  at {node.origin}"
             if symbols_of(node) <= sizes.keys() and not holds_at(node, sizes, self._graph.context):
                 return ""
         return ""
@@ -263,10 +263,10 @@ class SmallSizes:
                 continue
             at = ", ".join(f"{name}={sizes[name]}" for name in sorted(symbols_of(node)))
             if why := self._graph.context.refusal(node, sizes):
-                return f"torch does not compute {node.op[6:]} at {at}: {why}\n  at {node.origin}"
+                return f"torch does not compute {node.short_op} at {at}: {why}\n  at {node.origin}"
             true = None if node.op in SHORTER else self._graph.context.result_shapes(node, sizes)
             if true is not None and [d for shape in true for d in shape] != [max(d, 0) for d in traced]:
-                return f"{node.op[6:]} does not hold at {at}, where a size is less than 0\n  at {node.origin}"
+                return f"{node.short_op} does not hold at {at}, where a size is less than 0\n  at {node.origin}"
         return ""
 
     def _shorter(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
@@ -275,12 +275,12 @@ class SmallSizes:
         true = self._graph.context.result_shapes(node, sizes)
         pairs = [p for v, t in zip(node.outputs, true or (), strict=False) for p in zip(v.type.shape, t, strict=False)]
         differ = any(_size(d, sizes) != n for d, n in pairs if isinstance(d, int) or not self._computes)
-        return f"{node.op[6:]} does not hold at {at}, {SINCE}" if differ else ""
+        return f"{node.short_op} does not hold at {at}, {SINCE}" if differ else ""
 
     def _not_as_traced(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
         if node.graphs or not symbols_of(node) <= sizes.keys() or holds_at(node, sizes, self._graph.context):
             return ""
-        return f"{node.op[6:]} may not hold at {at}, {SINCE}"
+        return f"{node.short_op} may not hold at {at}, {SINCE}"
 
 
 def may_differ(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:
@@ -298,7 +298,8 @@ SINCE = "since torch.export traces a model for sizes from 2 on"
 def _counted(node: Node) -> list[Expr]:
     """The dynamic sizes of a node's results, and numbers that it is given; a slice may count places from the end."""
     given = leaves(node.args.values()) if node.op not in SHORTER else []
-    return [d for d in (*(d for v in node.outputs for d in v.type.shape), *given) if isinstance(d, Expr)]
+    sizes = (d for v in node.outputs for d in v.type.shape)
+    return [d for d in (*sizes, *given) if isinstance(d, Expr) and d.kind == "int"]
 
 
 def sizes_of(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:

@@ -247,6 +247,11 @@ class Node:
         return self.outputs[0].name if self.outputs else self.op
 
     @property
+    def short_op(self) -> str:
+        """ "add" for the op "aten::add", in messages; other namespaces stay."""
+        return self.op.removeprefix("aten::")
+
+    @property
     def overload(self) -> str:
         """ "aten::add.Tensor" for op "aten::add" of overload "Tensor"."""
         return f"{self.op}.{self.origin.overload}" if self.origin.overload else self.op

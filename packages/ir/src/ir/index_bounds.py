@@ -145,6 +145,6 @@ def _refused(found: _Indices, bounds: str, given: str) -> RefusedError:
     what = "what the model computes" if found.nodes else f"the input {found.names}"
     of = f" of {found.names}" if found.nodes and found.names else ""
     return RefusedError(
-        f"{found.node.op[6:]} takes {what}{of} as indices from {bounds}, and it has {given}; torch refuses that too\n"
+        f"{found.node.short_op} takes {what}{of} as indices from {bounds}, and it has {given}; torch refuses that too\n"
         f"  at {found.node.origin}"
     )

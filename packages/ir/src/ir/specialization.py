@@ -109,7 +109,8 @@ def _not_as_traced(graph: Graph, example: Mapping[str, int], tried: Sequence[tup
         found["", name, size] = Specialized(f"{name} > {size}", "True", "by torch.export's strict mode", name, size)
     for node in graph.nodes:
         where = node.origin.source
-        sizes = {d for d in leaves([*node.args.values(), *(v.type.shape for v in node.outputs)]) if isinstance(d, Expr)}
+        numbers = leaves([*node.args.values(), *(v.type.shape for v in node.outputs)])
+        sizes = {d for d in numbers if isinstance(d, Expr) and d.kind == "int"}
         below = [d for d in sizes if d.symbols <= example.keys() and bounds(d, graph.symbols)[0] < 0]
         for d, (name, size) in itertools.product(below, tried):
             if name in d.symbols & read and _falls_below_zero(d, example, {**example, name: size}):

@@ -213,7 +213,7 @@ def _text(graph: ir.Graph, node: ir.Node, renamed: Mapping[str, str]) -> str:
     given = ", ".join(f"{k}={weights.get(a, '') if isinstance(a, ir.Value) else arg_text(a)}" for k, a in kept.items())
     types = ", ".join(str(v.type) for v in node.outputs)
     said = re.sub(r"[^\W\d]\w*", lambda m: renamed.get(m[0], m[0]), f"({given}) {types}")
-    return f"{node.origin.module or '(top)'}: {node.op.removeprefix('aten::')}{said}"
+    return f"{node.origin.module or '(top)'}: {node.short_op}{said}"
 
 
 def lines(found: Difference, first: Side, second: Side) -> Iterator[str]:

@@ -156,7 +156,7 @@ def diagonal_scatter(h, self, src, offset=0, dim1=0, dim2=1):
     rows, columns, *rest = front.type.shape
     places = _on_diagonal(h, rows, columns, offset)
     (length,) = places.type.shape
-    values = h.transpose(src, [src.type.rank - 1, *range(src.type.rank - 1)])
+    values = h.transpose(h.cast(src, self.type.dtype), [src.type.rank - 1, *range(src.type.rank - 1)])
     if values.type.shape[0] != length:  # what torch has traced with too many elements has them here as well
         values = h.slice(values, 0, 0, length)
     made = h.put(h.reshape(front, [rows * columns, *rest]), places, values)
@@ -183,7 +183,7 @@ def as_strided(h, self, size, stride, storage_offset=None):
 def as_strided_scatter(h, self, src, size, stride, storage_offset=None):
     h.must_be_dense("self")
     places = h.reshape(h.offsets(storage_offset or 0, stride, size), [product(size)])
-    return h.reshape(h.put(flat(h, self), places, flat(h, src)), self.type.shape)
+    return h.reshape(h.put(flat(h, self), places, flat(h, h.cast(src, self.type.dtype))), self.type.shape)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def agreeing(op: str, args: Mapping[str, Any], results: Sequence[Value]) -> Node
         return None
     x = next((a for a in leaves(args.values()) if isinstance(a, Value)), None)
     if x is None:
-        return checks.check(condition, f"{op[6:]} takes such numbers only where {condition}")
+        return checks.check(condition, f"{op.removeprefix('aten::')} takes such numbers only where {condition}")
     return _required_of(x, op, "takes operands of these sizes", condition, results[0].name)
 
 
@@ -53,7 +53,7 @@ def place(op: str, args: Mapping[str, Any], result: Value, ranges: Mapping[str, 
 def _required_of(x: Value, op: str, what: str, condition: Expr | None, name: str) -> Node | None:
     if condition is None:
         return None
-    message = f"{op[6:]} {what} only where {condition}; capture the model anew for other sizes"
+    message = f"{op.removeprefix('aten::')} {what} only where {condition}; capture the model anew for other sizes"
     return checks.required(x, Value(f"{name}_of", x.type), condition, message)
 
 
@@ -73,7 +73,7 @@ def copied(op: str, args: Mapping[str, Any], name: str, ranges: Mapping[str, Ran
     x = args.get("self")
     if not isinstance(x, Value) or (condition := _keeps_axes(x.type.shape, frozenset(), ranges)) is None:
         return None
-    message = f"{op[6:]} copies what is written to only where {condition}; clone it in the model"
+    message = f"{op.removeprefix('aten::')} copies what is written to only where {condition}; clone it in the model"
     return checks.required(x, Value(f"{name}_of", x.type), condition, message)
 
 

@@ -83,5 +83,5 @@ def _condition(span: Span | None, bound: Bound, ranges: Mapping[str, Range]) -> 
 
 
 def _held(node: Node, index: Value, condition: Expr, place: int) -> Node:
-    message = f"{node.op[6:]} has all the places that the model counts only where {condition}, as in torch"
+    message = f"{node.short_op} has all the places that the model counts only where {condition}, as in torch"
     return required(index, Value(f"{node.outputs[0].name}_index{place}", index.type), condition, message, node.origin)

@@ -145,7 +145,7 @@ class _Exact:
             condition = self._condition(node) if node in self.cuts else None
             if condition is not None:
                 x = node.args["self"]
-                message = f"{node.op[6:]} gives the sizes of the trace only where {condition}; capture the model anew"
+                message = f"{node.short_op} gives the sizes of the trace only where {condition}; capture the model anew"
                 handed = edit.value(f"{node.name}_of", x.type)
                 first = required(x, handed, condition, f"{message} for other sizes", node.origin)
                 edit.replace(node, first, reading(node, {x: handed}))

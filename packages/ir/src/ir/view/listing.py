@@ -97,7 +97,7 @@ def _default(node: Node, key: str, arg: Arg) -> bool:
 def _node(node: Node, weights: dict[Value, str], place: str, width: int) -> list[str]:
     made = ", ".join(v.name for v in node.outputs) or "-"
     types = ", ".join(str(v.type) for v in node.outputs)
-    call = f"{made} = {node.op.removeprefix('aten::')}({', '.join(named_args(node, weights))})"
+    call = f"{made} = {node.short_op}({', '.join(named_args(node, weights))})"
     lines = textwrap.wrap(call, width - 2, subsequent_indent="    ", break_long_words=True, break_on_hyphens=False)
     said = f"{types}  {place}".rstrip()
     if len(lines[-1]) + len(said) + 4 <= width:

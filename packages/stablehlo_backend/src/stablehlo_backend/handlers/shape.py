@@ -14,7 +14,10 @@ def reshape(h, self, size=None, shape=None):
     """To the sizes that are asked for, of which torch.export takes one for the quotient of the others."""
     for asked, made in zip(size or shape or (), h.out.shape, strict=True):
         if asked not in (made, -1):
-            h.require(call("eq", asked, made), f"{h.node.op[6:]} to {asked}, where {made} elements are left")
+            h.require(
+                call("eq", asked, made),
+                f"{h.node.short_op} to {asked}, where {made} elements are left",
+            )
     return h.reshape(self, h.out.shape)
 
 
