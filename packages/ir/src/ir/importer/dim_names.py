@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from ir.errors import CaptureError
+from ir.errors import CaptureError, warn
 from ir.importer import cache_shapes, caches
 from ir.importer.derived_dims import name_root, otherwise
 from ir.importer.pt2.program import SavedProgram
@@ -69,11 +69,27 @@ def name_symbols(
     for size, dim, _ in said:
         if name := _name(dim):
             symbols.name_user_symbol(size, name)
+    _warn_of_merged(said)
     taken = {*map(_name, pytree.tree_leaves(dynamic_shapes)), *symbols.names.values()}
     for size, dim, place in said:
         name_root(symbols, size, dim, taken)
         if existed and (other := otherwise(symbols, size, dim)):
             raise CaptureError(f"{place} {other}: dynamic_shapes {_ONLY_NAMES}")
+
+
+def _warn_of_merged(said: Sequence[tuple[Any, Any, str]]) -> None:
+    """Of names that are one size in the program, since the model's code or an op takes them to be equal."""
+    names: dict[Any, dict[str, None]] = {}
+    for size, dim, _ in said:
+        if isinstance(dim, str) and isinstance(size, torch.SymInt):
+            names.setdefault(size.node.expr, {})[dim] = None
+    for merged in names.values():
+        if len(merged) > 1:
+            one = next(iter(merged))
+            warn(
+                f"dynamic_shapes has the names {' and '.join(merged)} for what the model's code or an op takes to be "
+                f"one size: it is {one} in the program, which refuses inputs in which they differ"
+            )
 
 
 def check_names(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> None:
