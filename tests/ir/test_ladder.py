@@ -410,3 +410,24 @@ def test_what_the_model_assigns_is_a_warning():
 
     with pytest.warns(UserWarning, match=r"self.last was assigned during export.*register_buffer"):
         ir.capture(Keeps(), (torch.ones(3),))
+
+
+class Counting(torch.nn.Module):
+    def __init__(self, counts: bool):
+        super().__init__()
+        self.calls, self.counts = 0, counts
+
+    def forward(self, x):
+        if self.counts:
+            self.calls += 1
+        return x + self.calls
+
+
+def test_a_number_that_the_model_counts_on_is_told(recwarn):
+    model = torch.nn.Sequential(Counting(counts=False))
+    ir.capture(model, torch.ones(2))
+    assert not recwarn.list
+    model[0].counts = True
+    with pytest.warns(UserWarning, match=r"forward changes 0\.calls from 0 to 1, Python numbers: .* of the program"):
+        ir.capture(model, torch.ones(2))
+    assert model[0].calls == 0 and not model._forward_hooks

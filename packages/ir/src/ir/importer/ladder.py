@@ -21,7 +21,17 @@ from torch.export import ExportedProgram
 
 from ir.errors import CaptureError, note
 from ir.graph import Specialized
-from ir.importer import assertions, autograd_functions, caches, conversions, decisions, fake_rules, gradients, guards
+from ir.importer import (
+    assertions,
+    autograd_functions,
+    caches,
+    conversions,
+    counters,
+    decisions,
+    fake_rules,
+    gradients,
+    guards,
+)
 from ir.importer.fixed_sizes import located
 from ir.importer.imports import import_whole
 from ir.importer.known_numbers import followed
@@ -183,8 +193,20 @@ def _settled(
     notes: Any = decisions.recorded(decided), located(is_own)
     asserts: Any = contextlib.nullcontext() if strict else assertions.kept()
     derivatives: Any = contextlib.nullcontext() if strict else gradients.told_of()
+    counts: Any = contextlib.nullcontext() if strict else counters.told_of(model)
     with contextlib.ExitStack() as stack:
-        for context in (functions, sizes, *rules, *notes, asserts, derivatives, _unmarked(arguments), unchanged(model)):
+        contexts = (
+            functions,
+            sizes,
+            *rules,
+            *notes,
+            asserts,
+            derivatives,
+            _unmarked(arguments),
+            unchanged(model),
+            counts,
+        )
+        for context in contexts:
             stack.enter_context(context)
         yield
 
