@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -114,6 +116,12 @@ CASES = family(
         *(f32(5, 2, 4), i64(value=[1, 2, 2, 3, 1]), i64(value=[5, 4]), i64(value=[2, 3])),
     ),
     row("cross_entropy", lambda x, y: F.cross_entropy(x, y), LOGITS, CLASSES),
+    row(
+        "cross_entropy_of_unknown",
+        lambda x, y: F.cross_entropy(torch.where(x > 1, x.double() * math.nan, x), y, reduction="none"),
+        LOGITS,
+        CLASSES,
+    ),
     row("cross_entropy_none", lambda x, y: F.cross_entropy(x, y, reduction="none"), LOGITS, CLASSES),
     row("cross_entropy_smoothed", lambda x, y: F.cross_entropy(x, y, label_smoothing=0.1), LOGITS, CLASSES),
     row(

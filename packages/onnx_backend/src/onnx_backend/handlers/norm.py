@@ -323,6 +323,8 @@ def cross_entropy_loss(h, self, target, weight=None, reduction=1, ignore_index=-
         h.refuse("ONNX's SoftmaxCrossEntropyLoss takes a batch of classes, without smoothing")
     if any(h.may_be_empty(s) for s in self.type.shape):
         h.refuse("onnxruntime's SoftmaxCrossEntropyLoss takes no empty batch")
+    if self.type.dtype is DType.float64:
+        h.refuse("onnxruntime's SoftmaxCrossEntropyLoss of float64 makes numbers of nan and infinity")
     return h.emit(
         "SoftmaxCrossEntropyLoss", self, target, weight, reduction=_REDUCTIONS[reduction], ignore_index=ignore_index,
         shape=h.out.shape,
