@@ -11,7 +11,7 @@ from ir.decompositions.complex import spectral as spectral  # its rules register
 from ir.decompositions.complex.pairs import Pair
 from ir.decompositions.complex.rules import RULES
 from ir.decompositions.registry import decomposition_of
-from ir.dims import Expr, symbol
+from ir.dims import Expr, evaluate, symbol
 from ir.errors import CaptureError, warn
 from ir.graph import Body, Graph, Node, Value, leaves, map_arg
 from ir.importer.autocasts import uncast
@@ -34,7 +34,7 @@ from ir.importer.trace_context import SizeSpecific, TraceContext
 from ir.ops import OF_TORCH, is_random
 from ir.passes.checks import check, held_input
 from ir.registry import names_of
-from ir.types import DType
+from ir.types import DType, TensorType
 
 # layouts and memory formats, which stand as text in the IR
 SETTINGS = {str(x).removeprefix("torch."): x for x in (torch.strided, torch.preserve_format, torch.contiguous_format,
@@ -199,7 +199,8 @@ class Bodies:
         outputs = tuple(f"out_{i}" for i in range(len(results)))
         graph = Graph(inputs, tuple(nodes), tuple(results), outputs, importer.weights, random=random,
                       name=node.op.replace("::", "_"))  # fmt: skip
-        return self._held(graph, node, trace.conditions())
+        given = [v.type for v in values]
+        return self._held(graph, node, trace.conditions(lambda at: _alike(call, traced, given, sizes, at)))
 
     def _held(self, graph: Graph, node: Node, conditions: Mapping[Expr, str]) -> Graph:
         """The graph of a function, which refuses the sizes at which its code branches to another side.
@@ -218,6 +219,29 @@ class Bodies:
         what = f"the function of {node.op} branches on dynamic sizes"
         self._branches[held] = f"{what}; the graph is right only where{lines}"
         return held
+
+
+def _alike(
+    fn: Callable[..., Any], traced: torch.fx.GraphModule, types: Sequence[TensorType], sizes: Sequence[str],
+    at: Mapping[str, int],
+) -> bool:  # fmt: skip
+    """Whether a function and its trace give the same results at these sizes, of numbers at random."""
+    made = torch.Generator().manual_seed(0)
+
+    def drawn(t: TensorType) -> torch.Tensor:
+        shape = [int(evaluate(d, at)) for d in t.shape]
+        return (torch.rand(shape, generator=made) * 4 - 1).to(TORCH_DTYPES[t.dtype])
+
+    try:
+        given = [*(drawn(t) for t in types), *(at[name] for name in sizes)]
+        with torch.no_grad():
+            expected, found = (
+                list(f(*pytree.tree_map_only(torch.Tensor, torch.clone, given))) for f in (fn, traced.forward)
+            )
+    except Exception:  # of any kind, as of indices beyond an end
+        return False
+    pairs = zip(expected, found, strict=True)
+    return all(a.shape == b.shape and torch.allclose(a, b, equal_nan=True) for a, b in pairs)
 
 
 def _on_operands(

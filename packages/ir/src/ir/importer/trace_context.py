@@ -24,6 +24,7 @@ from ir.importer.torch_api import (
     conv_backend_unnoted,
     dynamic_symbol,
     expression,
+    hints,
     pytree,
     shape_env,
     size_source,
@@ -154,8 +155,11 @@ class TraceContext:
                 if guard.expr.free_symbols <= values.keys() and guard.expr.xreplace(values) == False:  # noqa: E712
                     raise SizeSpecific(f"it holds only where {self.symbols.text(guard.expr)}")
 
-    def conditions(self) -> dict[Expr, str]:
+    def conditions(self, alike: Callable[[Mapping[str, int]], bool]) -> dict[Expr, str]:
         """What the traced function's own code found to hold of sizes, each with its place, where others are in range.
+
+        Args:
+            alike: whether the trace gives what the function gives at these sizes, 0 or 1 among them.
 
         Raises:
             SizeSpecific: one of them cannot be said in the IR.
@@ -171,7 +175,10 @@ class TraceContext:
             if isinstance(condition, Expr) and not follows(condition, self._outer.ranges):
                 frame = guard.sloc.framework_loc
                 found.setdefault(condition, f"{frame.filename}:{frame.lineno}")
+        example = {n: int(hints(self._env).get(expression(s), 5)) for n, s in self.symbols.nodes.items()}
         for s in specialized(self._met, asked, self._env, self.symbols):
+            if alike({**example, s.name: s.size}):
+                continue
             found.setdefault(call("ne", symbol(s.name), s.size), f"{s.asked} is asked at {s.place}")
         return found
 
