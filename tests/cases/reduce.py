@@ -276,6 +276,7 @@ CASES = family(
     row("odd_sums", lambda x: (x.sum(0), x.mean(1), x.prod(0), x.sum()), f32(value=ODD_ROWS)),
     row("odd_extremes", lambda x: (x.amax(0), x.amin(1), x.max(), x.min(), x.aminmax(dim=0)), f32(value=ODD_ROWS)),
     row("odd_argmax", lambda x: (x.argmax(0), x.argmin(1), x.max(0), x.min(1)), f32(value=ODD_ROWS)),
+    row("logsumexp_beside_nan", lambda x: x.logsumexp(0), f32(value=[inf, inf, inf, nan])),
     row("odd_logsumexp", lambda x: (x.logsumexp(0), x.logsumexp(1)), f32(value=ODD_ROWS)),
     row("odd_var", lambda x: (x.var(0), x.std(1)), f32(value=ODD_ROWS)),
     row("odd_cumulative", lambda x: (x.cumsum(0), x.cumprod(1), x.logcumsumexp(1)), f32(value=ODD_ROWS)),

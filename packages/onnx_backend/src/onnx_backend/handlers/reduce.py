@@ -260,7 +260,10 @@ def std_mean(h, self, dim=None, unbiased=True, correction=None, keepdim=False):
 
 @op("aten::logsumexp", "aten::special_logsumexp")
 def logsumexp(h, self, dim, keepdim=False):
-    return reduced(h, "ReduceLogSumExp", h.cast(self, h.out.dtype), dim, keepdim)
+    x = h.cast(self, h.out.dtype)
+    unknown = reduced(h, "ReduceSum", h.cast(h.emit("IsNaN", x), DType.float32), dim, keepdim)
+    made = reduced(h, "ReduceLogSumExp", x, dim, keepdim)  # in which onnxruntime skips a nan beside infinity
+    return h.emit("Where", h.cast(unknown, DType.bool), h.const(math.nan, made), made)
 
 
 # -- norms -------------------------------------------------------------------------------------------------------------
