@@ -260,9 +260,8 @@ def std_mean(h, self, dim=None, unbiased=True, correction=None, keepdim=False):
 
 @op("aten::logsumexp", "aten::special_logsumexp")
 def logsumexp(h, self, dim, keepdim=False):
-    x = h.cast(self, h.out.dtype)
-    unknown = reduced(h, "ReduceSum", h.cast(h.emit("IsNaN", x), DType.float32), dim, keepdim)
-    made = reduced(h, "ReduceLogSumExp", x, dim, keepdim)  # in which onnxruntime skips a nan beside infinity
+    made = reduced(h, "ReduceLogSumExp", h.cast(self, h.out.dtype), dim, keepdim)  # skips a nan beside infinity
+    unknown = reduced(h, "ReduceSum", h.cast(h.emit("IsNaN", h.cast(self, h.out.dtype)), DType.float32), dim, keepdim)
     return h.emit("Where", h.cast(unknown, DType.bool), h.const(math.nan, made), made)
 
 
@@ -277,8 +276,7 @@ def linalg_vector_norm(h, self, ord=2, dim=None, keepdim=False, dtype=None):
 @op("aten::norm")
 def norm(h, self, p=2, dim=None, keepdim=False, dtype=None):
     x, p = h.cast(self, h.out.dtype), 2 if p is None else p
-    if isinstance(p, Expr):
-        p = h.static(p, "the order of the norm")
+    p = h.static(p, "the order of the norm") if isinstance(p, Expr) else p
     if p == 0:
         return reduced(h, "ReduceSum", h.cast(h.cast(x, DType.bool), x.type.dtype), dim, keepdim)
     one = count(x, h.axes(dim, x) if x.type.rank else [])
@@ -354,8 +352,7 @@ def running(h, x, dim, start, step):
 def cumprod(h, self, dim, dtype=None):
     if self.type.rank == 0:
         return self
-    totals = running(h, doubled(h, self), dim, 1, lambda total, x: h.emit("Mul", total, x))
-    return h.cast(totals, self.type.dtype)
+    return h.cast(running(h, doubled(h, self), dim, 1, lambda total, x: h.emit("Mul", total, x)), self.type.dtype)
 
 
 @op("aten::logcumsumexp")
