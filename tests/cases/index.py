@@ -188,7 +188,7 @@ CASES = family(
     row("slice_scatter_dynamic", lambda x, v: x.slice_scatter(v, 1, 1, 5, 2), f32("B", "S"), f32("B", 2)),
     row("slice_scatter", lambda x, v: x.slice_scatter(v, 1, 1, 5, 2), f32("B", 6), f32("B", 2)),
     row("diagonal_scatter", lambda x, v: x.diagonal_scatter(v), f32(3, 3), f32(3)),
-    row("diagonal_scatter_of_bf16", lambda x, v: x.diagonal_scatter(v.bfloat16()), f32(3, 3), f32(3)),
+    row("diagonal_scatter_of_integers", lambda x, v: x.diagonal_scatter(v.long()), f32(3, 3), f32(3)),
     row("diagonal_scatter_below", lambda x, v: x.diagonal_scatter(v, -1, 1, 2), f32("B", 4, 5), f32("B", 3)),
     row("diagonal_scatter_square", lambda x: (x @ x.mT).diagonal_scatter(x[..., 0], 0, 1, 2), f32("B", "S", 4)),
     row("scatter_at_a_number", lambda x, i: x.scatter(-1, i, 0.5), f32(4), i64(value=1)),
