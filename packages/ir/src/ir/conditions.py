@@ -254,6 +254,12 @@ class SmallSizes:
         """As `refused`, where a size of the trace is less than 0: torch gives it a meaning of its own, as the -1 of
         `expand`, or refuses it; a slice has no elements there."""
         sizes = sizes_of(self._graph, inputs) if self._below else {}
+        key = "below zero", tuple(sizes.items())
+        if key not in self._found:
+            self._found[key] = self._first_below_zero(sizes)
+        return self._found[key]
+
+    def _first_below_zero(self, sizes: Mapping[str, int]) -> str:
         fine = all((_size(d, sizes) or 0) >= 0 for d in self._below if d.symbols <= sizes.keys())
         for node in () if fine else self._below_zero:
             if not symbols_of(node) <= sizes.keys() or any(d < 0 for d in _sizes_at(node.inputs, sizes)):
