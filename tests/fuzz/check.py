@@ -30,8 +30,9 @@ WAYS = ("program", "program", "module", "file")  # how the program is handed to 
 @dataclass(frozen=True)
 class Outcome:
     """What a target made of a program: `kind` is "equal", "decomposed" (as torch's own decomposition has it, where its
-    kernel differs from that), "refused", "wrong", "foreign", or torch's own no: "invalid" where torch.export refuses
-    the program, "banned" where it has no functional form."""
+    kernel differs from that), "refused", "specialized" (refused at a size where torch's program is not the model),
+    "wrong", "foreign", or torch's own no: "invalid" where torch.export refuses the program, "banned" where it has no
+    functional form."""
 
     target: str
     kind: str
@@ -115,7 +116,7 @@ def on_target(
     before: Mapping[str, Tensor],
 ) -> Outcome:
     sizes: Sizes = TRACED
-    kind = "equal"
+    kind, args = "equal", program.args()
     try:
         artifact = ir.export(graph, target=target)
         for seed, sizes in enumerate(program.all_sizes()):
@@ -128,10 +129,25 @@ def on_target(
             elif wrong:
                 return Outcome(target, "wrong", f"{wrong} at {dict(sizes)}", sizes)
     except REFUSALS as error:
-        return Outcome(target, "refused", _message(error), sizes)
+        kind = "refused" if _is_the_model(program, module, args, before) else "specialized"
+        return Outcome(target, kind, _message(error), sizes)
     except Exception as error:
         return Outcome(target, "foreign", _message(error), sizes)
     return Outcome(target, kind)
+
+
+def _is_the_model(
+    program: Program, module: torch.nn.Module, args: Sequence[Tensor], before: Mapping[str, Tensor]
+) -> bool:
+    """Whether torch's own program gives what the model gives; it holds for sizes from 2 on."""
+    restore(module, before)
+    try:
+        with torch.no_grad():
+            made, asked = (fn(*[a.clone() for a in args]) for fn in (module, program.module()))
+    except Exception:  # torch refuses the arguments
+        return True
+    pairs = zip(pytree.tree_leaves(made), pytree.tree_leaves(asked), strict=True)
+    return not any(_differs(*pair) for pair in pairs)
 
 
 def _keeps_its_state(graph: ir.Graph) -> bool:

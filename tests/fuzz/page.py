@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).parents[2] / "docs" / "fuzz.md"
-KINDS = ("equal", "decomposed", "refused", "wrong", "foreign")
+KINDS = ("equal", "decomposed", "refused", "specialized", "wrong", "foreign")
 
 
 def counts(results: dict[int, list[dict[str, Any]]], target: str) -> collections.Counter[str]:
@@ -21,12 +21,16 @@ def counts(results: dict[int, list[dict[str, Any]]], target: str) -> collections
 
 def write(seed: str, results: dict[int, list[dict[str, Any]]], targets: list[str]) -> None:
     """The table of a run of programs in place of the last one."""
-    rows = ["| target | programs | equal | as decomposed | refused | wrong | foreign errors |", "|---|" + "---|" * 6]
+    rows = [
+        "| target | programs | equal | as decomposed | refused | specialized | wrong | foreign errors |",
+        "|---|" + "---|" * 7,
+    ]
     for target in targets:
         found = counts(results, target)
         total = sum(found[kind] for kind in KINDS)
         share = f"{found['refused']} ({100 * found['refused'] / max(total, 1):.1f} %)"
-        cells = [target, total, found["equal"], found["decomposed"], share, found["wrong"], found["foreign"]]
+        cells = [target, total, found["equal"], found["decomposed"], share]
+        cells += [found[kind] for kind in ("specialized", "wrong", "foreign")]
         rows.append(f"| {' | '.join(map(str, cells))} |")
     invalid = sum(1 for o in results.values() if o and o[0]["kind"] == "invalid")
     banned = sum(1 for o in results.values() if o and o[0]["kind"] == "banned")

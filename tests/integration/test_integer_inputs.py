@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,38 @@ def test_one_that_must_be_a_size() -> None:
     same(program, Tied(), torch.randn(4, 8), 4)
     with pytest.raises(RuntimeError, match="by a check in the model n is s0, and it is not"):
         program(torch.randn(4, 8), 2)
+
+
+BOTH = ({0: "rows"}, Dim.DYNAMIC)
+# what the example answers for all inputs, each with inputs that another answer belongs to
+ANSWERED: list[tuple[Callable[[Tensor, int], Tensor], int, int, int]] = [
+    (lambda x, k: x * 2 if k == x.shape[0] else x - 1, 6, 5, 3),
+    (lambda x, k: x[k:], 5, 5, 3),
+    (lambda x, k: x.roll(k - x.shape[0] + 1, 0)[k:], 5, 5, 3),
+    (lambda x, k: x.split([k, x.shape[0] - k])[0], 5, 5, 3),
+    (lambda x, k: torch.zeros(k, 8) + x, 6, 1, 4),
+    (lambda x, k: x.reshape(k, 2, 4) + 1, 6, 5, 3),
+    (lambda x, k: x + 1 if x.shape[0] == 2 * k else x, 3, 6, 4),
+    (lambda x, k: x + 1 if x.shape[0] == k // 2 else x, 12, 5, 4),
+    (lambda x, k: x[k : k + 1], 2, 5, 5),
+]
+
+
+@pytest.mark.filterwarnings("ignore:the model branches:UserWarning")
+@pytest.mark.filterwarnings("ignore:the argument k is:UserWarning")
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize("case", range(len(ANSWERED)))
+def test_a_number_that_the_example_ties_to_a_size(case: int, target: str) -> None:
+    model, first, rows, k = ANSWERED[case]
+    program = ir.export(model, (X, first), target=target, dynamic_shapes=BOTH, verify=True)
+    torch.testing.assert_close(program(X, first), model(X, first))
+    with pytest.raises((ExportError, RuntimeError), match=r"by a check in the model|the graph holds only where"):
+        program(torch.randn(rows, 8), k)
+
+
+def test_a_number_that_is_a_size_is_said() -> None:
+    with pytest.warns(UserWarning, match=r"the argument k is s0 in the program, where axis 0 of x is s0 \+ 1, as in"):
+        ir.export(lambda x, k: x[k:], (X, 5), target="onnx", dynamic_shapes=BOTH)
 
 
 def test_from_a_file(tmp_path: Path) -> None:

@@ -211,3 +211,20 @@ def test_stft_and_back(opset):
     x = torch.randn(2, 480)
     program = ir.export(Echo(), (x,), opset=opset, verify=True)
     torch.testing.assert_close(program(x)[0], x, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef"])
+def test_a_real_factor_is_a_complex_number_to_torch(target):
+    """Its imaginary part is 0, which beside infinity gives nan."""
+
+    def model(z, x):
+        return z * 2, z / 2, z * x, z / x, x * z
+
+    inf, nan = float("inf"), float("nan")
+    z = torch.tensor(
+        [complex(inf, 1), complex(nan, 0), complex(1, 2), complex(0, -inf), complex(3, 4), complex(inf, 1)]
+    )
+    x = torch.tensor([2.0, -1.0, inf, 0.5, nan, 0.0])
+    program = ir.export(model, (z, x), target=target)
+    for mine, theirs in zip(program(z, x), model(z, x), strict=True):
+        torch.testing.assert_close(mine, theirs, equal_nan=True)

@@ -363,3 +363,26 @@ def test_written_memory_is_read_by_places_as_another_type(model):
     x = torch.randn(3, 4)
     for made, wanted in zip(program(x), model(x), strict=True):
         torch.testing.assert_close(made, wanted, rtol=0, atol=0)
+
+
+class SplitByItself(torch.nn.Module):
+    """The places of the split lie in what is written later; they are read once."""
+
+    def forward(self, x):
+        v = x + 0
+        _, rest = torch.tensor_split(v, v[:1])
+        v[0] = 3
+        return rest + 1
+
+
+@pytest.mark.parametrize("way", ["module", "file"])
+@pytest.mark.parametrize("target", ["eager", "onnx"])
+def test_places_of_a_split_are_read_once(target, way, tmp_path):
+    x = torch.tensor([1, 2, 3, 4, 5])
+    given = SplitByItself()
+    if way == "file":
+        torch.export.save(torch.export.export(given, (x,)), tmp_path / "split.pt2")
+    program = ir.export(tmp_path / "split.pt2" if way == "file" else given, (x,), target=target)
+    for first in (1, 4, 0):
+        x[0] = first
+        assert torch.equal(program(x), given(x))

@@ -325,8 +325,12 @@ class Appended(Counted):
 
 @pytest.mark.parametrize("model", [FirstCall(), Appended()])
 def test_a_number_that_the_model_changes_is_not_followed(model):
-    with pytest.raises(ir.CaptureError, match="the model reads calls as a Python number and writes to it"):
-        ir.capture(model, (torch.ones(3, 4),))
+    try:
+        graph = ir.capture(model, (torch.ones(3, 4),))
+    except ir.CaptureError as error:
+        assert "the model reads calls as a Python number and writes to it" in str(error)
+    else:  # torch 2.14 has indices that are read at run time
+        assert type(model) is Appended and any(n.op == "ir::item" for n in graph.nodes)
 
 
 def test_torch_logs_nothing_on_the_way_to_a_refusal():

@@ -52,7 +52,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     **{f"{op}_pool{n}d{more}": (image(n, 1), [3] * n) for n in (1, 2, 3) for op, more in
        (("max", ""), ("avg", ""), ("max", "_with_indices"))},
     **{f"adaptive_{op}_pool{n}d": (image(n, 0), [2] * n) for op in ("avg", "max") for n in (1, 2, 3)},
-    "im2col": (image(2, 1), [3, 3], [1, 1], [0, 0], [1, 1]),
+    "im2col": (image(2, 1), [3, 3], [1, 1], [0, 0], [1, 1]), "unfold": (ONES(1), 0, 2, 1),
     **{f"reflection_pad{n}d": (image(n, 1), [1] * 2 * n) for n in (1, 2, 3)},
     **{f"replication_pad{n}d": (image(n, 0), [1] * 2 * n) for n in (1, 2, 3)},
     **{f"{op}{n}d": (image(n, 0), [2] * n) for n in (1, 2, 3) for op in

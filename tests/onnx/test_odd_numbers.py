@@ -22,6 +22,19 @@ def test_a_search_among_boundaries_with_nan_goes_as_torch_goes() -> None:
     torch.testing.assert_close(ir.export(search, args, target="onnx")(*args), search(*args))
 
 
+def test_a_search_among_any_number_of_boundaries() -> None:
+    """Behind those in order there may be nan, as torch.sort leaves it; of none there is nothing to read."""
+
+    def search(x, row):
+        return torch.searchsorted(row, x), torch.bucketize(x, row, right=True)
+
+    x = torch.tensor([nan, 1.0, -2.0, inf, 0.0])
+    program = ir.export(search, (x, torch.randn(4)), target="onnx", dynamic_shapes=({0: "n"}, {0: "m"}))
+    for row in ([-1.0, 0.0, 1.0, nan], [-1.0, 0.0, 0.0, nan, nan], [nan], [2.0], []):
+        args = x, torch.tensor(row)
+        torch.testing.assert_close(program(*args), search(*args))
+
+
 def test_a_bag_does_not_see_the_rows_of_others() -> None:
     def bags(table, places, starts):
         modes = [F.embedding_bag(places, table, starts, mode=mode) for mode in ("sum", "mean", "max")]

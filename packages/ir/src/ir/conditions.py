@@ -11,6 +11,7 @@ from ir.dims import Dim, Expr, call, evaluate
 from ir.errors import RefusedError
 from ir.graph import Context, Graph, Node, SymbolSource, Value, leaves, symbols_in
 from ir.ops import CONVOLUTIONS, RECURRENT, REFUSE_SMALL
+from ir.types import DType
 
 # the ops that look at sizes, and what their condition and message are called
 TEXTS = {"ir::require": ("condition", "message"), "aten::_assert_scalar": ("self", "assert_msg")}
@@ -19,16 +20,23 @@ SHORTER = frozenset({"aten::slice", "aten::tensor_split", "aten::diagonal"})
 
 
 class Conditions:
-    """The types of the inputs, and those conditions that follow from their shapes; the rest is the runtime's."""
+    """The types of the inputs, and those conditions that follow from their shapes and from integers among them.
+
+    The rest is the runtime's.
+    """
 
     def __init__(self, graph: Graph) -> None:
         places = {v: i for i, v in enumerate(graph.inputs)}
         carried = {n: s for n, s in graph.sources.items() if s.value in places and s.axis is not None}
         found = [(n, n.args[TEXTS[n.op][0]], n.args[TEXTS[n.op][1]]) for n in graph.nodes if n.op in TEXTS]
-        self._held = [(n, c, m) for n, c, m in found if isinstance(c, Expr) and c.symbols <= carried.keys()]
+        asked = symbols_in([c for _, c, _ in found])
+        read = {n: places[s.value] for n, s in graph.sources.items() if s.value in places and s.axis is None}
+        self._numbers = {n: i for n, i in read.items() if n in asked and graph.inputs[i].type.dtype is DType.int64}
+        known = {*carried, *self._numbers}
+        self._held = [(n, c, m) for n, c, m in found if isinstance(c, Expr) and c.symbols <= known]
         self._sources = [(n, places[s.value], s) for n, s in sorted(carried.items())]
         self._inputs = graph.inputs
-        self._accepted: list[Any] = []  # the types of the last inputs that were looked at
+        self._accepted: list[Any] = []  # the types of the last inputs that were looked at, and those numbers
         self._ranges = {n: graph.symbols.get(n, Range()) for n in carried}
 
     def check(self, inputs: Sequence[Any]) -> None:
@@ -37,7 +45,8 @@ class Conditions:
         Raises:
             RefusedError: an input has another element type or other sizes than the program was made for.
         """
-        given = [(x.dtype, x.shape) for x in inputs]
+        numbers = {n: int(inputs[i]) for n, i in self._numbers.items()}
+        given = [*((x.dtype, x.shape) for x in inputs), *numbers.values()]
         if given == self._accepted:
             return
         shapes = {v: tuple(x.shape) for v, x in zip(self._inputs, inputs, strict=True)}
@@ -57,6 +66,7 @@ class Conditions:
                     fits = not d.symbols <= sizes.keys() or evaluate(d, sizes) == size
                 if not fits:
                     raise misfit(value, self._ranges, x, sources, shapes)
+        sizes |= numbers
         for node, condition, message in self._held:
             if not holds(condition, sizes):
                 at = ", ".join(f"{n}={sizes[n]}" for n in sorted(condition.symbols))

@@ -22,7 +22,7 @@ def _searchsorted(
     x = self.to(dtype) if isinstance(self, Tensor) else torch.scalar_tensor(self, dtype=dtype)
     row, size = row.to(dtype), row.shape[-1]
     last = size - 1
-    if not statically_known_true(size > 0):
+    if not isinstance(size, int) or not size:
         # Nothing can be read of an empty row: edges are added, which are not counted, and so many that torch knows
         # their number to be 2 or more: else it guards on whether it is 1.
         more = next((n for n in range(1, 9) if statically_known_true(size + n > 1)), 1)

@@ -24,12 +24,14 @@ from ir.importer.fx_ops import WRAPPERS
 from ir.importer.origins import origin_of
 from ir.importer.private_writes import keeps_type
 from ir.importer.schema import Twin, op_schema
+from ir.importer.symbols import is_from_data
 from ir.importer.torch_api import (
     FakeTensor,
     FakeTensorMode,
     HigherOrderOperator,
     OpOverload,
     enable_python_dispatcher,
+    expression,
     pytree,
     schema_of,
     storage_key,
@@ -263,6 +265,9 @@ class _Observer:
                 outcome.computed = [_look(first)] if same else self._computed(schema.functional, bound)
             result = bound[schema.writes[0]] if schema.returns_self and not schema.moves else target(*args, **kwargs)
         except Exception as error:
+            with contextlib.suppress(Exception):
+                if schema.views and _by_data(node.meta.get("val"), (args, kwargs)):  # and it is not here
+                    return _placed(node.meta["val"], schema.bind(args, kwargs)[schema.views[0]])
             raise CaptureError(
                 f"{target} cannot be run on fake tensors, which tell what shares memory with what: {error}\n"
                 f"  at {origin_of(node)}"
@@ -323,6 +328,25 @@ def _apart(made: Any, given: Any) -> Any:
         return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) if _storage(t) in owners else t
 
     return pytree.tree_map_only(Tensor, own, made) if owners else made
+
+
+def _by_data(made: Any, given: Any) -> bool:
+    """True if a size of what an op made is a number that it read out of a tensor."""
+
+    def symbols(x: Any) -> set[Any]:
+        sizes = [n for t in pytree.tree_leaves(x) if isinstance(t, Tensor) for n in t.shape]
+        return {s for n in sizes if isinstance(n, torch.SymInt) for s in expression(n).free_symbols}
+
+    return any(map(is_from_data, symbols(made) - symbols(given)))
+
+
+def _placed(made: Any, base: Tensor) -> Any:
+    """What a file has noted of views, in the memory of what they are views of."""
+
+    def view(t: Tensor) -> Tensor:
+        return base.as_strided(t.shape, t.stride(), t.storage_offset())
+
+    return pytree.tree_map_only(Tensor, view, made)
 
 
 def _storage(tensor: Tensor) -> int | None:

@@ -86,7 +86,9 @@ class Memories:
             bound = {n: self.importer.raw(a) for n, a in schema.bind(node.args, node.kwargs).items()}
             around = [n.view for n in names_in(tuple(bound.values()))]
             if any(v.memory is self._memories.get(s.memory) for v in around for s in seen_in(seen)):
-                recipe = Recipe(node, schema, {n: views_in(a) for n, a in bound.items()})
+                followed = schema.views or bound.keys()  # not the places of a split, which are read once
+                args = {n: views_in(a) if n in followed else self.read(a) for n, a in bound.items()}
+                recipe = Recipe(node, schema, args)
         count = iter(range(1 << 30))
 
         def each(seen: Any, value: Any) -> Any:

@@ -74,10 +74,10 @@ class Importer:
         self.weights[value] = weight
         return value
 
-    def integer_input(self, name: str, fake: Any) -> Value:
+    def integer_input(self, name: str, read: Any, known: Any) -> Value:
         """An input for an argument that is a Python int: a 0-d tensor, and its reading."""
         value = Value(name, TensorType(DType.int64, ()))
-        self.nodes += reading(name, value, self.symbols.read(fake, name), self.symbols.convert(fake), Origin())
+        self.nodes += reading(name, value, read, known, Origin())
         return value
 
     # -- the loop --------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ir import errors
 from ir.dims import Dim, Expr
 from ir.errors import CaptureError
 from ir.graph import Node
+from ir.importer.decisions import NOT_THE_MODEL
 from ir.importer.origins import origin_of
 from ir.importer.private_writes import writes
 from ir.importer.symbols import Symbols
@@ -26,7 +27,6 @@ from ir.ops import OF_TORCH
 from ir.passes.checks import check, follows
 
 _TORCH = str(Path(torch.__file__).parent)
-_AROUND = str(Path(__file__).with_name("size_arguments.py"))  # a mode that calls torch's functions, as torch's own do
 _TOLD = 3  # conditions on one size that a note has
 # where shape rules ask whether a size is 1, and count the pieces that `ir::require` holds to
 _KERNELS = ("_prims", "_refs", "_meta_registrations", "_decomp", "_subclasses", "_inductor", "fx/")
@@ -209,7 +209,7 @@ def _place(guard: Any) -> str:
     if _is_of_slice(guard):
         line: Any = guard.sloc.maybe_user_loc
         return f"a slice at {line.filename}:{line.lineno}" if hasattr(line, "filename") else "a slice of the model"
-    if hasattr(frame, "filename") and not frame.filename.startswith((_TORCH, _AROUND)):
+    if hasattr(frame, "filename") and not frame.filename.startswith(NOT_THE_MODEL):
         return f"{frame.filename}:{frame.lineno}"
     if getattr(frame, "name", None) == _POOLS:
         return _WINDOWS

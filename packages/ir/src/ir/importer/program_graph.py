@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -10,9 +11,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from ir.collector import held_back
-from ir.dims import Dim, Expr
-from ir.errors import CaptureError
-from ir.graph import Graph, Value, Weight
+from ir.dims import Dim, Expr, solve
+from ir.errors import CaptureError, warn
+from ir.graph import Graph, Value, Weight, symbols_in
 from ir.importer import calling_convention as st
 from ir.importer import file_guards, guards, io_names, numbers_for_sizes
 from ir.importer.bodies import Bodies
@@ -102,6 +103,7 @@ class _ProgramImporter:
         self.specs = list(zip(placeholders, program.graph_signature.input_specs, strict=True))
         self.inputs: list[Value] = []
         self.leaves: list[Any] = []
+        self._equal: dict[str, Any] = {}  # numbers among the arguments, by name: the sizes that they are
         self._names: dict[str, str] = {}  # of tensor inputs, by the names of their placeholders
 
     def take_inputs(self, input_names: Sequence[str] | None) -> None:
@@ -114,6 +116,17 @@ class _ProgramImporter:
                 self.importer.env[node] = self.importer.constant(node, spec.target, self._tensor(spec))
             else:
                 raise CaptureError(f"the input {node.name} is a {spec.kind.name}, which has no form in the IR")
+        self._warn_of_sizes()
+
+    def _warn_of_sizes(self) -> None:
+        """Of numbers among the arguments that are sizes of others in torch's program, by what the model's code asks."""
+        for name, size in self._equal.items():
+            named = [(v.name, i, d) for v in self.inputs for i, d in enumerate(v.type.shape)]
+            axes = [f"axis {i} of {v} is {d}" for v, i, d in named if symbols_in([d]) & symbols_in([size])]
+            warn(
+                f"the argument {name} is {size} in the program, where {' and '.join(axes)}, as in the example: the "
+                "model's code or an op asks for it; the program refuses other numbers"
+            )
 
     def _argument(self, node: Any, spec: Any, given: Any) -> None:
         importer, fake = self.importer, node.meta.get("val")
@@ -124,13 +137,25 @@ class _ProgramImporter:
             self.leaves.append(st.TENSOR)
         elif isinstance(fake, torch.SymInt | Size):
             name = next(given)
-            importer.env[node] = self.symbols.convert(fake)
-            self.inputs.append(importer.integer_input(name, fake))
+            importer.env[node] = known = self.symbols.convert(fake)
+            read = self.symbols.read(fake, name)
+            if read == known and read.as_symbol in self._sized:
+                read = self.symbols.fresh(name, "int", name)
+            if read != known:
+                self._equal[name] = known
+            self.inputs.append(importer.integer_input(name, read, known))
             self.leaves.append(st.Integer(name, self.symbols.range_of(fake)))
         else:
             fixed = getattr(spec.arg, "value", None)
             importer.env[node] = self.symbols.convert(fake if fake is not None else fixed)
             self.leaves.append(fixed)
+
+    @cached_property
+    def _sized(self) -> set[str]:
+        """The symbols that sizes of tensors tell: a number that is one in torch's program may be given another."""
+        users = [n for n, s in self.specs if s.kind == InputKind.USER_INPUT and isinstance(n.meta.get("val"), Tensors)]
+        sizes = [self.symbols.convert(d) for n in users for d in n.meta["val"].shape]
+        return {name for d in sizes for name in symbols_in([d]) if solve(d, name) is not None}
 
     def add_checks(self, recorded: guards.RecordedConditions | None) -> None:
         """Nodes for the conditions that torch assumed of sizes and arguments."""

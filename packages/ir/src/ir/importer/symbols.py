@@ -109,11 +109,15 @@ class Symbols:
 
     def are_from_data(self, names: Collection[str]) -> bool:
         """Whether all of these stand for numbers that are read out of tensors."""
-        return set(names) <= {name for s, name in self.names.items() if _from_data(s)}
+        return set(names) <= {name for s, name in self.names.items() if is_from_data(s)}
 
-    def fresh(self, node: str, kind: str) -> dims.Expr:
-        """A number, int or float, that a node reads out of a tensor, and that no symbol of torch's stands for."""
+    def fresh(self, node: str, kind: str, name: str = "") -> dims.Expr:
+        """A number, int or float, that a node reads out of a tensor, and that no symbol of torch's stands for.
+
+        It is called `name` if that is free.
+        """
         key = f"{'zuf' if kind == 'float' else 'u'}:{node}"
+        self._suggest(key, name)
         return dims.symbol(self._name(key), kind)
 
     def range_of(self, number: Any) -> Range:
@@ -141,7 +145,7 @@ class Symbols:
         for s, name in self.names.items():
             low, high = self._bounds(s)
             # a least size of 2 is what torch traces with by itself; where nobody asked for it, 0 and 1 run all the same
-            if not _from_data(s) and (low is None or (low == 2 and name not in self.from_two)):
+            if not is_from_data(s) and (low is None or (low == 2 and name not in self.from_two)):
                 low = 0
             result.setdefault(name, Range(low, None if high is None or high > 2**60 else high))
         return result
@@ -171,7 +175,7 @@ class Symbols:
     def _name(self, s: Any) -> str:
         if s in self.names:
             return self.names[s]
-        kind = "u" if _from_data(s) else "s"
+        kind = "u" if is_from_data(s) else "s"
         taken = set(self.names.values())
         while (name := f"{kind}{self._counts[kind]}") in taken:
             self._counts[kind] += 1
@@ -215,7 +219,7 @@ class Symbols:
         return self.literals.get(made, made) if self.literals else made
 
 
-def _from_data(s: Any) -> bool:
+def is_from_data(s: Any) -> bool:
     """True for a symbol of torch's that stands for a number read out of a tensor."""
     return str(s).startswith(("u", "zuf"))
 

@@ -42,7 +42,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-_TORCH = str(Path(torch.__file__).parent)
+_TRACERS = str(Path(torch.__file__).parent), str(Path(__file__).parent)  # torch calls a function from either of them
 _ROUND = 48  # a multiple of what sizes are divided by in most models
 
 
@@ -195,7 +195,7 @@ class TraceContext:
 def _asked_by_torch(guard: Any) -> bool:
     """True of a condition that torch's own code asked for, not the code of a model or decomposition."""
     frame: Any = getattr(guard.sloc, "framework_loc", None)
-    return hasattr(frame, "filename") and frame.filename.startswith(_TORCH)
+    return hasattr(frame, "filename") and frame.filename.startswith(_TRACERS)
 
 
 def _asked_by_model(guard: Any) -> bool:

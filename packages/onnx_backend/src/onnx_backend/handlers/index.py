@@ -267,7 +267,7 @@ def searchsorted(h, sorted_sequence, self, out_int32=False, right=False, side=No
     x = h.tensor(self)
     dtype = x.type.dtype if row.type.dtype is x.type.dtype else DType.float64
     x, row = h.cast(x, dtype), h.cast(row, dtype)
-    if dtype.is_float and isinstance(row.type.shape[-1], int) and row.type.shape[-1]:
+    if sorted_sequence.type.dtype.is_float and row.type.shape[-1] != 0:
         h.refuse("the boundaries may hold nan, where torch's binary search gives other positions")
     column = h.unsqueeze(x, [x.type.rank])
     row = row if row.type.rank == 1 else h.unsqueeze(row, [row.type.rank - 1])

@@ -114,6 +114,10 @@ def parts(x: Number) -> tuple[Real, Real | None]:
     return x, None
 
 
+def is_complex(x: Number) -> bool:
+    return parts(x)[1] is not None
+
+
 def lift(x: Number, like: Tensor) -> Pair:
     """Anything as a Pair; a number takes the element type of `like`."""
     if isinstance(x, Pair):
