@@ -122,6 +122,27 @@ def test_a_number_that_is_a_size_is_said() -> None:
         ir.export(lambda x, k: x[k:], (X, 5), target="onnx", dynamic_shapes=BOTH)
 
 
+def test_two_numbers_that_are_one() -> None:
+    with pytest.warns(UserWarning, match=r"the argument m is s0 in the program, as in the example"):
+        program = ir.export(
+            lambda x, k, m: x * k if k == m else x, (X, 3, 3), target="onnx", dynamic_shapes=(None, *[Dim.DYNAMIC] * 2)
+        )
+    torch.testing.assert_close(program(X, 5, 5), X * 5)
+    with pytest.raises(ExportError, match=r"not captured for m=6, s0=5: .* m is s0, and it is not"):
+        program(X, 5, 6)
+
+
+def test_a_tensor_of_other_sizes_in_place_of_a_number() -> None:
+    def model(x: Tensor, k: Tensor) -> Tensor:
+        n = k.item()
+        torch._check(n < 4)
+        return x * n
+
+    program = ir.export(model, (X, torch.tensor(3)), target="onnx")
+    with pytest.raises(ExportError, match=r"the input k is int64\[2\]"):
+        program(X, torch.tensor([1, 2]))
+
+
 def test_from_a_file(tmp_path: Path) -> None:
     model = Window()
     path = tmp_path / "model.pt2"

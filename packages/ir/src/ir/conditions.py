@@ -45,7 +45,7 @@ class Conditions:
         Raises:
             RefusedError: an input has another element type or other sizes than the program was made for.
         """
-        numbers = {n: int(inputs[i]) for n, i in self._numbers.items()}
+        numbers = {n: int(inputs[i]) for n, i in self._numbers.items() if not inputs[i].shape}
         given = [*((x.dtype, x.shape) for x in inputs), *numbers.values()]
         if given == self._accepted:
             return

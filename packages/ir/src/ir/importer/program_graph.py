@@ -119,13 +119,14 @@ class _ProgramImporter:
         self._warn_of_sizes()
 
     def _warn_of_sizes(self) -> None:
-        """Of numbers among the arguments that are sizes of others in torch's program, by what the model's code asks."""
+        """Of numbers among the arguments that are sizes, or other numbers, in torch's program."""
         for name, size in self._equal.items():
             named = [(v.name, i, d) for v in self.inputs for i, d in enumerate(v.type.shape)]
             axes = [f"axis {i} of {v} is {d}" for v, i, d in named if symbols_in([d]) & symbols_in([size])]
+            where = f", where {' and '.join(axes)}" if axes else ""
             warn(
-                f"the argument {name} is {size} in the program, where {' and '.join(axes)}, as in the example: the "
-                "model's code or an op asks for it; the program refuses other numbers"
+                f"the argument {name} is {size} in the program{where}, as in the example: the model's code or an op "
+                "asks for it; the program refuses other numbers"
             )
 
     def _argument(self, node: Any, spec: Any, given: Any) -> None:
