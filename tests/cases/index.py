@@ -168,6 +168,7 @@ CASES = family(
     row("index_put_mask", lambda x, m: x.index_put((m,), torch.tensor(0.0)), f32("B", 3), boolean("B", 3)),
     row("index_add", lambda x, i, v: x.index_add(0, i, v), TABLE, PLACES, f32("B", 3)),
     row("writes_to_equal_zeros", equal_zeros, f32("B", 3), i64(value=[0])),
+    row("index_add_f16", lambda x, i, v: x.index_add(0, i, v), f16(2, 3), i64(3000, value=[1]), f16(3000, 3, value=[0.1])),
     row("index_add_alpha", lambda x, i, v: x.index_add(1, i, v, alpha=2), f32("B", 5), DISTINCT, f32("B", 3)),
     row("index_copy", lambda x, i, v: x.index_copy(0, i, v), TABLE, DISTINCT, f32(3, 3)),
     row("index_fill", lambda x, i: x.index_fill(1, i, -1.0), f32("B", 5), DISTINCT),

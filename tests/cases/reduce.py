@@ -126,6 +126,7 @@ CASES = family(
     row("std", lambda x: x.std(0), f32("B", 3)),
     row("std_correction_0", lambda x: torch.std(x, dim=-1, correction=0, keepdim=True), f32("B", 3)),
     row("std_mean", lambda x: torch.std_mean(x, dim=1), f32("B", 3)),
+    row("var_f16", lambda x: (x.var(1), *torch.var_mean(x, (0, 1))), f16("B", 40, low=-300, high=300)),
     row("var_mean", lambda x: torch.var_mean(x, dim=1, correction=0), f32("B", 3)),
     row("logsumexp", lambda x: torch.logsumexp(x, 1), f32("B", 3)),
     row("logsumexp_dims_keepdim", lambda x: torch.logsumexp(x, (0, 1), keepdim=True), f32("B", 3)),

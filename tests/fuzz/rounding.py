@@ -74,6 +74,7 @@ class Shaken(torch.fx.Interpreter):
         tied |= name_of(target).removeprefix("adaptive_").startswith(signless) or "polynomial" in name_of(target)
         tied |= name_of(target) in ("add", "add_") and _has_zeros_alone(args)  # ORT: x + 0 is x
         result = self._of_ties(target, args, kwargs) or self._called(target, self._reordered(target, args), kwargs)
+        self._take_scalar_kernel(target, args, kwargs, result)
         if self._widens(target, args, result):
             self._move(result, result.abs() * torch.finfo(args[0].dtype).eps)
             return result
@@ -159,6 +160,19 @@ class Shaken(torch.fx.Interpreter):
             if x.dim():
                 x = x.index_select(dim, torch.randperm(x.shape[dim], generator=self.generator))
         return (x, *args[1:])
+
+    def _take_scalar_kernel(self, target: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """A number where the vector kernel of a pointwise operation gives nan and the scalar one does not.
+
+        Torch has both, and takes the scalar one for what is left of a row and for what does not lie in a row: of
+        `fmod(1.8e308, 1e-3)` in float64 the quotient is infinite to the vector kernel.
+        """
+        pointwise = isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
+        if self.seed % 2 or not pointwise or target._schema.is_mutable or not isinstance(result, Tensor):
+            return
+        if result.is_floating_point() and bool(result.isnan().any()) and not overlaps(result):
+            scalar = target(*pytree.tree_map_only(Tensor, _apart, tuple(args)), **kwargs)
+            result.copy_(torch.where(result.isnan(), scalar, result))
 
     def _widens(self, target: Any, args: Any, result: Any) -> bool:
         """True of a computed half that is read in a wider type, where a runtime may not have rounded it.
@@ -265,6 +279,11 @@ HALVES = (torch.float16, torch.bfloat16)
 OF_PRODUCTS = {"cross", "linalg_cross", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "linear", "dot", "vdot",
                "mv", "addmv", "inner", "tensordot", "einsum", "bilinear", "addr", "chain_matmul", "linalg_vecdot",
                "linalg_multi_dot", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"}  # fmt: skip
+
+
+def _apart(x: Tensor) -> Tensor:
+    """The tensor, whose elements do not lie side by side."""
+    return torch.stack([x, x], -1)[..., 0]
 
 
 def restore(module: torch.nn.Module, state: dict[str, Tensor]) -> None:

@@ -140,6 +140,17 @@ def test_rounding_explains_how_many_numbers_are_not_0():
     assert not explained(module, ["x"], [x], 0, torch.tensor([1]))
 
 
+def test_a_vector_kernel_that_gives_nan_is_held_to_the_scalar_one():
+    class Left(torch.nn.Module):
+        def forward(self, x):
+            return torch.fmod(x, 1e-3)
+
+    x = torch.full((8,), 1.7e308, dtype=torch.float64)
+    module = torch.export.export(Left(), (x,)).module()
+    assert explained(module, ["x"], [x], 0, torch.fmod(x[0], 1e-3).expand(8))
+    assert not explained(module, ["x"], [x], 0, torch.full_like(x, 5e-4))
+
+
 def test_exact_arithmetic_is_held_to_exact_results():
     class Steps(torch.nn.Module):
         def forward(self, x):

@@ -128,7 +128,8 @@ def _masked_put(h, x, indices, values, accumulate):
 @op("aten::index_add")
 def index_add(h, self, dim, index, source, alpha=1):
     source = source if alpha == 1 else h.emit("mul", source, alpha)
-    return along(h, self, h.axis(dim, self), index, source, "add")
+    wide, parts = h.floating(self), h.floating(source)  # as torch, which rounds the whole sum
+    return h.cast(along(h, wide, h.axis(dim, self), index, parts, "add"), self.type.dtype)
 
 
 @op("aten::index_copy")
@@ -196,9 +197,8 @@ def _scatter(h, x, dim, index, updates, reduction):
         x, index, updates = (h.reshape(v, [1]) for v in (x, index, updates))
         return h.squeeze(_scatter(h, x, 0, index, updates, reduction), [0])
     index, updates = (v if v.type.rank else h.reshape(v, [1]) for v in (index, updates))  # of a vector
-    if reduction == "add" and x.type.dtype.is_float and x.type.dtype.bits < 32:  # as torch, which rounds the whole sum
-        wide, parts = h.cast(x, DType.float32), h.cast(updates, DType.float32)
-        return h.cast(_scatter(h, wide, dim, index, parts, reduction), x.type.dtype)
+    if reduction == "add" and x.type.dtype is DType.float16:  # as torch, which rounds the whole sum
+        return h.cast(_scatter(h, h.floating(x), dim, index, h.floating(updates), reduction), x.type.dtype)
     axis = h.axis(dim, x)
     for a, size in enumerate(index.type.shape):  # torch reads no further than the index reaches
         updates = updates if updates.type.shape[a] == size else h.slice(updates, a, 0, size)

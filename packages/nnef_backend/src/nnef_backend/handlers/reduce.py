@@ -146,7 +146,8 @@ def _truth(h, x):
 
 @op("aten::var")
 def var(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
-    return _moments(h, self, dim, unbiased, correction, keepdim)[0]
+    variance = _moments(h, h.floating(self), dim, unbiased, correction, keepdim)[0]
+    return h.cast(variance, h.out.dtype)
 
 
 @op("aten::std")
@@ -158,14 +159,22 @@ def std(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
 
 @op("aten::var_mean")
 def var_mean(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
-    variance, middle = _moments(h, self, dim, unbiased, correction, keepdim)
-    return variance, _updated_mean(h, self, middle, dim, keepdim)
+    return _rounded(h, _var_mean(h, h.floating(self), dim, unbiased, correction, keepdim))
 
 
 @op("aten::std_mean")
 def std_mean(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
-    variance, middle = var_mean(h, _wide(h, self), dim, unbiased, correction, keepdim)
-    return h.cast(h.emit("sqrt", variance), h.out.dtype), h.cast(middle, h.out.dtype)
+    variance, middle = _var_mean(h, _wide(h, self), dim, unbiased, correction, keepdim)
+    return _rounded(h, (h.emit("sqrt", variance), middle))
+
+
+def _var_mean(h, x, dim, unbiased, correction, keepdim):
+    variance, middle = _moments(h, x, dim, unbiased, correction, keepdim)
+    return variance, _updated_mean(h, x, middle, dim, keepdim)
+
+
+def _rounded(h, xs):
+    return tuple(h.cast(x, h.out.dtype) for x in xs)
 
 
 def _wide(h, x):

@@ -22,7 +22,7 @@ from onnx_backend.building.double import FORMS, apart
 from onnx_backend.building.dtypes import TO_ONNX
 from onnx_backend.building.kernels import gaps, runs, work_type
 from onnx_backend.building.names import PLACE, Names, metadata, node_name
-from onnx_backend.building.products import by_column, of_perhaps_empty, scaled_once, unfused
+from onnx_backend.building.products import by_column, of_perhaps_empty, of_turned_before_cast, scaled_once, unfused
 from onnx_backend.building.schema import OpSchema, bind_types, first_opset, near, op_schema
 from onnx_backend.building.shapes import infer
 from onnx_backend.building.values import OnnxValue
@@ -142,7 +142,7 @@ class Emitter(OpHelper[OnnxValue]):
             self.refuse(f"{op}'s {dynamic} is {given[dynamic]}, which is only known at run time")
         if name == "MatMul" and schema is not None:
             values = [unfused(self, scaled_once(self, v)) for v in values]
-            made = by_column(self, *values) or of_perhaps_empty(self, *values)
+            made = by_column(self, *values) or of_perhaps_empty(self, *values) or of_turned_before_cast(self, *values)
             if made is not None:
                 return made
         if name == "Where" and schema is not None:

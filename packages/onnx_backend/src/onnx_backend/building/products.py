@@ -113,36 +113,52 @@ def of_perhaps_empty(h: Any, a: Any, b: Any) -> Any:
     return h.emit("MatMul", *new) if new != [a, b] else None
 
 
+def of_turned_before_cast(h: Any, a: Any, b: Any) -> Any:
+    """The product kept apart from a transposition of the batch behind which is a Cast; None where there is none.
+
+    onnxruntime takes both into the product, and ends the process. It puts casts around products of bfloat16 itself.
+    """
+    work = work_type("MatMul", h.opset, "T", a.type.dtype, h.target.allow_narrowing)
+    turned = [work.is_float and x.type.shape is not None and x.type.rank > 2
+              and _turned(h, x.value, False, cast=x.type.dtype is not work) for x in (a, b)]  # fmt: skip
+    if not any(turned):
+        return None
+    cast = (h.cast(x, work) for x in (a, b))
+    return h.cast(h.emit("MatMul", *(h.emit("Sum", x) if t else x for x, t in zip(cast, turned, strict=True))), a.type.dtype)
+
+
 # What stops a transposition on its way to a product. onnxruntime pushes it through most others, or removes them.
 _STOPS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "Reshape", "LayerNormalization",
                     "InstanceNormalization", "RMSNormalization", "Attention", "RNN", "LSTM", "GRU"})  # fmt: skip
 
 
-def _turned(h: Any, operand: onnx_ir.Value, any_axis: bool) -> bool:
+def _turned(h: Any, operand: onnx_ir.Value, any_axis: bool, cast: bool = True) -> bool:
     """True of what may become a transposition of the batch into the last two axes (or any, where asked for).
+
+    Without `cast`, of what may become one before a Cast.
 
     onnxruntime moves transpositions towards the product, through what stands between, and makes one of several. Not
     through a sum of one operand that stands last: behind it is none to make one with.
     """
     seen: set[Any] = set()
-    todo: list[tuple[onnx_ir.Value | None, tuple[int, ...] | None]] = [(operand, None)]
+    todo: list[tuple[onnx_ir.Value | None, tuple[int, ...] | None, bool]] = [(operand, None, cast)]
     while todo:
-        value, perm = todo.pop()
-        if value is None or (value, perm) in seen:
+        value, perm, cast = todo.pop()
+        if value is None or (value, perm, cast) in seen:
             continue
-        seen.add((value, perm))
+        seen.add((value, perm, cast))
         node = value.producer()
         if node is None:
-            if h.home.function and value.const_value is None:  # what a call hands over may be turned outside
+            if cast and h.home.function and value.const_value is None:  # what a call hands over may be turned outside
                 return True
             continue
         if node.op_type in _STOPS or (value is operand and node.op_type == "Sum" and len(node.inputs) == 1):
             continue
         if node.op_type == "Transpose":
             perm = _after(tuple(node.attributes["perm"].as_ints()), perm)
-            if any_axis or _moves_batch(perm):
+            if cast and (any_axis or _moves_batch(perm)):
                 return True
-        todo += [(v, perm) for v in node.inputs]
+        todo += [(v, perm, cast or node.op_type == "Cast") for v in node.inputs]
     return False
 
 
