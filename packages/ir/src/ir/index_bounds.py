@@ -131,6 +131,7 @@ def _check(indices: Sequence[_Indices], numbers: Mapping[Value, Any], sizes: Map
         x = numbers.get(found.source)
         if x is None or not symbols_in([bound.lowest, bound.size]) <= sizes.keys():
             continue
+        x = x.long()  # unsigned numbers have no `aminmax`
         if bound.ignored is not None:
             x = x[x != bound.ignored]
         if not x.numel():

@@ -203,6 +203,7 @@ class _Observer:
         self.mode = mode
         self.twins: dict[tuple[Any, ...], list[Seen]] = {}  # by operator and arguments
         self.moves = moves  # whether some op changes a tensor's sizes or strides in place
+        self.ruled = fake_rules.rules().keys()
 
     def run(self, graph: FxGraph, owner: Any, env: dict[FxNode, Any]) -> tuple[Any, Mapping[FxNode, Outcome]]:
         """What the graph returns, and what its nodes did."""
@@ -257,7 +258,7 @@ class _Observer:
         args, kwargs = self._given((node.args, dict(node.kwargs)), env)
         try:
             if not schema.writes:  # an assertion returns nothing
-                return target(*args, **kwargs) if schema_of(target).returns else None
+                return self._of_rule(target, args, kwargs) if schema_of(target).returns else None
             bound = schema.bind(args, kwargs)
             if schema.functional is not None and not schema.moves:
                 same = schema.returns_self and not self.moves and keeps_type(node)
@@ -266,7 +267,7 @@ class _Observer:
             result = bound[schema.writes[0]] if schema.returns_self and not schema.moves else target(*args, **kwargs)
         except Exception as error:
             with contextlib.suppress(Exception):
-                if schema.views and _by_data(node.meta.get("val"), (args, kwargs)):  # and it is not here
+                if schema.views and _by_data(node.meta.get("val"), (args, kwargs)):  # which fake tensors have not
                     return _placed(node.meta["val"], schema.bind(args, kwargs)[schema.views[0]])
             raise CaptureError(
                 f"{target} cannot be run on fake tensors, which tell what shares memory with what: {error}\n"
@@ -275,6 +276,11 @@ class _Observer:
         written = pytree.tree_leaves([bound[name] for name in schema.writes])
         outcome.written = [self._seen(t) for t in written if isinstance(t, Tensor)]
         return result
+
+    def _of_rule(self, target: OpOverload, args: Any, kwargs: Any) -> Any:
+        """What the op returns; the rule of a composite op, such as tensor_split, is asked by that dispatcher alone."""
+        with enable_python_dispatcher() if target in self.ruled else contextlib.nullcontext():
+            return target(*args, **kwargs)
 
     def _computed(self, twin: Twin, bound: Mapping[str, Any]) -> list[Seen]:
         """What the functional twin returns; layers of a model that are alike are asked once."""

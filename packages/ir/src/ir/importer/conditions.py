@@ -16,6 +16,7 @@ from ir.passes import checks
 SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_copy"})
 SCATTERS = frozenset({"aten::slice_scatter", "aten::select_scatter"})  # of writes
 PIECES = frozenset({"aten::split", "aten::unsafe_split", "aten::chunk", "aten::unsafe_chunk"})  # of one size
+SECTIONS = frozenset({"aten::tensor_split", "aten::hsplit", "aten::vsplit", "aten::dsplit"})  # a number of them
 
 
 def required(op: str, args: Mapping[str, Any], results: Sequence[Value], ranges: Mapping[str, Range]) -> Node | None:
@@ -25,6 +26,8 @@ def required(op: str, args: Mapping[str, Any], results: Sequence[Value], ranges:
         sizes = [x.type.shape[a] for a in _axes(args.get("dim"), x)]
         gone = {s for s in sizes if results[0].type.shape.count(s) < x.type.shape.count(s)}
         condition = _keeps_axes(sizes, gone, ranges)
+    elif op in SECTIONS:
+        condition = _are_the_pieces(op, args, results)
     else:
         axis = geometry.axis(args["dim"], x.type.rank)
         condition = _keeps_pieces(args, x.type.shape[axis], [r.type.shape[axis] for r in results], ranges)
@@ -120,6 +123,23 @@ def _keeps_pieces(
     return checks.all_of(parts)
 
 
+def _are_the_pieces(op: str, args: Mapping[str, Any], results: Sequence[Value]) -> Expr | None:
+    """The pieces are the whole axis: of those of `tensor_split` torch's program has as many longer ones as the example.
+
+    Its sizes here, where the first pieces may be longer by one, are those at all sizes.
+    """
+    x, count = args["self"], args.get("sections")
+    if not isinstance(count, int) or not results:
+        return None
+    axis = {"aten::vsplit": 0, "aten::hsplit": min(x.type.rank - 1, 1), "aten::dsplit": 2}.get(op)
+    axis = geometry.axis(args["dim"], x.type.rank) if axis is None else axis
+    whole, sizes = x.type.shape[axis], [r.type.shape[axis] for r in results]
+    if op == "aten::tensor_split" and sizes == [(whole + count - 1 - i) // count for i in range(count)]:
+        return None
+    left = sum((s - sizes[-1] for s in sizes), 0)  # a number
+    return checks.all_of([call("eq", call("mod", whole, count), left)] if sum(sizes, 0) != whole else [])
+
+
 def _within(size: Dim, number: int, ranges: Mapping[str, Range]) -> bool:
     """True unless the ranges keep the size above the number."""
     return bounds(size, ranges)[0] <= number
@@ -135,5 +155,5 @@ def may_do_something(op: str, x: Value) -> bool:
 
 def are_open(op: str, args: Mapping[str, Any]) -> bool:
     """True where the op may have such a condition."""
-    sized = op in SQUEEZES or op in PIECES
+    sized = op in SQUEEZES or op in PIECES or op in SECTIONS
     return sized and any(isinstance(s, Expr) for v in leaves(args["self"]) for s in v.type.shape)
