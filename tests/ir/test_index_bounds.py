@@ -120,3 +120,11 @@ def test_indices_as_they_are():
     graph = ir.capture(module(function), (X, torch.arange(4, dtype=torch.int32)))
     with pytest.raises(RefusedError, match="embedding takes the input i as indices"):
         IndexBounds(graph).check((X, torch.tensor([0, 1, 2, -100], dtype=torch.int32)))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
+def test_unsigned_numbers_as_indices(dtype):
+    bounds = IndexBounds(ir.capture(module(lambda x, i: x[i.long()]), (X, INDEX.to(dtype))))
+    bounds.check((X, INDEX.to(dtype)))
+    with pytest.raises(RefusedError, match=r"index takes the input i as indices from -5 to 4, and it has from 2 to 5"):
+        bounds.check((X, torch.tensor([2, 5]).to(dtype)))

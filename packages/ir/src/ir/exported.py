@@ -18,7 +18,7 @@ from ir.files import identity, staged
 from ir.graph import Graph
 from ir.importer.autocasts import uncast
 from ir.importer.capture import arguments
-from ir.importer.plain import refused_layout
+from ir.importer.plain import refused_layout, refused_sharing
 from ir.index_bounds import IndexBounds
 from ir.loading import loaded
 from ir.target import A, Runner, Target
@@ -99,8 +99,14 @@ class Exported(Generic[A]):
     def _index_bounds(self) -> IndexBounds:
         return IndexBounds(self.graph)
 
+    @cached_property
+    def _written_inputs(self) -> tuple[int, ...]:
+        return tuple(i for i, v in enumerate(self.graph.inputs) if v.name in self.graph.updates)
+
     def _results(self, args: Any, kwargs: Any) -> Any:
         inputs = self.graph.structure.flatten(args, kwargs)
+        if self._written_inputs:
+            refused_sharing(self.graph.inputs, self._written_inputs, inputs)
         if self.target.has_ranks:  # the runtime is torch, which says itself what it does not read
             try:
                 return self.runner(*inputs)

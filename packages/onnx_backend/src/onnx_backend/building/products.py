@@ -124,7 +124,9 @@ def of_turned_before_cast(h: Any, a: Any, b: Any) -> Any:
     if not any(turned):
         return None
     cast = (h.cast(x, work) for x in (a, b))
-    return h.cast(h.emit("MatMul", *(h.emit("Sum", x) if t else x for x, t in zip(cast, turned, strict=True))), a.type.dtype)
+    return h.cast(
+        h.emit("MatMul", *(h.emit("Sum", x) if t else x for x, t in zip(cast, turned, strict=True))), a.type.dtype
+    )
 
 
 # What stops a transposition on its way to a product. onnxruntime pushes it through most others, or removes them.
