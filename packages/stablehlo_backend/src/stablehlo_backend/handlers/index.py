@@ -47,6 +47,9 @@ WORDS = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}
 def index_copy(h, self, dim, index, source, alpha=1, reduce=None, include_self=True):
     if alpha != 1 or reduce == "mean":
         h.refuse("alpha other than 1 and reduce='mean' have no scatter of StableHLO")
+    if h.node.op == "aten::index_add" and self.type.dtype is DType.float16:  # as torch, which rounds the whole sum
+        x, source = (h.cast(t, DType.float32) for t in (self, source))
+        return h.cast(index_copy(h, x, dim, index, source), DType.float16)
     x, source = (t if t.type.rank else h.reshape(t, (1,)) for t in (self, source))
     rows, order = in_front(h, x, h.axis(dim, x))
     updates, index = h.transpose(source, order), h.in_range(h.flat(index), rows.type.shape[0])
