@@ -10,7 +10,6 @@ from .base import boolean, f16, f32, family, i32, i64, inf, mod, nan, row, u8
 
 TABLE = f32(5, 3)
 PLACES = i64("B", low=0, high=5)
-MANY = i64(3000, value=[1])
 SPARSE = [[0.0, 1.5, 0.0], [2.0, 0.0, -1.0]]
 # Writing twice to one place leaves torch's result undefined, unless it accumulates: these are distinct.
 DISTINCT = i64(value=[3, 0, 4])
