@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ir.dims import Expr
 from ir.types import DType
 from onnx_backend.handlers import powers
 from onnx_backend.registry import pairs, rows
@@ -62,7 +63,8 @@ def square(h, self):
 
 @op("aten::pow", "aten::float_power")
 def power(h, self, exponent):
-    if h.is_value(exponent) or not h.is_value(self):
+    counted = isinstance(exponent, Expr) and h.out.dtype.is_integer  # at run time; floats take it as any number
+    if h.is_value(exponent) or not h.is_value(self) or counted:
         self, exponent = h.tensor(self, h.out.dtype), h.tensor(exponent, h.out.dtype)
         return h.emit("Pow", self, exponent) if h.out.dtype.is_float else powers.of_integers(h, self, exponent)
     self = h.cast(self, h.out.dtype)
