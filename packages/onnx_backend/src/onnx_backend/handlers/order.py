@@ -137,7 +137,8 @@ def bincount(h, self, weights=None, minlength=0):
     """How often each place occurs in a vector, or the sum of the weights there."""
     found = h.reduce("ReduceSum", h.cast(h.emit("Less", self, h.const(0, self)), DType.int64))
     self = h.require(self, h.emit("Equal", found, 0), "no number that bincount counts is negative")
-    floor = h.unsqueeze(h.tensor(minlength - 1, self.type.dtype), [0])
+    self = h.cast(self, DType.int64)  # the places end one behind the largest number, which the type may not hold
+    floor = h.unsqueeze(h.tensor(minlength - 1, self), [0])
     top = h.emit("Add", h.reduce("ReduceMax", h.concat([self, floor], 0)), 1)
     places = h.emit("Range", h.const(0, self), top, h.const(1, self), shape=h.out.shape)
     here = h.emit("Equal", h.unsqueeze(self, [1]), places)
