@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ir.dims import Expr
 from ir.types import DType
 from onnx_backend.handlers.division import floor_divide
 from onnx_backend.handlers.elementwise import isfinite
@@ -49,6 +50,7 @@ def clamp(h, self, min=None, max=None):
     if any(isinstance(b, float) and math.isnan(b) for b in (min, max)):
         return h.full(h.out.shape, math.nan, h.out.dtype)
     min, max = (h.stored(b, h.out.dtype) for b in (min, max))
+    min, max = (h.tensor(b, h.out.dtype) if isinstance(b, Expr) and b.kind == "float" else b for b in (min, max))
     if not any(h.is_value(b) and (b.type.rank or perhaps_nan(b)) for b in (min, max)):
         # a bound left out is the largest finite number to onnxruntime, and infinity is lost
         free = (-math.inf, math.inf) if h.out.dtype.is_float else (None, None)
