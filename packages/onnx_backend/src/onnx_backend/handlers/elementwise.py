@@ -73,7 +73,9 @@ def power(h, self, exponent):
     if h.out.dtype.is_integer:
         return powers.repeated(h, self, exponent)
     direct = {0.5: "Sqrt", -1: "Reciprocal"}.get(exponent)
-    return h.emit(direct, self) if direct else h.emit("Pow", self, exponent)
+    if direct is None or (exponent == 0.5 and h.out.dtype is DType.float16):  # torch has no root for float16 there
+        return h.emit("Pow", self, exponent)
+    return h.emit(direct, self)
 
 
 @op("aten::exp2", "aten::special_exp2")
