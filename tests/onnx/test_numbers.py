@@ -32,6 +32,11 @@ ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     "atanh": torch.atanh,
     "log_sigmoid": F.logsigmoid,
     "atan2": lambda x: torch.atan2(x[:, None], x),
+    "root": lambda x: x**0.5,
+    **{
+        f"threshold_{n}": lambda x, n=n: F.threshold(torch.cat([x, x.new_tensor([n])]), n, 20.0)
+        for n in (0.1, 0.2, 0.7, -0.3, 1 / 3, 0.6, nan, inf)
+    },
     **{f"round_{n}": lambda x, n=n: torch.round(x, decimals=n) for n in (-2, 1, 2, 5, 8)},
     **{f"norm_{p}": lambda x, p=p: torch.linalg.vector_norm(x, p) for p in (1e-5, 0.1, 2.5, -1)},
     **{f"norm_of_one_{p}": lambda x, p=p: torch.linalg.vector_norm(x[:, None], p, 1) for p in (1e-5, 0, 1, 2, 3, inf)},

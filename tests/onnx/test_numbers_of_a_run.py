@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 import ir
 
+inf, nan = math.inf, math.nan
 DYNAMIC = torch.export.Dim.DYNAMIC
 
 
@@ -29,3 +32,23 @@ def test_powers_of_integers_wrap_around(dtype: torch.dtype) -> None:
     told(lambda x, n: x**n, x, 3, *exponents)
     told(lambda x, n: x ** n.item(), x, torch.tensor(3), *map(torch.tensor, exponents))
     told(lambda x, n: x ** (n + 1), x, 3, *exponents[:-1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64], ids=str)
+def test_a_bound_that_is_nan_makes_all_of_it_nan(dtype: torch.dtype) -> None:
+    def clamped(x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
+        return x.clamp(max=n.item()), x.clamp(min=n.item()), x.clamp(0, n.item()), x.clamp(n.item(), 0)
+
+    told(clamped, torch.arange(-2, 3).to(dtype), torch.tensor(0.5), *map(torch.tensor, (nan, inf, -inf, -1.5, 1.0)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32], ids=str)
+def test_thresholds(dtype: torch.dtype) -> None:
+    x = torch.tensor([0.1, 0.2, 0.7, -0.3, 3.0, -2.0, 1.0, 4.0]).to(dtype)
+    told(lambda x, n: F.threshold(x, n, 20.0), x, 3, 0, 1, 4)
+    told(
+        lambda x, n: (F.threshold(x, n.item(), 5.0), F.threshold(x, 1.0, n.item())), x, torch.tensor(3), torch.tensor(1)
+    )
+    if dtype.is_floating_point:
+        read = (lambda x, n: F.threshold(x, n.item(), 20.0)), x, torch.tensor(3.0, dtype=torch.float64)
+        told(*read, *(torch.tensor(n, dtype=torch.float64) for n in (0.1, 0.2, 0.7, -0.3, nan, inf)))

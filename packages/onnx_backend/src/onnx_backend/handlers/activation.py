@@ -165,8 +165,10 @@ def softshrink(h, self, lambd=0.5):
 
 @op("aten::threshold")
 def threshold(h, self, threshold, value):
+    """Halves are compared in float32, as in torch, to a number that is not rounded to them."""
     threshold, value = (h.stored(v, self.type.dtype) for v in (threshold, value))
-    return h.emit("Where", h.emit("LessOrEqual", self, threshold), h.const(value, self), self)
+    x = h.cast(self, DType.float32) if self.type.dtype.is_float and self.type.dtype.bits < 32 else self
+    return h.emit("Where", h.emit("LessOrEqual", x, h.tensor(threshold, x)), h.tensor(value, self), self)
 
 
 @op("aten::glu")
