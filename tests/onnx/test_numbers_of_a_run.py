@@ -52,3 +52,23 @@ def test_thresholds(dtype: torch.dtype) -> None:
     if dtype.is_floating_point:
         read = (lambda x, n: F.threshold(x, n.item(), 20.0)), x, torch.tensor(3.0, dtype=torch.float64)
         told(*read, *(torch.tensor(n, dtype=torch.float64) for n in (0.1, 0.2, 0.7, -0.3, nan, inf)))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.uint8], ids=str)
+def test_shifts(dtype: torch.dtype) -> None:
+    x = torch.tensor([0, 1, -1, 2, 3, -5, 7, 100]).to(dtype)
+    shifts = [0, 1, 6, 7, 8, 31, 32, 63, 64, 100]
+    told(lambda x, n: (x << n, x >> n), x, 3, *shifts)
+    told(lambda x, n: (x << n.item(), x >> n.item()), x, torch.tensor(3), *map(torch.tensor, [*shifts, -1]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_way_between_two_ends(dtype: torch.dtype) -> None:
+    x = torch.tensor([0.1, -0.2, 3.5, inf, nan]).to(dtype)
+    told(lambda x, n: torch.lerp(x, x.flip(0) * 2, n / 8.0), x, 3, 0, 1, 4, 5, 8, 20)
+    told(
+        lambda x, n: torch.lerp(x, x + 1, n.item()),
+        x,
+        torch.tensor(0.5),
+        *map(torch.tensor, (0.0, 0.25, 1.0, inf, nan)),
+    )

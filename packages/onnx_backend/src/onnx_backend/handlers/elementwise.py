@@ -130,6 +130,7 @@ def addcdiv(h, self, tensor1, tensor2, value=1):
 def lerp(h, self, end, weight):
     """From the nearer of the two ends, as torch counts: exact at both, infinite ones too."""
     gap = h.emit("Sub", end, self)
+    weight = h.tensor(weight, h.out.dtype) if isinstance(weight, Expr) else weight
     if not h.is_value(weight):
         if abs(weight) < 0.5:
             return h.emit("Add", self, h.emit("Mul", gap, weight))

@@ -112,6 +112,7 @@ def bitwise_not(h, self):
 def bitwise_left_shift(h, self, other):
     """Nothing is left where the shift is negative or as wide as the type."""
     self, bits = h.tensor(self, h.out.dtype), h.out.dtype.bits
+    other = h.tensor(other) if isinstance(other, Expr) else other
     if not h.is_value(other):
         return h.emit("Mul", self, h.const(1 << other if 0 <= other < bits else 0, h.out.dtype))
     other = h.cast(other, DType.int64)
@@ -123,6 +124,7 @@ def bitwise_left_shift(h, self, other):
 def bitwise_right_shift(h, self, other):
     """The sign is left where the shift is negative or as wide as the type."""
     self, dtype = h.tensor(self, h.out.dtype), h.out.dtype
+    other = h.tensor(other) if isinstance(other, Expr) else other
     width = dtype.bits - (dtype.kind == "int")  # one less moves out all but the sign, too
     if not h.is_value(other) and 0 <= other < width:
         return floor_divide(h, self, h.const(1 << other, dtype))
