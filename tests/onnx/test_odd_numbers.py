@@ -206,3 +206,13 @@ def test_numbers_of_narrow_types_are_counted(dtype, numbers) -> None:
     x = torch.tensor([n for n in numbers if n <= torch.iinfo(dtype).max], dtype=dtype)
     told = ir.export(lambda x: (torch.bincount(x), torch.bincount(x, minlength=3)), (x,), target="onnx")(x)
     torch.testing.assert_close(told, (torch.bincount(x), torch.bincount(x, minlength=3)))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 3.0, inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_distances_with_nan(dtype, p) -> None:
+    numbers = torch.tensor([nan, inf, -inf, 1.0, 2.0, 0.0, 1e-40], dtype=dtype)
+    x = torch.cartesian_prod(numbers, numbers)[:24]  # by products from 26 rows on
+    for rows in (x, x[:, :1], x[:, :0], x.view(2, 12, 2)):
+        program = ir.export(lambda x: torch.cdist(x, x, p), (rows,), target="onnx")
+        torch.testing.assert_close(program(rows), torch.cdist(rows, rows, p), equal_nan=True)

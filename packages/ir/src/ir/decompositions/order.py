@@ -199,6 +199,11 @@ def _std_mean(self: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor]
 
 @decomposition("_cdist_forward")
 def _cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None = None) -> Tensor:
-    gap = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
+    """torch's kernels count nan as nan, and pass it over in search of the largest gap."""
+    gap = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    if p == 0 or gap.shape[-1] == 0:
+        return gap.abs().ceil().clamp(max=1).sum(-1)
+    if p == math.inf:
+        gap = torch.where(gap.isnan(), 0.0, gap)
     distance: Tensor = torch.linalg.vector_norm(gap, p, dim=-1)
     return distance

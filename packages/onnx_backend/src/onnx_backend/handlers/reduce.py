@@ -304,13 +304,6 @@ def dist(h, self, other, p=2):
     return norm(h, h.emit("Sub", self, other), p)
 
 
-@op("aten::cdist", "aten::_cdist_forward")
-def cdist(h, x1, x2, p=2, compute_mode=None):
-    rank = len(h.out.shape)
-    gap = h.emit("Sub", h.unsqueeze(x1, [x1.type.rank - 1]), h.unsqueeze(x2, [x2.type.rank - 2]))
-    return norm(h, gap, p, [rank])
-
-
 @op("aten::trapezoid.dx", "aten::trapz.dx")
 def trapezoid(h, y, dx=1, dim=-1):
     """The sum less half of both ends; nothing of nothing. Integers are added as such, both ends in their own type."""
