@@ -62,13 +62,9 @@ def test_shifts(dtype: torch.dtype) -> None:
     told(lambda x, n: (x << n.item(), x >> n.item()), x, torch.tensor(3), *map(torch.tensor, [*shifts, -1]))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 def test_a_way_between_two_ends(dtype: torch.dtype) -> None:
-    x = torch.tensor([0.1, -0.2, 3.5, inf, nan]).to(dtype)
+    x = torch.tensor([0.25, -0.5, 3.5, inf, nan]).to(dtype)
     told(lambda x, n: torch.lerp(x, x.flip(0) * 2, n / 8.0), x, 3, 0, 1, 4, 5, 8, 20)
-    told(
-        lambda x, n: torch.lerp(x, x + 1, n.item()),
-        x,
-        torch.tensor(0.5),
-        *map(torch.tensor, (0.0, 0.25, 1.0, inf, nan)),
-    )
+    weights = map(torch.tensor, (0.0, 0.25, 1.0, inf, nan))
+    told(lambda x, n: torch.lerp(x, x + 1, n.item()), x, torch.tensor(0.5), *weights)

@@ -134,7 +134,7 @@ def test_interpolation_reads_its_own_channel_alone() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_steps_within_an_op_do_not_round_to_halves(dtype):
     def steps(x):
-        return torch.log2(x), torch.log10(x), torch.sinc(x / 4)
+        return torch.log2(x), torch.log10(x), torch.sinc(x / 4), torch.lerp(1 / x, x, 0.3), torch.lerp(-1 / x, x, 1 / x)
 
     x = torch.tensor([1, 2, 4, 8, 10, 64, 100, 1000, 4096], dtype=dtype)
     bounds = {"rtol": float(torch.finfo(dtype).eps), "atol": 1e-7}

@@ -128,16 +128,18 @@ def addcdiv(h, self, tensor1, tensor2, value=1):
 
 @op("aten::lerp")
 def lerp(h, self, end, weight):
-    """From the nearer of the two ends, as torch counts: exact at both, infinite ones too."""
+    """From the nearer of the two ends, as torch counts: exact at both, infinite ones too; of halves in float32."""
+    dtype = self.type.dtype
+    self, end = (h.cast(x, dtype if dtype.bits >= 32 else DType.float32) for x in (self, end))
     gap = h.emit("Sub", end, self)
-    weight = h.tensor(weight, h.out.dtype) if isinstance(weight, Expr) else weight
-    if not h.is_value(weight):
-        if abs(weight) < 0.5:
-            return h.emit("Add", self, h.emit("Mul", gap, weight))
-        return h.emit("Sub", end, h.emit("Mul", gap, 1 - weight))
+    if isinstance(weight, int | float):
+        near = abs(weight) < 0.5
+        way = h.emit("Mul", gap, weight if near else 1 - weight)
+        return h.cast(h.emit("Add", self, way) if near else h.emit("Sub", end, way), dtype)
+    weight = h.tensor(weight, self)
     near = h.emit("Add", self, h.emit("Mul", gap, weight))
     far = h.emit("Sub", end, h.emit("Mul", gap, h.emit("Sub", h.const(1, weight), weight)))
-    return h.emit("Where", h.emit("Less", h.emit("Abs", weight), 0.5), near, far)
+    return h.cast(h.emit("Where", h.emit("Less", h.emit("Abs", weight), 0.5), near, far), dtype)
 
 
 # -- rounding ----------------------------------------------------------------------------------------------------------
