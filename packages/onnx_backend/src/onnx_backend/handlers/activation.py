@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from ir import dims as d
+from ir.dims import Expr
 from ir.types import DType
 from onnx_backend.building.double import expm1
 from onnx_backend.handlers.create import uniform_like
@@ -107,11 +109,13 @@ def selu(h, self):
 
 @op("aten::celu")
 def celu(h, self, alpha=1.0):
-    return elu(h, self, alpha, 1.0, 1 / alpha)
+    return elu(h, self, alpha, 1.0, d.call("truediv", 1.0, alpha))
 
 
 @op("aten::leaky_relu")
 def leaky_relu(h, self, negative_slope=0.01):
+    if isinstance(negative_slope, Expr):
+        return h.emit("PRelu", self, h.tensor(negative_slope, self))
     return h.emit("LeakyRelu", self, alpha=negative_slope)
 
 
@@ -135,8 +139,9 @@ def softplus(h, self, beta=1, threshold=20):
     inner = self if beta == 1 else h.emit("Mul", self, beta)
     soft = h.emit("Softplus", inner)
     soft = soft if beta == 1 else h.emit("Div", soft, beta)
-    if threshold >= 20 and abs(beta) <= 1:  # the two agree from there on; by a larger beta the product may overflow
-        return soft
+    known = not (isinstance(beta, Expr) or isinstance(threshold, Expr))
+    if known and threshold >= 20 and abs(beta) <= 1:
+        return soft  # the two agree from there on; by a larger beta the product may overflow
     return h.emit("Where", h.emit("Greater", inner, threshold), self, soft)
 
 
