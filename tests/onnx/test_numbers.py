@@ -33,6 +33,7 @@ ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     "log_sigmoid": F.logsigmoid,
     "atan2": lambda x: torch.atan2(x[:, None], x),
     "root": lambda x: x**0.5,
+    "root_of_reciprocal": lambda x: x**-0.5,
     **{
         f"threshold_{n}": lambda x, n=n: F.threshold(torch.cat([x, x.new_tensor([n])]), n, 20.0)
         for n in (0.1, 0.2, 0.7, -0.3, 1 / 3, 0.6, nan, inf)

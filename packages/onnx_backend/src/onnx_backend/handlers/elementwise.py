@@ -72,10 +72,12 @@ def power(h, self, exponent):
         return self
     if h.out.dtype.is_integer:
         return powers.repeated(h, self, exponent)
-    direct = {0.5: "Sqrt", -1: "Reciprocal"}.get(exponent)
-    if direct is None or (exponent == 0.5 and h.out.dtype is DType.float16):  # torch has no root for float16 there
+    if exponent == -1:
+        return h.emit("Reciprocal", self)
+    if exponent not in (0.5, -0.5) or h.out.dtype is DType.float16:  # torch has roots there, and none for float16
         return h.emit("Pow", self, exponent)
-    return h.emit(direct, self)
+    root = h.emit("Sqrt", h.cast(self, DType.float32) if h.out.dtype.bits < 32 else self)
+    return h.cast(root if exponent > 0 else h.emit("Reciprocal", root), h.out.dtype)
 
 
 @op("aten::exp2", "aten::special_exp2")
