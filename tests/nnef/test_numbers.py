@@ -109,6 +109,18 @@ def test_shifts_by_more_places_than_there_are(dtype):
     same(lambda x, y: (x << y, x >> y, x << 3, x >> 1, x << 64, x >> 64), (x, by))
 
 
+def test_far_exponents_of_whole_numbers():
+    x, y = torch.tensor([3, -5, 7, 2]), torch.tensor([2**33, 2**40 + 1, 2**31, 2**32])
+    same(lambda x, y: (x**y, x ** y[:1]), (x, torch.tensor([1, 2, 3, 4])), (x, y))
+    same(lambda x, n: x ** n.item(), (x, torch.tensor(3)), *((x, torch.tensor(n)) for n in (0, 41, 2**33, 2**40 + 1)))
+
+
+@pytest.mark.parametrize("dtype", (torch.uint16, torch.uint32), ids=str)
+def test_unsigned_numbers_are_sorted_into_places_of_64_bits(dtype):
+    x = torch.tensor([[3, 60000, 2, 1], [7, 0, 7, 9]]).to(dtype)
+    same(lambda x: (*x.sort(1), *x.sort(1, descending=True), x.argsort(1), x.msort()), (x,))
+
+
 def test_pools_keep_nan_and_minus_infinity():
     x = rows(2, 3, 9, 8)
     odd = x.clone()

@@ -142,9 +142,10 @@ class Emitter(DataDependentSizes):
             assert element is not None
             inputs = map_values(inputs, lambda x: self._through(x, element, work))
             attributes = {k: work if a is element else a for k, a in attributes.items()}
-        results = []
+        results, said = [], []
         for i, shape in enumerate(wanted.shapes(operator, values, inputs, attributes)):
             dtype = wanted.dtype_of(i) or self._result(operator, i, element, attributes)
+            said.append(dtype)
             made_in = work if work is not None and dtype is element else dtype
             results.append(self._value(op, wanted.suffix, made_in, shape, values, (inputs, attributes)))
         given = {k: map_values(a, self.written) for k, a in attributes.items()}
@@ -152,7 +153,7 @@ class Emitter(DataDependentSizes):
         operands = tuple(map_values(list(inputs), self.written))
         results = self.scope.add_once(self.step(results, name, operands, given, wanted.generic, wanted.listed))
         if work is not element and element is not None:
-            results = [self.convert(r, element) if r.type.dtype is work else r for r in results]
+            results = [self.convert(r, t) if t is element else r for r, t in zip(results, said, strict=True)]
         if name in _WINDOWED and self.target.tract:
             results = [as_said(self, name, r, values, attributes) for r in results]
         return results

@@ -243,6 +243,19 @@ def divided(h: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return cut, h.emit("select", h.emit("eq", left, 0.0), zero, left)
 
 
+def integer_power(h: Any, x: Any, y: Any) -> Any:
+    """`x` to a power of its own type, not negative: of an exponent tract takes the lower 32 bits alone.
+
+    The powers of the upper bits and of the 31 lower ones are multiplied, which wraps as torch's power does.
+    """
+    known = h.content(y)
+    if x.type.dtype is not DType.int64 or (known is not None and (known < 2**31).all()):
+        return h.emit("pow", x, y)
+    upper = h.emit("div", y, 2**31)
+    lower = h.emit("sub", y, h.emit("mul", upper, 2**31))
+    return h.emit("mul", h.emit("pow", h.emit("pow", x, 2**31), upper), h.emit("pow", x, lower))
+
+
 def powers_above(y: Any, dtype: DType) -> list[int]:
     """The powers of two whose products with `y` a dividend of `dtype` is reduced by, so that `divided` is exact.
 

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ir.types import DType
-from nnef_backend.building.exact import divided, integers, powers_above, quotient, reduced, scaled_down
+from nnef_backend.building.exact import divided, integer_power, integers, powers_above, quotient, reduced, scaled_down
 from nnef_backend.handlers.erf import NEAR, erf, erfc, polynomial
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
@@ -262,7 +262,7 @@ def pow_(h, self, exponent):
     odd = h.emit("sub", y, h.emit("mul", h.emit("div", y, 2), 2))
     unit = h.emit("select", h.emit("ne", odd, 0), x, 1)
     inverse = h.emit("select", h.emit("eq", h.emit("abs", x), 1), unit, 0)
-    return h.emit("select", h.emit("lt", y, 0), inverse, h.emit("pow", x, h.emit("max", y, 0)))
+    return h.emit("select", h.emit("lt", y, 0), inverse, integer_power(h, x, h.emit("max", y, 0)))
 
 
 # torch computes these exponents by the same short cuts
