@@ -121,6 +121,22 @@ def test_unsigned_numbers_are_sorted_into_places_of_64_bits(dtype):
     same(lambda x: (*x.sort(1), *x.sort(1, descending=True), x.argsort(1), x.msort()), (x,))
 
 
+@pytest.mark.parametrize("zero", (3, 0, -7))
+def test_fake_quantisation_of_what_is_no_number(zero):
+    x, kind = torch.tensor([[nan, inf, -inf, 1e30, 1.0, 0.25]]), (-128, 127)
+    scales, zeros = torch.tensor([0.1]), torch.tensor([zero], dtype=torch.int32)
+    same(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, zero, *kind), (x,), (-x,))
+    same(lambda x: torch.fake_quantize_per_tensor_affine(x, torch.tensor(0.1), torch.tensor(zero), *kind), (x,))
+    same(lambda x: torch.fake_quantize_per_channel_affine(x, scales, zeros, 0, *kind), (x,), (-x,))
+
+
+def test_slopes_that_are_not_finite_make_nan_of_zeros():
+    x, slopes = torch.tensor([0.0, -0.0, 1.0, -1.0, nan, inf]), [(torch.tensor(s),) for s in (0.5, nan, inf, -inf)]
+    same(lambda x, n: F.leaky_relu(x, n.item()), *((x, *s) for s in slopes))
+    same(lambda x, n: F.prelu(x, n.reshape(1)), *((x, *s) for s in slopes))
+    same(lambda x: F.leaky_relu(x, nan), (x,))
+
+
 def test_pools_keep_nan_and_minus_infinity():
     x = rows(2, 3, 9, 8)
     odd = x.clone()

@@ -88,7 +88,8 @@ def prelu(h, self, weight):
         weight = h.unsqueeze(weight, list(range(1, self.type.rank - 1)))  # one slope for each channel, axis 1
     elif h.is_value(weight) and weight.type.rank > self.type.rank:
         weight = h.squeeze(weight, [0])
-    return h.emit("select", h.emit("lt", self, 0), h.emit("mul", self, weight), self)
+    # zeros are multiplied as well: a slope may be nan or infinite
+    return h.emit("select", h.emit("gt", self, 0), self, h.emit("mul", self, weight))
 
 
 @op("aten::rrelu")
