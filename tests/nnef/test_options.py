@@ -207,6 +207,14 @@ BFLOATS = {
         x.fmod(0.3),
         F.hardshrink(x, 0.3),
     ),
+    "factors and bases that kernels round": lambda x: (
+        torch.add(x[:32], x[:32], alpha=0.3003),  # whole vectors: what is left over torch rounds twice
+        torch.sub(x[:32], 0.3003, alpha=1.7012),
+        torch.rsub(x[:32], x[31:].neg(), alpha=0.3003),
+        1.7012**x,
+        torch.float_power(x.abs(), 2),
+    ),
+    "logit of one and above its limit": lambda x: (torch.logit(x, 1e-3), torch.logit(x, 0.1003), torch.logit(x)),
     "numbers that kernels read in float32": lambda x: (x * 0.1, x / 0.3, F.softshrink(x, 0.1), F.leaky_relu(x, 0.3)),
     "each step": lambda x: ((x * 1.1 + 0.3) * x).sum(0),
     "its own limits": lambda x: torch.nan_to_num(x / 0),

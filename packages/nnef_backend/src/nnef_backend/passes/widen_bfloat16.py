@@ -23,8 +23,12 @@ from ir.types import DType
 NARROW, WIDE = DType.bfloat16, DType.float32
 ROUND = "nnef::bfloat16"
 # The names of numbers that torch's kernels round to the tensors' type, and the ops whose kernels do not: measured.
-_NUMBERS = ("other", "exponent", "lambd")
-_UNROUNDED = {f"aten::{n}" for n in ("mul", "multiply", "div", "divide", "true_divide", "floor_divide", "softshrink")}
+_NUMBERS = ("self", "other", "exponent", "lambd")
+_SCALED = ("aten::add", "aten::sub", "aten::subtract", "aten::rsub")  # of these alpha too
+_UNROUNDED = {
+    f"aten::{n}"
+    for n in ("mul", "multiply", "div", "divide", "true_divide", "floor_divide", "softshrink", "float_power")
+}
 _DIVISIONS = ("aten::div", "aten::divide", "aten::floor_divide")
 
 
@@ -48,6 +52,9 @@ def _rounding(node: Node) -> Iterator[Node]:
     if node.graphs:
         yield over_graphs(node, rounded_bfloat16)
         return
+    if narrow and node.op in _LOGITS:
+        yield from _logit(node, **node.args)
+        return
     if narrow or any(v.type.dtype is NARROW for v in node.inputs):
         node = _like_kernels(node)
     if not narrow:
@@ -69,14 +76,39 @@ def _like_kernels(node: Node) -> Node:
     if node.overload in ("aten::view.dtype", "aten::nextafter"):
         raise _refused(node, "it reads the bits of bfloat16, which tract has not; use float32")
     if node.op not in _UNROUNDED:
-        for name in _NUMBERS:
+        for name in (*_NUMBERS, *(("alpha",) if node.op in _SCALED else ())):
             if isinstance(args.get(name), float):
-                args[name] = float(np.asarray(args[name], np.float32).astype(numpy_dtype(NARROW)))
+                args[name] = _narrow(args[name])
     if node.op == "aten::nan_to_num":
         most = math.ldexp(255, 120)
         args["posinf"] = most if args.get("posinf") is None else args["posinf"]
         args["neginf"] = -most if args.get("neginf") is None else args["neginf"]
     return node if args == node.args else replace(node, args=args)
+
+
+_LOGITS = ("aten::logit", "aten::special_logit")
+
+
+def _logit(node: Node, self: Any, eps: float | None = None, **out: Any) -> Iterator[Node]:
+    """Its kernel rounds each step: 1 - eps is 1 where eps is below 2**-9, and the logit of 1 infinite."""
+    steps: list[tuple[str, dict[str, Any]]] = []
+    if eps is not None and eps >= 0:
+        low, high = _narrow(eps), _narrow(1 - _narrow(eps))
+        if low > high:
+            raise _refused(node, f"the limits of eps={eps} cross; clamp the operand before")
+        steps.append(("clamp", {"min": low, "max": high}))
+    count = len(steps)
+    x = Value(f"{node.name}_within", node.outputs[0].type) if count else self
+    rest, odds = (Value(f"{node.name}_{name}", node.outputs[0].type) for name in ("rest", "odds"))
+    steps += [("rsub", {"self": x, "other": 1.0}), ("div", {"self": x, "other": rest}), ("log", {"self": odds})]
+    for (op, args), made in zip(steps, (*[x] * count, rest, odds, *node.outputs), strict=True):
+        origin = replace(node.origin, overload="")
+        yield from _rounding(Node(f"aten::{op}", {"self": self, **args}, (made,), origin))
+
+
+def _narrow(number: float) -> float:
+    """The number as bfloat16 holds it."""
+    return float(np.asarray(number, np.float32).astype(numpy_dtype(NARROW)))
 
 
 @contract(requires=("functional",), ensures=("without bfloat16",))
