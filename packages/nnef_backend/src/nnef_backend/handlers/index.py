@@ -128,8 +128,14 @@ def _masked_put(h, x, indices, values, accumulate):
 @op("aten::index_add")
 def index_add(h, self, dim, index, source, alpha=1):
     source = source if alpha == 1 else h.emit("mul", source, alpha)
-    wide, parts = h.floating(self), h.floating(source)  # as torch, which rounds the whole sum
-    return h.cast(along(h, wide, h.axis(dim, self), index, parts, "add"), self.type.dtype)
+    return _rounded_once(h, self, source, "add", lambda x, new, how: along(h, x, h.axis(dim, x), index, new, how))
+
+
+def _rounded_once(h, x, new, reduction, write):
+    """`write(x, new, reduction)`, a sum or product of halves in f32: as in torch, which rounds the whole of it."""
+    if reduction not in ("add", "mul") or x.type.dtype is not DType.float16:
+        return write(x, new, reduction)
+    return h.cast(write(h.floating(x), h.floating(new), reduction), x.type.dtype)
 
 
 @op("aten::index_copy")
@@ -148,7 +154,11 @@ def index_fill(h, self, dim, index, value):
 @op("aten::index_reduce")
 def index_reduce(h, self, dim, index, source, reduce, include_self=True):
     axis = h.axis(dim, self)
-    return _reduced(h, self, source, reduce, include_self, lambda x, new, how: along(h, x, axis, index, new, how))
+
+    def write(x, new, how):
+        return along(h, x, axis, index, new, how)
+
+    return _reduced(h, self, source, reduce, include_self, lambda *args: _rounded_once(h, *args, write))
 
 
 def _reduced(h, x, new, reduce, include_self, write):
@@ -197,12 +207,14 @@ def _scatter(h, x, dim, index, updates, reduction):
         x, index, updates = (h.reshape(v, [1]) for v in (x, index, updates))
         return h.squeeze(_scatter(h, x, 0, index, updates, reduction), [0])
     index, updates = (v if v.type.rank else h.reshape(v, [1]) for v in (index, updates))  # of a vector
-    if reduction == "add" and x.type.dtype is DType.float16:  # as torch, which rounds the whole sum
-        return h.cast(_scatter(h, h.floating(x), dim, index, h.floating(updates), reduction), x.type.dtype)
     axis = h.axis(dim, x)
     for a, size in enumerate(index.type.shape):  # torch reads no further than the index reaches
         updates = updates if updates.type.shape[a] == size else h.slice(updates, a, 0, size)
-    return written(h, "tract_core_scatter_elements", x, index, updates, reduction, axis=axis)
+
+    def write(x, new, how):
+        return written(h, "tract_core_scatter_elements", x, index, new, how, axis=axis)
+
+    return _rounded_once(h, x, updates, reduction, write)
 
 
 @op("aten::scatter_reduce")

@@ -276,9 +276,15 @@ def cdist(h, x1, x2, p=2, compute_mode=None):
 @op("aten::cumsum")
 def cumsum(h, self, dim, dtype=None):
     x = h.cast(self, h.out.dtype)
-    return (
-        x if x.type.rank == 0 else h.emit("tract_core_cumsum", x, axis=h.axis(dim, x), exclusive=False, reverse=False)
-    )
+    if x.type.rank == 0:
+        return x
+    total = h.emit("tract_core_cumsum", _wider(h, x), axis=h.axis(dim, x), exclusive=False, reverse=False)
+    return h.cast(total, h.out.dtype)
+
+
+def _wider(h, x):
+    """In what torch counts running totals: halves in f32, f32 in f64, so that what overflows may come back."""
+    return _wide(h, x) if x.type.dtype is DType.float32 else h.floating(x)
 
 
 def _running(h, x, dim, states, step):
@@ -302,7 +308,9 @@ def cumprod(h, self, dim, dtype=None):
     x = h.cast(self, h.out.dtype)
     if x.type.rank == 0:
         return x
-    return _running(h, x, dim, [h.const(1, x)], lambda x, states: [h.emit("mul", states[0], x)])[0]
+    x = _wider(h, x)
+    made = _running(h, x, dim, [h.const(1, x)], lambda x, states: [h.emit("mul", states[0], x)])[0]
+    return h.cast(made, h.out.dtype)
 
 
 @op("aten::logcumsumexp")
@@ -314,7 +322,7 @@ def logcumsumexp(h, self, dim):
 
     if self.type.rank == 0:
         return self
-    x = h.cast(self, DType.float64)  # as torch counts running totals
+    x = h.cast(self, DType.float64)
     return h.cast(_running(h, x, dim, [h.const(-math.inf, x)], step)[0], self.type.dtype)
 
 
