@@ -53,3 +53,18 @@ def test_indexed_means():
     program = ir.export(lambda x: torch.zeros(2, 3, dtype=HALF).index_reduce(0, WHERE, x, "mean"), (x,), target="nnef")
     wanted = x.double().sum(0) / (SIZE + 1)  # torch's own sum is one of halves here, and far from it
     torch.testing.assert_close(program(x)[0].double(), wanted, rtol=1e-3, atol=0)
+
+
+STEPS = {
+    "softplus": lambda x: (F.softplus(x), F.softplus(x, 1.7, 0.3), F.logsigmoid(x)),
+    "mish": F.mish,
+    "addcmul": lambda x: (torch.addcmul(x, x, x, value=0.3), torch.addcmul(x, 300 * x, x + 300, value=0.001)),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_between_are_not_rounded(name):
+    x = torch.linspace(-16, 16, 4001).to(HALF)
+    found, wanted = ir.export(STEPS[name], (x,), target="nnef")(x), STEPS[name](x)
+    for a, b in zip(*((v if isinstance(v, (tuple, list)) else [v]) for v in (found, wanted)), strict=True):
+        torch.testing.assert_close(a, b, rtol=1.2e-3, atol=1e-7)

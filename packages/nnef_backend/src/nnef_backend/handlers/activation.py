@@ -7,7 +7,7 @@ import math
 from ir.dims import floordiv
 from ir.ops import SUMS_OF_PRODUCTS, is_view
 from ir.types import DType
-from nnef_backend.handlers.elementwise import expm1, log1p, times
+from nnef_backend.handlers.elementwise import expm1, log1p
 from nnef_backend.handlers.erf import erf, erfc
 from nnef_backend.handlers.logic import clamp
 from nnef_backend.registry import register as op
@@ -113,12 +113,22 @@ def threshold(h, self, threshold, value):
 
 @op("aten::softplus")
 def softplus(h, self, beta=1, threshold=20):
-    x = times(h, self, beta)
+    return h.cast(_softplus(h, h.floating(self), beta, threshold), self.type.dtype)
+
+
+def _softplus(h, x, beta=1, threshold=20):
+    grown = x if beta == 1 else h.emit("mul", x, beta)
     # log(1 + exp(x)) without an overflow: max(x, 0) + log(1 + exp(-|x|))
-    above = h.emit("select", h.emit("lt", x, 0.0), 0.0, x)
-    smooth = h.emit("add", above, log1p(h, h.emit("exp", h.emit("neg", h.emit("abs", x)))))
+    above = h.emit("select", h.emit("lt", grown, 0.0), 0.0, grown)
+    smooth = h.emit("add", above, log1p(h, h.emit("exp", h.emit("neg", h.emit("abs", grown)))))
     smooth = h.emit("div", smooth, beta) if beta != 1 else smooth
-    return h.emit("select", h.emit("gt", x, threshold), self, smooth)
+    return h.emit("select", h.emit("gt", grown, threshold), x, smooth)
+
+
+@op("aten::mish")
+def mish(h, self):
+    x = h.floating(self)
+    return h.cast(h.emit("mul", x, tanh(h, _softplus(h, x))), self.type.dtype)
 
 
 @op("aten::gelu")
@@ -156,7 +166,6 @@ rows({
     # the new tensor first, in whose place tract multiplies
     "silu": lambda h, self: h.cast(h.emit("mul", _sigmoid(h, self), h.floating(self)), h.out.dtype),
     "tanh": lambda h, self: tanh(h, self),
-    "mish": lambda h, self: h.emit("mul", self, tanh(h, softplus(h, self))),
     "hardsigmoid": lambda h, self: clamp(h, h.emit("add", h.emit("mul", self, 1 / 6), 0.5), 0, 1),
     "log_sigmoid": lambda h, self: h.emit("neg", softplus(h, h.emit("neg", self))),
     "hardshrink": lambda h, self, lambd=0.5: h.emit(

@@ -300,9 +300,14 @@ rows({
     "minimum": lambda h, self, other: h.extreme("min", *both(h, self, other)),
     "max.other": lambda h, self, other: h.extreme("max", *both(h, self, other)),
     "min.other": lambda h, self, other: h.extreme("min", *both(h, self, other)),
-    "addcmul": lambda h, self, tensor1, tensor2, value=1: h.emit(
-        "add", self, h.emit("mul", times(h, tensor1, value), tensor2)),
 })  # fmt: skip
+
+
+@op("aten::addcmul")
+def addcmul(h, self, tensor1, tensor2, value=1):
+    x, y, z = (h.floating(h.cast(v, h.out.dtype)) for v in (self, tensor1, tensor2))
+    y = y if value == 1 else h.emit("mul", y, h.tensor(value, y))
+    return h.cast(h.emit("add", x, h.emit("mul", y, z)), h.out.dtype)
 
 
 @op("aten::addcdiv")
