@@ -386,3 +386,19 @@ def test_places_of_a_split_are_read_once(target, way, tmp_path):
     for first in (1, 4, 0):
         x[0] = first
         assert torch.equal(program(x), given(x))
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_numbers_out_of_tensors_are_written(target):
+    class Model(torch.nn.Module):
+        def forward(self, x, n):
+            y = x.clone()
+            y.fill_(n.item())
+            y.mul_(n.item())
+            y[0].add_(n.item())
+            return y
+
+    given = torch.ones(3), torch.tensor(2.5)
+    program = ir.export(Model(), given, target=target)
+    for n in (2.5, -4.0):
+        torch.testing.assert_close(program(given[0], torch.tensor(n)), Model()(given[0], torch.tensor(n)))

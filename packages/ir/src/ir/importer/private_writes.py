@@ -119,6 +119,8 @@ def _like(arg: Any) -> Any:
         return _Like(arg.dtype, tuple(map(_number, arg.shape)), tuple(map(_number, arg.stride())))
     if isinstance(arg, list | tuple):
         return list, tuple(map(_like, arg))
+    if isinstance(arg, torch.SymFloat | torch.SymBool):
+        raise _Unknown
     if isinstance(arg, torch.SymInt | Size):
         arg = _number(arg)
     return type(arg), arg

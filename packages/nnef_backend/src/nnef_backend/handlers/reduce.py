@@ -264,6 +264,8 @@ def norm(h, self, p=2, dim=None, keepdim=False, dtype=None):
 
 @op("aten::cdist", "aten::_cdist_forward")
 def cdist(h, x1, x2, p=2, compute_mode=None):
+    if p in (0, math.inf):
+        h.refuse("such a distance is no norm where there is nan; its decomposition is written")
     rank = h.out.rank
     x1, x2 = h.align(x1, x2)
     apart = h.emit("sub", h.unsqueeze(x1, [rank - 1]), h.unsqueeze(x2, [rank - 2]))
