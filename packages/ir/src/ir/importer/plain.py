@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -10,7 +11,7 @@ from ir.errors import RefusedError
 from ir.graph import Value
 
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
-_WORK = 100_000  # candidates that numpy may look at, some milliseconds
+_WORK: Any = 100_000  # candidates that numpy may look at, some milliseconds
 
 
 def refused_layout(values: Sequence[Value], tensors: Sequence[torch.Tensor]) -> RefusedError | None:
@@ -59,7 +60,7 @@ def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     if not plain or one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
         return False
     try:
-        return bool(np.shares_memory(*(np.asarray(_Bytes(x)) for x in (one, other)), max_work=_WORK))
+        return bool(np.shares_memory(np.asarray(_Bytes(one)), np.asarray(_Bytes(other)), max_work=_WORK))
     except np.exceptions.TooHardError:  # strides of many axes
         return True
 
