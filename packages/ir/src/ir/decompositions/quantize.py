@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -62,10 +63,9 @@ def _dequantize(
 
 @decomposition("fake_quantize_per_tensor_affine")
 def _fake_quantize(self: Tensor, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> Tensor:
-    """There and back."""
     given = (v if isinstance(v, Tensor) else torch.scalar_tensor(v, dtype=torch.float32) for v in (scale, zero_point))
     step, zero = (t.reshape([]).to(torch.float32) for t in given)
-    return ((_steps(self.to(torch.float32), step, zero, quant_min, quant_max) - zero) * step).to(self.dtype)
+    return _there_and_back(self, step, zero, quant_min, quant_max, math.inf)
 
 
 @decomposition("fake_quantize_per_channel_affine")
@@ -74,4 +74,13 @@ def _fake_quantize_channels(
 ) -> Tensor:
     sizes = [-1 if a == axis % self.dim() else 1 for a in range(self.dim())]
     step, zero = (t.to(torch.float32).reshape(sizes) for t in (scale, zero_point))
-    return ((_steps(self.to(torch.float32), step, zero, quant_min, quant_max) - zero) * step).to(self.dtype)
+    return _there_and_back(self, step, zero, quant_min, quant_max, 2.0**63)
+
+
+def _there_and_back(x: Tensor, scale: Tensor, zero_point: Tensor, low: float, high: float, limit: float) -> Tensor:
+    """NaN, and steps beyond the integers that torch's kernel counts them in, become the lowest step."""
+    wide = x.to(torch.float32)
+    steps = wide * scale.reciprocal()
+    lost = steps.isnan() if limit == math.inf else (steps.abs() < limit).logical_not()
+    place = torch.where(lost, float(low), _steps(wide, scale, zero_point, low, high))
+    return ((place - zero_point) * scale).to(x.dtype)

@@ -1,4 +1,4 @@
-"""The rounding to bfloat16, and quantisation there and back; the rest of it is ir.decompositions.quantize."""
+"""The rounding to bfloat16. Quantisation is torch's own arithmetic and ir.decompositions.quantize, in floats."""
 
 from __future__ import annotations
 
@@ -7,31 +7,6 @@ import math
 from ir.types import DType
 from nnef_backend.passes.widen_bfloat16 import ROUND
 from nnef_backend.registry import register as op
-
-
-@op("aten::fake_quantize_per_tensor_affine")
-def fake_quantize(h, self, scale, zero_point, quant_min, quant_max, fake_quant_enabled=None):
-    if fake_quant_enabled is not None:
-        h.refuse("fake_quant_enabled is a tensor, only known at run time")
-    return _there_and_back(h, self, scale, zero_point, quant_min, quant_max, math.inf)
-
-
-@op("aten::fake_quantize_per_channel_affine")
-def fake_quantize_per_channel(h, self, scale, zero_point, axis, quant_min, quant_max):
-    after = list(range(1, self.type.rank - h.axis(axis, self)))
-    scale, zero_point = (h.unsqueeze(v, after) for v in (scale, zero_point))
-    return _there_and_back(h, self, scale, zero_point, quant_min, quant_max, 2.0**63)
-
-
-def _there_and_back(h, x, scale, zero_point, low, high, limit):
-    """NaN, and steps beyond the integers that torch's kernel counts them in, become the lowest step."""
-    scale, zero = (h.cast(h.tensor(v, DType.float32), DType.float32) for v in (scale, zero_point))
-    steps = h.emit("mul", h.cast(x, DType.float32), h.emit("recip", scale))
-    place = h.emit("add", h.emit("tract_core_round_even", steps), zero)
-    place = h.emit("min", h.emit("max", place, float(low)), float(high))
-    beyond = h.is_nan(steps) if limit == math.inf else h.emit("not", h.emit("lt", h.emit("abs", steps), limit))
-    place = h.emit("select", beyond, float(low), place)
-    return h.cast(h.emit("mul", h.emit("sub", place, zero), scale), x.type.dtype)
 
 
 @op(ROUND)
