@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from .base import bf16, f16, f32, f64, family, inf, mod, nan, row
 
 IMAGE = f32("B", 4, "H", "W")
 SOUND = f32("B", 4, "T")
+
+
+class Crossed(nn.Module):
+    """Bounds of which torch takes the upper one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clamp(1, 0)
+
 
 CASES = family(
     __name__,
@@ -21,7 +29,9 @@ CASES = family(
     mod("conv1d_no_batch", lambda: nn.Conv1d(4, 6, 3), f32(4, "T")),
     mod("conv1d_circular", lambda: nn.Conv1d(4, 6, 3, padding=1, padding_mode="circular"), SOUND),
     row("conv1d_causal", lambda x, w: F.conv1d(F.pad(x, (2, 0)), w), SOUND, f32(6, 4, 3)),
+    row("conv1d_of_no_channels", lambda x, w: F.conv1d(x[:, :0], w[:, :0], padding=3), SOUND, f32(2, 4, 3)),
     mod("conv2d", lambda: nn.Conv2d(4, 6, 3), IMAGE),
+    mod("conv2d_crossed_bounds", lambda: nn.Sequential(nn.Conv2d(4, 6, 3), Crossed()), f32(2, 4, 8, 8)),
     mod("conv2d_no_bias", lambda: nn.Conv2d(4, 6, 3, bias=False), IMAGE),
     mod("conv2d_pointwise", lambda: nn.Conv2d(4, 6, 1), IMAGE),
     mod("conv2d_stride", lambda: nn.Conv2d(4, 6, 3, stride=2, padding=1), IMAGE),

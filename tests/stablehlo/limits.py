@@ -31,6 +31,8 @@ LIMITS: dict[str, str] = {
     "other_names/split_at_tensor": "whose sign is not known",
     "index/unique_consecutive": "aten::unique_consecutive",
     **_all("needs: aten::repeat_interleave", "shape/repeat_interleave_tensor other_names/repeated"),
+    # torch makes no channels of no channels, and its decomposition as many as there are filters
+    "conv/conv1d_of_no_channels": "its decomposition returned the shape",
     # no decomposition
     "pool/max2d_ceil": "needs: aten::max_pool2d_with_indices",
     "index/embedding_max_norm": "aten::embedding_renorm",

@@ -89,7 +89,8 @@ def activation(step: Step) -> Activation | None:
     if step.fn in _BOUNDS:
         given = [*step.args[1:], step.kwargs.get("min"), step.kwargs.get("max")]
         known = [g for g in given if g is not None] or list(_BOUNDS[step.fn])
-        return _of_numbers("hardtanh", tuple(known)) if len(known) == 2 else None
+        made = _of_numbers("hardtanh", tuple(known)) if len(known) == 2 else None
+        return made if made is not None and made.scalars[0] <= made.scalars[1] else None  # others it does not take
     return None
 
 

@@ -164,13 +164,15 @@ class Sizes(Emitter):
             return self.emit("Shape", x, start=axis, end=axis + 1, shape=(1,))
         return self.emit("Gather", self.emit("Shape", x), [axis], axis=0)
 
-    def require(self, x: OnnxValue, condition: Expr | OnnxValue, asserted: str = "") -> OnnxValue:
+    def require(self, x: OnnxValue, condition: Expr | OnnxValue | bool, asserted: str = "") -> OnnxValue:
         """`x` where a condition on sizes or a truth value holds; a run fails where not, at a node that is named by it.
 
         What the model asserts of data is named by its text. ONNX has no assertion: the tensor gets its own shape again,
         whose sizes are then read from beyond its rank; a number is read from beyond its row.
         """
         rank = x.type.rank
+        if isinstance(condition, bool):  # of static sizes
+            return x if condition else self.refuse(f"{asserted or 'a condition on its sizes'} does not hold")
         if isinstance(condition, Expr):
             holds = self._cached(("holds", condition), lambda: self._expression(condition, DType.bool))
         else:

@@ -27,6 +27,8 @@ def _conv(h, x, weight, bias, stride, padding, dilation, groups):
 
     groups = h.static(groups, "the number of groups")
     channels = weight.type.shape[1]
+    if channels == 0:
+        return h.full(h.out.shape, 0, h.out.dtype)
     if h.may_be_empty(channels):  # onnxruntime never ends a convolution of no channels, of which torch makes none
         weight = h.require(weight, call("gt", channels, 0))
 
