@@ -151,6 +151,35 @@ def test_a_vector_kernel_that_gives_nan_is_held_to_the_scalar_one():
     assert not explained(module, ["x"], [x], 0, torch.full_like(x, 5e-4))
 
 
+def test_halves_that_are_rounded_at_the_end_alone_are_explained():
+    class Inverse(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.interpolate(torch.logit(x.sigmoid()), size=(12, 12), mode="bicubic")
+
+    x = torch.randint(-16, 17, (2, 6, 8, 8), generator=torch.Generator().manual_seed(0)) * 1.75  # to 0 or 1 in halves
+    module = torch.export.export(Inverse(), (x.half(),)).module()
+    at_the_end = Inverse()(x).half()
+    assert explained(module, ["x"], [x.half()], 0, at_the_end)
+    assert not explained(module, ["x"], [x.half()], 0, torch.where(at_the_end.isfinite(), -25.0, at_the_end).half())
+
+
+def test_a_gate_that_is_0_far_below_its_last_place_is_explained():
+    class Truth(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = torch.nn.LSTM(1, 1)
+            for p in self.lstm.parameters():
+                torch.nn.init.constant_(p, 1.0)
+
+        def forward(self, x):
+            return self.lstm(x)[0].to(torch.bool)
+
+    x = torch.tensor([[[-40.0]], [[2.0]]])
+    module = torch.export.export(Truth(), (x,)).module()
+    assert explained(module, ["x"], [x], 0, torch.tensor([[[False]], [[True]]]))
+    assert not explained(module, ["x"], [x], 0, torch.tensor([[[True]], [[False]]]))
+
+
 def test_exact_arithmetic_is_held_to_exact_results():
     class Steps(torch.nn.Module):
         def forward(self, x):
