@@ -180,6 +180,19 @@ def test_a_gate_that_is_0_far_below_its_last_place_is_explained():
     assert not explained(module, ["x"], [x], 0, torch.tensor([[[True]], [[False]]]))
 
 
+def test_a_scale_of_a_large_product_may_come_behind_it():
+    class Scores(torch.nn.Module):
+        def forward(self, q, k):
+            return torch.matmul(q * 0.125, k)
+
+    q, k = torch.tensor([[4.0, 4.0], [1.0, 1.0]]), torch.tensor([[1e38], [1e37]])
+    module = torch.export.export(Scores(), (q, k)).module()
+    scaled_behind = torch.matmul(q, k) * 0.125  # inf, and 1.375e37
+    assert scaled_behind.isinf().tolist() == [[True], [False]]
+    assert explained(module, ["q", "k"], [q, k], 0, scaled_behind)
+    assert not explained(module, ["q", "k"], [q, k], 0, torch.full_like(scaled_behind, math.inf))
+
+
 def test_exact_arithmetic_is_held_to_exact_results():
     class Steps(torch.nn.Module):
         def forward(self, x):
