@@ -19,6 +19,7 @@ from eager_backend import Eager
 from eager_backend.building.steps import Slot
 from eager_backend.inspection import watch
 from eager_backend.passes import PASSES
+from ir.importer.torch_api import disable_current_modes
 
 from .mode import GPU, Account, Answers, Event, NoAnswer, gpu, recording
 
@@ -143,8 +144,11 @@ def _ours(
     def run(account: Account, answers: Answers | None) -> None:
         misplaced.clear()
         counts.clear()
+        of_call = {k: v.copy() for k, v in (answers or {}).items()}
         with gpu(account, answers), torch.no_grad():
-            program = export(GPU)
+            program = export(GPU)  # which may run the model at other sizes, and read what it makes
+            if answers is not None:
+                answers.update(of_call)
             misplaced.extend(_constants(program))
             given = [t.to(GPU) for t in flat]
             steps, values = program.plan.block.steps, program.plan.values
@@ -164,7 +168,9 @@ def _ours(
                     misplaced.append(f"result {i} lies on {tensor.device}")
 
     def on_cpu() -> None:
-        export("cpu")(*(t.clone() for t in flat))
+        with disable_current_modes():
+            program = export("cpu")
+        program(*(t.clone() for t in flat))
 
     _, account = _twice(run, on_cpu)
     misplaced += [f"{e.op} has a tensor on the CPU" for e in _more(account, theirs, "on the CPU")]

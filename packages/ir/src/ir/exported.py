@@ -100,8 +100,8 @@ class Exported(Generic[A]):
         return IndexBounds(self.graph)
 
     @cached_property
-    def _written_inputs(self) -> tuple[int, ...]:
-        return tuple(i for i, v in enumerate(self.graph.inputs) if v.name in self.graph.updates)
+    def _written_inputs(self) -> frozenset[int]:
+        return frozenset(i for i, v in enumerate(self.graph.inputs) if v.name in self.graph.updates)
 
     def _results(self, args: Any, kwargs: Any) -> Any:
         inputs = self.graph.structure.flatten(args, kwargs)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def refused_layout(values: Sequence[Value], tensors: Sequence[torch.Tensor]) -> 
     return None
 
 
-def refused_sharing(values: Sequence[Value], written: Sequence[int], tensors: Sequence[torch.Tensor]) -> None:
+def refused_sharing(values: Sequence[Value], written: Collection[int], tensors: Sequence[torch.Tensor]) -> None:
     """Refuse an input that the program writes to and that shares memory with another.
 
     The program was made for inputs that share none: the others would not show what is written.
@@ -43,22 +44,37 @@ def refused_sharing(values: Sequence[Value], written: Sequence[int], tensors: Se
     Raises:
         RefusedError: two do; they are named.
     """
-    for i in written:
-        for j, (value, x) in enumerate(zip(values, tensors, strict=True)):
-            if i != j and _overlap(tensors[i], x):
+    by_storage: dict[int, list[int]] = {}
+    for i, x in enumerate(tensors):
+        if x.layout is torch.strided and type(x).__torch_dispatch__ is _NO_DISPATCH:
+            by_storage.setdefault(x.untyped_storage().data_ptr(), []).append(i)
+    for i, j in itertools.chain.from_iterable(_near(places, tensors) for places in by_storage.values()):
+        for one, other in ((i, j), (j, i)):
+            if one in written and _overlap(tensors[i], tensors[j]):
                 raise RefusedError(
-                    f"the inputs {values[i].name} and {value.name} share memory, and the model writes to "
-                    f"{values[i].name}; give one of them as a copy, x.clone()"
+                    f"the inputs {values[one].name} and {values[other].name} share memory, and the model writes to "
+                    f"{values[one].name}; give one of them as a copy, x.clone()"
                 )
+
+
+def _near(places: Sequence[int], tensors: Sequence[torch.Tensor]) -> Iterator[tuple[int, int]]:
+    """Of tensors of one storage those pairs of which one begins before the other ends."""
+    if len(places) < 2:
+        return
+    spans = sorted((tensors[i].storage_offset() * tensors[i].element_size(), i) for i in places if tensors[i].numel())
+    for at, (begin, i) in enumerate(spans):
+        x = tensors[i]
+        reach = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+        for start, j in spans[at + 1 :]:
+            if start >= begin + (reach + 1) * x.element_size():
+                break
+            yield i, j
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether an element of one lies where one of the other does."""
     import numpy as np
 
-    plain = all(x.layout is torch.strided and type(x).__torch_dispatch__ is _NO_DISPATCH for x in (one, other))
-    if not plain or one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
-        return False
     try:
         return bool(np.shares_memory(np.asarray(_Bytes(one)), np.asarray(_Bytes(other)), max_work=_WORK))
     except np.exceptions.TooHardError:  # strides of many axes
