@@ -267,7 +267,7 @@ class _Observer:
             result = bound[schema.writes[0]] if schema.returns_self and not schema.moves else target(*args, **kwargs)
         except Exception as error:
             with contextlib.suppress(Exception):
-                if schema.views and _by_data(node.meta.get("val"), (args, kwargs)):  # which fake tensors have not
+                if schema.views and _by_data(node.meta.get("val"), (args, kwargs)):  # fake tensors hold none
                     return _placed(node.meta["val"], schema.bind(args, kwargs)[schema.views[0]])
             raise CaptureError(
                 f"{target} cannot be run on fake tensors, which tell what shares memory with what: {error}\n"
@@ -278,7 +278,7 @@ class _Observer:
         return result
 
     def _of_rule(self, target: OpOverload, args: Any, kwargs: Any) -> Any:
-        """What the op returns; the rule of a composite op, such as tensor_split, is asked by that dispatcher alone."""
+        """What the op returns. The rule of a composite op (tensor_split) is asked by the Python dispatcher alone."""
         with enable_python_dispatcher() if target in self.ruled else contextlib.nullcontext():
             return target(*args, **kwargs)
 

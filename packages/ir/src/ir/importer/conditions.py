@@ -124,9 +124,10 @@ def _keeps_pieces(
 
 
 def _are_the_pieces(op: str, args: Mapping[str, Any], results: Sequence[Value]) -> Expr | None:
-    """The pieces are the whole axis: of those of `tensor_split` torch's program has as many longer ones as the example.
+    """The pieces fill the axis.
 
-    Its sizes here, where the first pieces may be longer by one, are those at all sizes.
+    torch.export notes the sizes that they have where as many of them are longer by one as in the example; ir's own
+    shape rule of `tensor_split` notes those at all sizes, which need no condition.
     """
     x, count = args["self"], args.get("sections")
     if not isinstance(count, int) or not results:
@@ -136,7 +137,7 @@ def _are_the_pieces(op: str, args: Mapping[str, Any], results: Sequence[Value]) 
     whole, sizes = x.type.shape[axis], [r.type.shape[axis] for r in results]
     if op == "aten::tensor_split" and sizes == [(whole + count - 1 - i) // count for i in range(count)]:
         return None
-    left = sum((s - sizes[-1] for s in sizes), 0)  # a number
+    left = sum((s - sizes[-1] for s in sizes), 0)  # how many are longer
     return checks.all_of([call("eq", call("mod", whole, count), left)] if sum(sizes, 0) != whole else [])
 
 
