@@ -113,6 +113,7 @@ CASES = family(
     row("gather_after_topk", lambda x, y: y.gather(1, x.topk(2).indices), f32("B", 5), f32("B", 5)),
     row("take_along_dim", lambda x, i: torch.take_along_dim(x, i, 1), f32("B", 5), i64(1, "N", low=0, high=5)),
     row("combinations", lambda x: (torch.combinations(x[0], 3), torch.combinations(x[1], 2, True)), f32(2, 5)),
+    row("combinations_of_none", lambda x: torch.combinations(x, 0) + 1, f32("B")),
     row("combinations_of_few", lambda x: (torch.combinations(x[0], 6), torch.combinations(x[1], 1)), f32("B", 5)),
     row("take_along_dim_sorted", lambda x: torch.take_along_dim(x, x.argsort(0), 0), f32("B", "N")),
     row("take_along_dim_i32", lambda x, i: torch.take_along_dim(x, i), f32(2, 5), i32(1, 3, low=0, high=5)),

@@ -52,11 +52,36 @@ def test_a_norm_that_adds_nothing_makes_the_zero_positive():
         assert not wanted[0, 0, 0].signbit().any()
 
 
+class ConstantsOfZeros(torch.nn.Module):
+    """Weights and constants that differ by signs of zeros alone, beside other numbers and in other element types."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        contents = ([0.0, -0.0, 2.0], [-0.0, 0.0, 2.0], [-0.0, -0.0, 2.0], [-0.0, 0.0, 2.0])
+        self.held = torch.nn.ParameterList(torch.tensor(c, dtype=dtype) for c in contents)
+        self.register_buffer("nothing", torch.tensor(0))
+
+    def forward(self, x):
+        none = torch.div(self.nothing, -1, rounding_mode="trunc").ceil()
+        filled = [torch.full_like(x, z) for z in (0.0, -0.0)]
+        return (
+            *(x / h for h in [*self.held, *filled]),
+            none / -2,
+            x / none,
+            *(f(x, z) for z in (0.0, -0.0) for f in (torch.copysign, lambda x, z: F.pad(x, (1, 1), value=z))),
+        )
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.bfloat16), ids=str)
+def test_constants_that_differ_by_signs_of_zeros_alone(dtype):
+    model, x = ConstantsOfZeros(dtype), torch.tensor([1.0, -2.0, 3.0], dtype=dtype)
+    for found, wanted in zip(ir.export(model, (x,), target="nnef")(x), model(x), strict=True):
+        assert torch.equal(found, wanted) and torch.equal(found.signbit(), wanted.signbit())
+
+
 # Zeros whose sign counts, of each op that is written as a sum.
 SUMS = {
     "add": lambda x: x + 0,
-    "sub": lambda x: x - -0.0,
-    "rsub": lambda x: torch.rsub(-torch.zeros(4), x),
     "batch_norm": lambda x: F.batch_norm(x.view(1, 4, 1), torch.zeros(4), torch.ones(4)),
     "_native_batch_norm_legit_no_training": lambda x: torch.ops.aten._native_batch_norm_legit_no_training(
         x.view(1, 4, 1), None, None, torch.zeros(4), torch.ones(4), 0.1, 1e-5
@@ -89,7 +114,7 @@ def test_sums_with_zero_make_the_zero_positive(dtype):
     zeros = torch.zeros(4, dtype=dtype)
     same(lambda x: (1 / (x + 0), 1 / (0 + x), 1 / (x - 0), 1 / (0 - x), 1 / (x + -0.0), 1 / (x - -0.0)), (x,))
     same(lambda x: (1 / (x + zeros), 1 / (zeros - x), 1 / (x + torch.zeros_like(x)), 1 / -torch.zeros_like(x)), (x,))
-    same(lambda x: 1 / (torch.zeros_like(x) * -1), (x,))
+    same(lambda x: (1 / (torch.zeros_like(x) * -1), 1 / torch.rsub(-torch.zeros(4, dtype=x.dtype), x)), (x,))
 
 
 def test_sums_with_one_number_all_over_that_is_no_zero():

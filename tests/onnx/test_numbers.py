@@ -113,3 +113,9 @@ def test_what_is_scattered_over_may_be_nan(reduce: str) -> None:
 def test_polynomials_of_no_numbers() -> None:
     function, x = torch.special.legendre_polynomial_p, torch.ones(0, 2)
     assert ir.export(lambda x: function(x, x), (x,), target="onnx")(x).shape == (0, 2)
+
+
+def test_padding_by_a_negative_zero():
+    x = torch.tensor([1.0, -2.0])
+    pad = ir.export(lambda x: torch.nn.functional.pad(x, (1, 0), value=-0.0), (x,), target="onnx")
+    assert pad(x)[0].signbit()

@@ -16,7 +16,7 @@ from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
 from nnef_backend.building.emission import Emitter
 from nnef_backend.building.fragments import called
-from nnef_backend.building.hiding import maker, uniform
+from nnef_backend.building.hiding import hide, maker, uniform
 from nnef_backend.building.operators import STORED
 from nnef_backend.building.reshaping import settled
 from nnef_backend.building.sizes import computed, is_textual, product_text, size_text
@@ -37,6 +37,7 @@ class NnefHelper(Emitter):
         self.inputs: list[NnefValue] = []
         self.labels: dict[str, Any] = {}
         self.constants: dict[Any, NnefValue] = {}
+        self.signs: dict[Any, tuple[NnefValue, np.ndarray]] = {}  # of small variables the first with these numbers
         self.taken: list[tuple[Scope, NnefValue]] = []  # where a branch is written, and whether it is the one taken
         target.check_assertions(self.symbols[s] for s in self.known)
 
@@ -72,7 +73,7 @@ class NnefHelper(Emitter):
             text = number_text(array, type.dtype, self.target.tract) if array.ndim == 0 else None
             made = NnefValue(doc.Expr(text), type, fixed=True) if text else self.variable(name or "const", type, array)
             made.array, made.alike = array, uniform(array)
-            self.constants[key] = made
+            self.constants[key] = self._told_apart(made, array)
         return self.constants[key]
 
     def weight(self, value: Value, weight: Weight) -> NnefValue:
@@ -87,8 +88,10 @@ class NnefHelper(Emitter):
             if small and weight.tensor is None:
                 return self.shared(weight, value.type)
             made = self.variable(weight.name, value.type, weight.numpy)
-            made.alike = uniform(weight.numpy()) if small else made.alike
-            return made
+            if not small:
+                return made
+            made.alike = uniform(weight.numpy())
+            return self._told_apart(made, weight.numpy())
         made = self.variable(weight.name, value.type, packed_source(weight))
         made.packed = True
         return made
@@ -98,9 +101,26 @@ class NnefHelper(Emitter):
         array = weight.numpy()
         key = ("weight", array.dtype.name, array.shape, array.tobytes())
         if key not in self.constants:
-            self.constants[key] = self.variable(weight.name, type, lambda: array)
-            self.constants[key].alike = uniform(array)
+            made = self.variable(weight.name, type, lambda: array)
+            made.alike = uniform(array)
+            self.constants[key] = self._told_apart(made, array)
         return self.constants[key]
+
+    def _told_apart(self, made: NnefValue, array: np.ndarray) -> NnefValue:
+        """A constant, or where tract would take it for another one, that one times signs.
+
+        It does with constants that differ by signs of zeros alone; -0.0 it may meet in any it makes of others.
+        """
+        if not made.type.dtype.is_float or not self.target.tract or not self.inputs:
+            return made
+        plain = array + array.dtype.type(0)  # -0.0 + 0.0 is 0.0
+        if not array.any() and np.signbit(array).any():
+            first, known = self.constant(plain), plain
+        else:
+            first, known = self.signs.setdefault((made.type, plain.tobytes()), (made, array))
+        if (other := np.signbit(array) != np.signbit(known)).any():
+            return self.emit("mul", first, hide(self, self.constant(np.where(other, -1, 1).astype(array.dtype))))
+        return made
 
     def content(self, x: NnefValue) -> np.ndarray | None:
         """The numbers of a constant or a weight, None where they are only known at run time."""

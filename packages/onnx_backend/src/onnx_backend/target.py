@@ -11,6 +11,8 @@ import onnx
 import onnx.defs
 import onnx_ir
 
+from ir.errors import ExportError
+from ir.files import size_text
 from ir.graph import Graph
 from ir.lower import lower
 from ir.passes.canonicalize_factories import canonicalize_factories
@@ -35,7 +37,7 @@ from onnx_backend.building.devices import Devices
 from onnx_backend.building.schema import op_schema
 from onnx_backend.compat.torchlib import table_handlers
 from onnx_backend.format.data_files import new_names, own
-from onnx_backend.format.safetensors import find
+from onnx_backend.format.safetensors import Shards, beside, find, shards_of
 from onnx_backend.format.writer import INSIDE, proto_of, shards, write_data, write_model
 from onnx_backend.helper import OnnxHelper
 from onnx_backend.passes.unsigned_activations import unsigned_activations
@@ -43,7 +45,7 @@ from onnx_backend.registry import load
 from onnx_backend.runtime.opened import OnnxFile
 from onnx_backend.runtime.script import script
 from onnx_backend.runtime.session import LIMIT, OnnxProgram, model_bytes
-from onnx_backend.runtime.settings import Options, Provider, Settings
+from onnx_backend.runtime.settings import Options, Provider, Settings, with_weights
 from onnx_backend.runtime.timing import values
 
 LOWEST_OPSET = 13
@@ -56,6 +58,9 @@ class Onnx(Target[onnx_ir.Model]):
         opset: the opset to write, 13 to the newest that the installed onnx knows.
         external_data: weights in a file `<name>.data` beside the model: True, False, or None for "past 2 GB";
             "reference" points to those that lie in .safetensors files in the model's folder and copies none of them.
+        weights_folder: with "reference", the folder of these files where it is another than the model's. All other
+            weights lie in the model then, and a session finds them by the config entry
+            "session.model_external_initializers_file_folder_path", which the program's own sessions have.
         max_shard_size: bytes of such a file; what is more goes into `<name>.1.data` and so on. A tensor that is larger
             has a file of its own. Each file's SHA-1 stands in the model (`onnx_backend.check_data` compares them).
         functions: keep nn.Modules as model-local functions, one for each class and signature; or the names of the
@@ -91,6 +96,7 @@ class Onnx(Target[onnx_ir.Model]):
         opset: int = 20,
         *,
         external_data: bool | Literal["reference"] | None = None,
+        weights_folder: str | os.PathLike[str] | None = None,
         max_shard_size: int | None = None,
         functions: bool | Collection[str] = False,
         metadata: bool = False,
@@ -119,6 +125,12 @@ class Onnx(Target[onnx_ir.Model]):
         self.devices = devices
         self.custom_opsets = dict(custom_opsets or {})
         self._table = table_handlers(custom_translation_table or {})
+        self.weights: Shards | None = None
+        if weights_folder is not None:
+            if external_data != "reference":
+                raise ValueError("weights_folder= is the folder that external_data='reference' points to: give both")
+            self.weights = shards_of(Path(weights_folder))
+            session_options = with_weights(session_options, self.weights.folder)
         self.settings = Settings(session_options, providers, custom_op_libraries)
 
     @property
@@ -183,15 +195,22 @@ class Onnx(Target[onnx_ir.Model]):
         """Write the model; its weights go into `<name>.data` where they do not fit or where asked for.
 
         Raises:
-            ExportError: external_data="reference", and nothing lies there or is no file of its own.
+            ExportError: external_data="reference", and nothing lies there or is no file of its own; or weights that
+                have to lie in the model take 2 GB.
             OSError: the disk refused.
         """
         tensors: list[Any] = [v.const_value for v in artifact.graph.initializers.values()]
         folder = path.parent.parent  # where the staged files go
-        places = find(tensors, folder) if self.external_data == "reference" else {}
+        places = find(tensors, self.weights or beside(folder)) if self.external_data == "reference" else {}
         rest = [t for t in tensors if t.name not in places]
+        size = sum(t.nbytes for t in rest)
+        if self.weights is not None and size > LIMIT:
+            raise ExportError(
+                f"external_data='reference': {size_text(size)} of weights lie in no file of {self.weights.folder} byte "
+                "for byte, and a model holds 2 GB: use external_data=True"
+            )
         outside = self.external_data is True or (self.max_shard_size is not None and self.external_data is None)
-        if outside or (sum(t.nbytes for t in rest) > LIMIT and self.external_data is not False):
+        if outside or (size > LIMIT and self.external_data is not False):
             large = [t for t in rest if t.nbytes >= INSIDE]
             for name, group in zip(new_names(folder, path.name), shards(large, self.max_shard_size)):
                 places |= write_data(group, path.parent / name)
@@ -235,7 +254,7 @@ class Onnx(Target[onnx_ir.Model]):
 
     def runner(self, artifact: onnx_ir.Model, graph: Graph, path: Path | None = None) -> OnnxProgram:
         refers = path is not None and self.external_data == "reference"
-        staged = refers and path is not None and not any(path.parent.glob("*.safetensors"))
+        staged = refers and self.weights is None and path is not None and not any(path.parent.glob("*.safetensors"))
         lent = path.parent.parent if staged and path is not None else None
         return OnnxProgram(artifact, graph, path, lent, self.settings, lambda g: lower(g, self))
 

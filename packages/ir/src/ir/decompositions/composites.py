@@ -77,11 +77,13 @@ def _multi_dot(tensors: Sequence[Tensor]) -> Tensor:
 
 @_composite("combinations")
 def _combinations(self: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    if r == 0:
+        return self.new_empty([0])
     if not isinstance(self.shape[0], int):
         raise NotImplementedError("the number of elements is dynamic, and that of their combinations with it")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     places = torch.tensor(list(choose(range(self.shape[0]), r)), dtype=torch.int64).reshape(-1)
-    return self.index_select(0, places).reshape(-1, r) if r else self.new_empty([0])
+    return self.index_select(0, places).reshape(-1, r)
 
 
 @_composite("gradient")

@@ -44,7 +44,8 @@ def instead(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any
     if op in ("mul", "div"):
         operands = _unfolded(h, op, *inputs)
         return None if operands is None else h.emit(op, *operands)
-    if op in ("add", "sub", "neg") and h.inputs and (is_pointwise(h.node) or h.node.op in _SUMS):
+    node = getattr(h, "node", None)  # there is none yet where a weight is hidden
+    if op in ("add", "sub", "neg") and h.inputs and node and (is_pointwise(node) or node.op in _SUMS):
         return _negated(h, *inputs) if op == "neg" else _with_zero(h, op, *inputs)
     if op in _OF_NOTHING and 0 in inputs[0].type.shape:  # tract divides by the size
         shape = [1 if a in attributes["axes"] else s for a, s in enumerate(inputs[0].type.shape)]
@@ -122,7 +123,7 @@ def _is_root(h: Any, x: Any) -> bool:
 
 
 # beside the pointwise ops; a bias of zeros behind a product changes nothing that is not a zero, and costs an operation
-_SUMS = frozenset({"aten::rsub", "aten::batch_norm", "aten::_native_batch_norm_legit_no_training"})
+_SUMS = frozenset({"aten::batch_norm", "aten::_native_batch_norm_legit_no_training"})
 
 
 def _with_zero(h: Any, op: str, x: Any, y: Any) -> Any:
@@ -130,7 +131,7 @@ def _with_zero(h: Any, op: str, x: Any, y: Any) -> Any:
     for moving, zero in ((x, y), (y, x))[: 1 if op == "sub" else 2]:  # 0.0 - x is no negation to it
         if not h.is_value(moving) or moving.fixed or not moving.type.dtype.is_float:
             continue
-        if _is_zero(h, zero, negative=op == "sub"):  # to it the constants 0.0 and -0.0 are one, hence the absolute
+        if op == "add" and _is_zero(h, zero, False):  # to it the constants 0.0 and -0.0 are one, hence the absolute
             return h.emit("add", h.emit("abs", hide(h, h.tensor(zero, moving))), moving)
         if h.is_value(zero) and _content(h, zero) is None and zero.fixed and zero.repeated:  # a zero for all we know
             return h.emit(op, moving, hide(h, zero))

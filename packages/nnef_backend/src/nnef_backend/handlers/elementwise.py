@@ -97,6 +97,8 @@ def signbit(h, self):
     dtype = self.type.dtype
     if not dtype.is_float:
         return h.full(self.type.shape, False, DType.bool) if dtype.kind in ("uint", "bool") else h.emit("lt", self, 0)
+    if self.array is not None and h.target.tract:  # which takes the reciprocals of 0.0 and -0.0 for one
+        return h.constant(np.signbit(self.array))
     return h.emit("or", h.emit("lt", self, 0.0), h.emit("lt", h.emit("recip", self), 0.0))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from ir.bounds import bounds
 from ir.dims import Expr, maximum
+from ir.helper import numpy_dtype
 from ir.types import DType
 from nnef_backend.registry import register as op
 
@@ -17,7 +18,7 @@ def constant_pad_nd(h, self, pad, value=0):
 
 @op("aten::pad")
 def pad(h, self, pad, mode="constant", value=None):
-    return circular(h, self, pad) if mode == "circular" else padded(h, self, pad, BORDERS[mode], value or 0)
+    return circular(h, self, pad) if mode == "circular" else padded(h, self, pad, BORDERS[mode], value)
 
 
 @op("aten::reflection_pad1d", "aten::reflection_pad2d", "aten::reflection_pad3d")
@@ -39,9 +40,10 @@ def pairs(pad, rank):
     return [(0, 0)] * (rank - len(given)) + given[::-1]
 
 
-def padded(h, x, pad, border, value=0):
+def padded(h, x, pad, border, value=None):
     """Growth first and cuts after it: what is cut off may be what the other side repeats."""
     amounts = pairs(pad, x.type.rank)
+    value = 0 if value is None else value
     grow = [tuple(not_negative(h, p) for p in pair) for pair in amounts]
     if any(p != (0, 0) for p in grow):
         if x.type.dtype is DType.bool:
@@ -63,7 +65,7 @@ def _emit_pad(h, x, grow, border, value):
     symbolic = any(isinstance(p, Expr) for pair in grow for p in pair)
     # nnef-tools pads neither batch nor channels, nor anything of rank 2
     beyond = not h.target.tract and (x.type.rank not in (3, 4, 5) or any(grow[0] + grow[1]))
-    if border == "constant" and (symbolic or beyond or not _in_single(h.const(value, x).array)):
+    if border == "constant" and (symbolic or beyond or not _in_single(value, x.type.dtype)):
         return _joined_pad(h, x, grow, value)
     if symbolic:
         h.refuse("tract pads by fixed amounts only")
@@ -73,10 +75,16 @@ def _emit_pad(h, x, grow, border, value):
     return h.emit("pad", x, padding=grow, border=border, value=float(value))
 
 
-def _in_single(number):
-    """Whether a 32-bit float says the same, which is what the operation takes; it has no word for NaN."""
+def _in_single(value, dtype):
+    """Whether a 32-bit float says the same number of this type, which is what the operation takes: it has no word for
+    NaN, and to tract 0.0 and -0.0 are one.
+    """
+    if isinstance(value, Expr):
+        return False
+    number = np.asarray(value).astype(numpy_dtype(dtype))
     with np.errstate(over="ignore"):
-        return number.astype(np.float32).astype(number.dtype) == number
+        exact = number.astype(np.float32).astype(number.dtype) == number
+    return bool(exact and (number or not np.signbit(number)))
 
 
 def _joined_pad(h, x, grow, value):

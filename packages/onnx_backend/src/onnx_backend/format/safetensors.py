@@ -50,16 +50,43 @@ def entries(file: Path) -> list[Entry]:
     return [Entry(e.file, e.name, d, e.shape, e.offset, e.length) for e, d in zip(found, dtypes, strict=True)]
 
 
-def find(tensors: Iterable[Any], folder: Path) -> dict[str, Place]:
-    """The places of those tensors that lie in a .safetensors file of the folder, byte for byte.
+@dataclass(frozen=True)
+class Shards:
+    """The .safetensors files of a checkpoint, which lie in one folder."""
+
+    folder: Path
+    files: tuple[Path, ...]
+
+
+def beside(folder: Path) -> Shards:
+    """Those that lie in a folder by their own names, as a model has to name them that lies there too."""
+    return Shards(folder, tuple(sorted(folder.glob("*.safetensors"))))
+
+
+def shards_of(folder: Path) -> Shards:
+    """Those of a folder where they really lie: a cache of Hugging Face has links to them.
+
+    Raises:
+        ExportError: there is none, or they lie in several folders, of which onnxruntime takes one.
+    """
+    files = tuple(file.resolve() for file in beside(folder).files)
+    folders = sorted({file.parent for file in files})
+    if len(folders) != 1:
+        linked = f"links to {len(folders)} folders, of which onnxruntime takes one"
+        found = linked if folders else "no .safetensors file"
+        raise ExportError(f"weights_folder={str(folder)!r:.300} holds {found}: give the folder that they lie in")
+    return Shards(folders[0], files)
+
+
+def find(tensors: Iterable[Any], shards: Shards) -> dict[str, Place]:
+    """The places of those tensors that lie in one of these files, byte for byte.
 
     Raises:
         ExportError: no tensor lies there, a file is not sound, or one is a link, which onnxruntime refuses to read.
     """
-    files = sorted(folder.glob("*.safetensors"))
     with _Files() as open_files:
         index: dict[Any, list[Entry]] = {}
-        for entry in (e for f in files for e in entries(f)):
+        for entry in (e for f in shards.files for e in entries(f)):
             if entry.length >= INSIDE:
                 sample = open_files.read(entry, 0, _SAMPLE)
                 index.setdefault((entry.dtype, entry.shape, sample), []).append(entry)
@@ -75,10 +102,11 @@ def find(tensors: Iterable[Any], folder: Path) -> dict[str, Place]:
                 _refuse_links(same.file)
                 places[tensor.name] = Place(same.file.name, same.offset, same.length)
     if not places:
-        seen = f"{len(files)} such files there" if files else "no such file there"
+        seen = f"{len(shards.files)} such files there" if shards.files else "no such file there"
         raise ExportError(
-            f"external_data='reference': no weight of the model lies in a .safetensors file of {folder} ({seen}); "
-            "write the model into the folder of its weights, or use external_data=True"
+            f"external_data='reference': no weight of the model lies in a .safetensors file of {shards.folder} "
+            f"({seen}); write the model into the folder of its weights, name that by weights_folder=, or use "
+            "external_data=True"
         )
     return places
 

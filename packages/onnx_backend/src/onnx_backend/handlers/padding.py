@@ -32,7 +32,7 @@ def _pad(h, x, pads, mode, value):
     """torch counts pads from the last axis, before and after in pairs; a negative one crops, which Slice does."""
     grown = [max(p, 0) if isinstance(p, int) else p for p in pads]
     if mode == "constant":
-        return constant_pad(h, _crop(h, x, pads), grown, value or 0)
+        return constant_pad(h, _crop(h, x, pads), grown, 0 if value is None else value)
     if mode == "circular":
         return _wrap(h, _crop(h, x, pads), grown)
     # here a crop comes last: what it takes away is still mirrored or repeated on the other side
@@ -49,7 +49,8 @@ def _crop(h, x, pads):
 
 
 def constant_pad(h, x, pads, value):
-    return _emit_pad(h, x, pads, None, *([h.tensor(h.stored(value, x.type.dtype), x)] if value else []))
+    plain = not isinstance(value, Expr) and str(value) in ("0", "0.0", "False")  # and -0.0 is not
+    return _emit_pad(h, x, pads, None, *([] if plain else [h.tensor(h.stored(value, x.type.dtype), x)]))
 
 
 def _emit_pad(h, x, pads, mode, *value):

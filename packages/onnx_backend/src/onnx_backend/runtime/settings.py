@@ -18,6 +18,9 @@ CPU = "CPUExecutionProvider"
 # default); and on x86 without VNNI, int8 weights as uint8, whose products do not saturate in 16 bits.
 EXACT = {"session.qdq_matmulnbits_accuracy_level": "1", "session.x64quantprecision": "1"}
 
+# Where weights that a model refers to lie if not beside it, also for a model that is opened from its file.
+WEIGHTS = "session.model_external_initializers_file_folder_path"
+
 
 class Settings:
     """The options, providers and libraries of kernels of a session.
@@ -81,11 +84,13 @@ class Settings:
         return ort.InferenceSession(source, options, providers=self.providers)
 
     def usage(self, path: Path) -> str:
-        """The lines that open a file with these libraries and providers."""
+        """The lines that open a file with these libraries, providers and weights."""
         providers = "" if self.providers == [CPU] else f", providers={self.providers!r}"
-        if not self.libraries:
-            return f"onnxruntime.InferenceSession({str(path)!r}{providers})"
         lines = [f"options.register_custom_ops_library({str(place)!r})" for place in self.libraries]
+        if isinstance(self._given, Mapping) and WEIGHTS in self._given:
+            lines.append(f"options.add_session_config_entry({WEIGHTS!r}, {self._given[WEIGHTS]!r})")
+        if not lines:
+            return f"onnxruntime.InferenceSession({str(path)!r}{providers})"
         last = f"onnxruntime.InferenceSession({str(path)!r}, options{providers})"
         return "\n".join(["options = onnxruntime.SessionOptions()", *lines, last])
 
@@ -104,6 +109,15 @@ class Settings:
                 'give a dict, {"intra_op_num_threads": 1, "session.use_env_allocators": "1"}'
             )
         return self.__dict__
+
+
+def with_weights(given: Options, folder: Path) -> Options:
+    """The options with the folder that weights lie in; those of a caller's own SessionOptions are set there."""
+    entry = {WEIGHTS: str(folder)}
+    if given is None or isinstance(given, Mapping):
+        return {**(given or {}), **entry}
+    _set(given, entry)
+    return given
 
 
 def _set(options: Any, wanted: Any) -> None:
