@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import struct
 
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 import ir
+from onnx_backend import target
 from onnx_backend.building import made
 from onnx_backend.format import writer
 from onnx_backend.format.data_files import locations
@@ -250,3 +252,57 @@ def test_a_weight_of_one_that_is_computed_whole_is_made_whole():
     )
     turned = made.Made(lambda a: a.T, [lazy], onnx_ir.DataType.FLOAT, onnx_ir.Shape([3, 3]), made.turned)
     assert not turned.has_pieces and len([*turned.pieces()]) == 1
+
+
+@pytest.fixture
+def elsewhere(model, tmp_path):
+    """The weights in one folder, a place for the model in another, where a stranger's file has the same name."""
+    (tmp_path / "weights").mkdir()
+    save(model, tmp_path / "weights" / "model.safetensors")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "model.safetensors").write_bytes(b"a stranger's")
+    return tmp_path / "weights", tmp_path / "out" / "m.onnx"
+
+
+@pytest.mark.parametrize("options", (None, {"intra_op_num_threads": 1}, onnxruntime.SessionOptions()))
+def test_references_to_the_weights_of_another_folder(model, elsewhere, options):
+    folder, path = elsewhere
+    said = {"external_data": "reference", "weights_folder": folder, "session_options": options}
+    program = ir.export(model, (X,), target="onnx", path=path, verify=True, **said)
+    assert {place[0] for place in references(path).values()} == {"model.safetensors"}
+    assert sorted(p.name for p in path.parent.iterdir()) == ["m.onnx", "model.safetensors"]
+    assert path.stat().st_size < 20_000
+    with pytest.raises(Exception, match="ONNXRuntimeError"):  # the stranger's, without the folder
+        onnxruntime.InferenceSession(str(path))
+    ir.export(model, (X,), target="onnx", path=path)  # replaces the model alone
+    assert (path.parent / "model.safetensors").read_bytes() == b"a stranger's"
+    assert torch.allclose(program(X), model(X), atol=1e-5)
+
+
+def test_a_program_that_refers_to_another_folder_is_copied(model, elsewhere):
+    folder, path = elsewhere
+    program = ir.export(model, (X,), target="onnx", path=path, external_data="reference", weights_folder=folder)
+    assert torch.equal(pickle.loads(pickle.dumps(program))(X), program(X))
+
+
+def test_folders_that_cannot_be_referred_to(model, elsewhere, monkeypatch):
+    folder, path = elsewhere
+
+    def refused(error, told, **options):
+        with pytest.raises(error, match=told):
+            ir.export(model, (X,), target="onnx", path=path, **options)
+        assert not path.exists()
+
+    refused(ValueError, "weights_folder= is the folder that external_data='reference'", weights_folder=folder)
+    refers = {"external_data": "reference", "weights_folder": folder}
+    refused(ir.ExportError, "holds no .safetensors file", **{**refers, "weights_folder": path.parent.parent})
+    monkeypatch.setattr(target, "LIMIT", 100)
+    refused(ir.ExportError, "of weights lie in no file of .* and a model holds 2 GB: use external_data=True", **refers)
+    monkeypatch.undo()
+    monkeypatch.setattr(onnxruntime, "__version__", "1.27.0")
+    refused(ir.ExportError, "needs onnxruntime 1.28 or newer, and this is 1.27.0", **refers)
+    monkeypatch.undo()
+    (other := folder.parent / "other").mkdir()
+    save(model, other / "more")
+    (folder / "more.safetensors").symlink_to(other / "more")
+    refused(ir.ExportError, "holds links to files in 2 folders: give the one folder", **refers)

@@ -39,6 +39,33 @@ class Stored:
     length: int
 
 
+@dataclass(frozen=True)
+class Shards:
+    """The .safetensors files of a checkpoint, which lie in one folder."""
+
+    folder: Path
+    files: tuple[Path, ...]
+
+
+def shards_in(folder: Path) -> Shards:
+    """Those of a folder under the names that they have there."""
+    return Shards(folder, tuple(sorted(folder.glob("*.safetensors"))))
+
+
+def linked_shards(folder: Path) -> Shards:
+    """Those of a folder where they really lie: a cache of Hugging Face has links to them.
+
+    Raises:
+        ExportError: there is none, or they lie in several folders.
+    """
+    files = tuple(file.resolve() for file in shards_in(folder).files)
+    folders = sorted({file.parent for file in files})
+    if len(folders) != 1:
+        found = f"links to files in {len(folders)} folders" if folders else "no .safetensors file"
+        raise ExportError(f"{folder!s:.300} holds {found}: give the one folder that all the weights lie in")
+    return Shards(folders[0], files)
+
+
 def tensors_of(file: Path, way: str = "download it again") -> list[Stored]:
     """The tensors of a file; those of element types that torch has not as bytes, with no `dtype`.
 

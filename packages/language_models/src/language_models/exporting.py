@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+from ir import stored
 from ir.errors import MismatchError, RefusedError
 from ir.files import size_text
 from language_models.checkpoint import Checkpoint, converted, copy_tokenizer, open_checkpoint
@@ -56,7 +57,8 @@ class Exported:
 
     def load(self) -> Any:
         """The model in its runtime; `generate` it."""
-        return load(self.path)
+        weights = getattr(self.manifest, "weights_folder", "")
+        return load(self.path, **({"checkpoint": self.path / weights} if weights else {}))
 
 
 def _keeping_modes(function: Callable[P, T]) -> Callable[P, T]:
@@ -110,7 +112,8 @@ def export(
         tokenizer: False exports a checkpoint that has no tokenizer.
         verify: generate some tokens from the folder and compare them with those of the model with these weights.
         **options: those of `ir.export` for the target; `accuracy_level` and `contrib` (onnx); `pooling` and `normalise`
-            (embeddings): see docs/language-models.md.
+            (embeddings): see docs/language-models.md. external_data="reference" (onnx, decoders in floats) copies no
+            weight that lies in the checkpoint's .safetensors files in this element type.
 
     Raises:
         ExportError: see ir.errors; nothing is written then, and an older folder at `path` stays as it was.
@@ -130,10 +133,11 @@ def export(
         _one_of("lm_head", lm_head, [w for w in runtime.WEIGHTS if w not in ("f16", "bf16")])
     if (level := options.get("accuracy_level", 4)) not in range(5):
         raise ValueError(f"accuracy_level={level!r:.40}: 0 to 4, of which 1 is float32 and 4 int8")
-    if options.get("external_data") == "reference":
+    refers = options.get("external_data") == "reference"
+    if refers and (target != "onnx" or weights not in FLOATS or isinstance(source, torch.nn.Module)):
         raise ValueError(
-            'external_data="reference" would point from the folder into the checkpoint, and a folder is whole wherever '
-            "it is moved: leave it out"
+            "external_data='reference' leaves the floats of a checkpoint's folder where they are, for onnxruntime: "
+            "leave it out for other targets, for weights in few bits, and of a model in memory"
         )
     last = _one_of("logits", logits, ("last", "all")) == "last"
     place = Path(path)
@@ -145,6 +149,9 @@ def export(
         check_finite(checkpoint, source)
     _only_of_text(checkpoint.task, text=text, calibration=calibration)
     writer = importlib.import_module(WRITERS[checkpoint.task]) if checkpoint.task in WRITERS else runtime
+    if refers:
+        _only_of_text(checkpoint.task, external_data="reference")
+        options["weights_folder"] = _way_to_weights(Path(source), weights, place)
     if (target != "onnx" or writer is not runtime) and options.pop("contrib", False):
         raise ValueError(
             f"contrib=True writes decoders for onnxruntime: leave it out for {target} of {checkpoint.task}"
@@ -176,11 +183,14 @@ def export(
         wary |= (
             checkpoint.task == "image-text-to-text"
         )  # whatever a model does with images, the tokens have to be its own
+        where = {"checkpoint": checkpoint.folder} if refers else {}
         if writer is runtime and (verify or wary):
-            check(checkpoint, runtime.load(folder, manifest, **runtime.EXACT))
+            check(checkpoint, runtime.load(folder, manifest, **runtime.EXACT, **where))
         elif verify or wary:
             writer.check(checkpoint, writer.load(folder, manifest), manifest)
-        lost = None if tokens is None or floats is None else loss(runtime.load(folder, manifest), floats, tokens)
+        lost = None
+        if tokens is not None and floats is not None:
+            lost = loss(runtime.load(folder, manifest, **where), floats, tokens)
     return Exported(place, type(manifest).read(place), writer.usage(place, manifest), lost)
 
 
@@ -188,10 +198,11 @@ def load(path: str | os.PathLike[str], **options: Any) -> Any:
     """The model of an exported folder in its runtime: `.generate(input_ids, attention_mask=, max_new_tokens=)`.
 
     One of embeddings is called instead, with tokens and their mask. `options` are those of `eager_backend.Eager`, where
-    the folder is a decoder for that.
+    the folder is a decoder for that; for onnxruntime `checkpoint=`, the folder of the weights that
+    external_data="reference" left there.
 
     Raises:
-        CaptureError: the folder is no export.
+        CaptureError: the folder is no export, or refers to weights and `checkpoint` is not given.
         RuntimeFailure: its runtime does not load it.
     """
     folder = Path(path)
@@ -247,6 +258,19 @@ def reference(model: Any, tokens: torch.Tensor, count: int, mask: torch.Tensor |
         tokens, attention_mask=mask, max_new_tokens=count, do_sample=False, num_beams=1
     )
     return found
+
+
+def _way_to_weights(source: Path, weights: str, place: Path) -> str:
+    """The way from the folder that is written to the one that the checkpoint's files lie in."""
+    kinds = {t.dtype.lower() for t in stored.checkpoint(source).values()}
+    if weights not in kinds:
+        fitting = [f"weights={k!r}" for k in sorted(kinds & {*FLOATS})]
+        raise ValueError(
+            f"external_data='reference' copies nothing and weights={weights!r} are made anew, as {source} holds "
+            f"{', '.join(sorted(kinds))}: {' or '.join([*(f'take {f}' for f in fitting), 'leave external_data out'])}"
+        )
+    there = stored.linked_shards(source).folder
+    return os.path.relpath(there, place.absolute().parent.resolve() / place.name)
 
 
 def _only_of_text(task: str, **given: Any) -> None:

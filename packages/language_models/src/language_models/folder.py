@@ -26,7 +26,7 @@ UNSOUND = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionEr
 class Manifest(Described):
     """What is in a folder, for whoever opens it to generate; `one_by_one`: the step takes a token at a time;
     `padding_side`: "left" or "right", where the step wants the padding of a prompt; `computed_anew`: one token beyond
-    this length all of a text is computed anew, 0 for never.
+    this length all of a text is computed anew, 0 for never; `weights_folder`: where weights lie that are not in here.
     """
 
     target: str
@@ -45,6 +45,7 @@ class Manifest(Described):
     padding_side: str = "left"
     computed_anew: int = 0
     kind: str = "text-generation"
+    weights_folder: str = ""
 
     def write(self, folder: Path) -> None:
         """Write it last: it names all files of the folder."""

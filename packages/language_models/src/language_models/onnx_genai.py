@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -23,7 +24,8 @@ import numpy as np
 import onnx_ir
 
 import ir
-from ir.errors import ExportError, RuntimeFailure
+from ir.errors import CaptureError, ExportError, RuntimeFailure
+from ir.stored import linked_shards
 from language_models import experts, moe
 from language_models import group_query_attention as gqa
 from language_models.checkpoint import Checkpoint
@@ -41,6 +43,7 @@ WEIGHTS = ("f32", "f16", "bf16", "int8", "int4")
 ROUNDED = ("f32", "int8", "int4")  # the arithmetic of float32
 EXACT = {"accuracy_level": 1}  # products with int4 and int8 weights in float32
 LEVEL = "session.qdq_matmulnbits_accuracy_level"
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 BLOCKS = 21  # the opset that has scales by block
 FEW_BITS = {"opset": BLOCKS}  # options of ir.export for weights in few bits
 _DRAWING = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty")
@@ -59,9 +62,10 @@ def quantised(model: Any, plan: Plan) -> dict[str, Any]:
 
 def write(
     checkpoint: Checkpoint, folder: Path, *, last: bool, weights: str, accuracy_level: int = 4, contrib: bool = False,
-    opset: int | None = None, **options: Any,
+    opset: int | None = None, weights_folder: str = "", **options: Any,
 ) -> Manifest:  # fmt: skip
-    """Write the model and its configuration into a folder.
+    """Write the model and its configuration into a folder; `weights_folder` is the way from there to weights that stay
+    where they are.
 
     With `contrib`, attention is GroupQueryAttention where it can be, and a warning says why where it cannot; experts in
     float32 are MoE, those in few bits QMoE.
@@ -91,7 +95,10 @@ def write(
         own = of_graph({**gqa.HANDLERS, **moe.HANDLERS}, graph)
         options["handlers"] = {**own, **(options.get("handlers") or {})}
     options = {**needed, **options} if opset is None else {**options, "opset": opset}
+    if weights_folder:
+        options["weights_folder"] = checkpoint.folder
     ir.export(graph, target="onnx", path=folder / FILE, **{"external_data": True, **options})
+    manifest = replace(manifest, weights_folder=weights_folder)
     if held_by_genai(manifest):
         said = config(checkpoint, manifest, accuracy_level)
         (folder / CONFIG).write_text(json.dumps(said, indent=2))
@@ -122,7 +129,8 @@ def held_by_genai(manifest: Manifest) -> bool:
 
 def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> dict[str, Any]:
     """The contents of genai_config.json."""
-    few = {LEVEL: str(accuracy_level)} if manifest.weights.startswith("int") else {}
+    entries = {LEVEL: str(accuracy_level)} if manifest.weights.startswith("int") else {}
+    entries |= {WEIGHTS_FOLDER: manifest.weights_folder} if manifest.weights_folder else {}
     keys = [s for s in manifest.states if s.name.endswith(".key")]
     _, heads, _, width = keys[0].shape
     own, drawing = checkpoint.config, checkpoint.generation
@@ -145,7 +153,7 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
             "eos_token_id": ends[0] if len(ends) == 1 else ends,
             "pad_token_id": padding,
             "decoder": {
-                "session_options": {"log_id": "onnxruntime-genai", "provider_options": [], **few},
+                "session_options": {"log_id": "onnxruntime-genai", "provider_options": [], **entries},
                 "filename": FILE,
                 "head_size": width,
                 "hidden_size": own.hidden_size,
@@ -173,17 +181,27 @@ def _ends(checkpoint: Checkpoint, manifest: Manifest, padding: int) -> list[int]
     return found or [padding]
 
 
-def load(folder: Path, manifest: Manifest, accuracy_level: int = 4) -> Generator:
-    """The model in onnxruntime alone, whatever it remembers.
+def load(
+    folder: Path, manifest: Manifest, accuracy_level: int = 4, checkpoint: str | os.PathLike[str] | None = None
+) -> Generator:
+    """The model in onnxruntime alone, whatever it remembers; `checkpoint` is the folder of weights that lie elsewhere.
 
     Raises:
+        CaptureError: weights lie elsewhere, and `checkpoint` is not given: a file does not say what else is read.
         RuntimeFailure: onnxruntime does not load it.
     """
     import onnxruntime
 
+    if manifest.weights_folder and checkpoint is None:
+        raise CaptureError(
+            f"{folder} refers to weights in another folder, {manifest.weights_folder}: where that is meant, load with "
+            f"checkpoint={str(folder / manifest.weights_folder)!r}"
+        )
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry(LEVEL, str(accuracy_level))
+    if checkpoint is not None:
+        options.add_session_config_entry(WEIGHTS_FOLDER, str(linked_shards(Path(checkpoint)).folder))
     try:
         session = onnxruntime.InferenceSession(str(folder / manifest.step), options, ["CPUExecutionProvider"])
     except Exception as error:
@@ -228,7 +246,8 @@ def _array(value: Any) -> Any:
 def usage(folder: Path, manifest: Manifest) -> str:
     """Lines of Python that generate from the folder."""
     if not held_by_genai(manifest):
-        return f"import language_models\nlanguage_models.load({str(folder)!r}).generate(input_ids)"
+        where = f", checkpoint={str(folder / manifest.weights_folder)!r}" if manifest.weights_folder else ""
+        return f"import language_models\nlanguage_models.load({str(folder)!r}{where}).generate(input_ids)"
     return (
         "import onnxruntime_genai as og\n"
         f"model = og.Model({str(folder)!r})\n"

@@ -32,12 +32,13 @@ from ir.passes.promote import promote
 from ir.passes.simplify_arithmetic import simplify_arithmetic
 from ir.passes.unread_draws import drop_unread_draws
 from ir.registry import Registry
+from ir.stored import Shards, linked_shards, shards_in
 from ir.target import Pass, Target
 from onnx_backend.building.devices import Devices
 from onnx_backend.building.schema import op_schema
 from onnx_backend.compat.torchlib import table_handlers
 from onnx_backend.format.data_files import new_names, own
-from onnx_backend.format.safetensors import Shards, beside, find, shards_of
+from onnx_backend.format.safetensors import find
 from onnx_backend.format.writer import INSIDE, proto_of, shards, write_data, write_model
 from onnx_backend.helper import OnnxHelper
 from onnx_backend.passes.unsigned_activations import unsigned_activations
@@ -129,7 +130,7 @@ class Onnx(Target[onnx_ir.Model]):
         if weights_folder is not None:
             if external_data != "reference":
                 raise ValueError("weights_folder= is the folder that external_data='reference' points to: give both")
-            self.weights = shards_of(Path(weights_folder))
+            self.weights = linked_shards(Path(weights_folder))
             session_options = with_weights(session_options, self.weights.folder)
         self.settings = Settings(session_options, providers, custom_op_libraries)
 
@@ -201,7 +202,7 @@ class Onnx(Target[onnx_ir.Model]):
         """
         tensors: list[Any] = [v.const_value for v in artifact.graph.initializers.values()]
         folder = path.parent.parent  # where the staged files go
-        places = find(tensors, self.weights or beside(folder)) if self.external_data == "reference" else {}
+        places = find(tensors, self.weights or shards_in(folder)) if self.external_data == "reference" else {}
         rest = [t for t in tensors if t.name not in places]
         size = sum(t.nbytes for t in rest)
         if self.weights is not None and size > LIMIT:

@@ -60,6 +60,10 @@ def llm(
     contrib: Annotated[
         bool, typer.Option("--contrib/--no-contrib", help="onnx: attention and experts as onnxruntime's own ops")
     ] = False,
+    external_data: Annotated[
+        Optional[str],
+        typer.Option("--external-data", help='onnx: "reference" leaves weights in the files of the checkpoint'),
+    ] = None,
     tokenizer: Annotated[
         bool, typer.Option("--tokenizer/--no-tokenizer", help="the checkpoint has to have one")
     ] = True,
@@ -91,7 +95,12 @@ def llm(
                 verify=verify,
                 **{
                     name: value
-                    for name, value in (("pooling", pooling), ("normalise", normalise), ("contrib", contrib or None))
+                    for name, value in (
+                        ("pooling", pooling),
+                        ("normalise", normalise),
+                        ("contrib", contrib or None),
+                        ("external_data", external_data),
+                    )
                     if value is not None
                 },
             )

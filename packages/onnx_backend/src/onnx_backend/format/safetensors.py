@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir
 
 from ir.errors import ExportError
-from ir.stored import tensors_of
+from ir.stored import Shards, tensors_of
 from onnx_backend.format.writer import INSIDE, Place
 
 _SAMPLE = 64
@@ -48,34 +48,6 @@ def entries(file: Path) -> list[Entry]:
     found = tensors_of(file, "take it away, or use external_data=True")
     dtypes = [onnx_ir.DataType[_DTYPES[e.dtype]] if e.dtype else onnx_ir.DataType.UINT8 for e in found]
     return [Entry(e.file, e.name, d, e.shape, e.offset, e.length) for e, d in zip(found, dtypes, strict=True)]
-
-
-@dataclass(frozen=True)
-class Shards:
-    """The .safetensors files of a checkpoint, which lie in one folder."""
-
-    folder: Path
-    files: tuple[Path, ...]
-
-
-def beside(folder: Path) -> Shards:
-    """Those that lie in a folder by their own names, as a model has to name them that lies there too."""
-    return Shards(folder, tuple(sorted(folder.glob("*.safetensors"))))
-
-
-def shards_of(folder: Path) -> Shards:
-    """Those of a folder where they really lie: a cache of Hugging Face has links to them.
-
-    Raises:
-        ExportError: there is none, or they lie in several folders, of which onnxruntime takes one.
-    """
-    files = tuple(file.resolve() for file in beside(folder).files)
-    folders = sorted({file.parent for file in files})
-    if len(folders) != 1:
-        linked = f"links to {len(folders)} folders, of which onnxruntime takes one"
-        found = linked if folders else "no .safetensors file"
-        raise ExportError(f"weights_folder={str(folder)!r:.300} holds {found}: give the folder that they lie in")
-    return Shards(folders[0], files)
 
 
 def find(tensors: Iterable[Any], shards: Shards) -> dict[str, Place]:

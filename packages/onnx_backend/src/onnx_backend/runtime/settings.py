@@ -112,7 +112,18 @@ class Settings:
 
 
 def with_weights(given: Options, folder: Path) -> Options:
-    """The options with the folder that weights lie in; those of a caller's own SessionOptions are set there."""
+    """The options with the folder that weights lie in; those of a caller's own SessionOptions are set there.
+
+    Raises:
+        ExportError: onnxruntime takes such a folder for models in memory alone.
+    """
+    import onnxruntime as ort
+
+    if tuple(map(int, ort.__version__.split(".")[:2])) < (1, 28):
+        raise ExportError(
+            f"weights_folder= needs onnxruntime 1.28 or newer, and this is {ort.__version__}: write the model into the "
+            "folder of its weights"
+        )
     entry = {WEIGHTS: str(folder)}
     if given is None or isinstance(given, Mapping):
         return {**(given or {}), **entry}

@@ -1,0 +1,149 @@
+"""Decoders whose weights stay in the checkpoint's files, in onnxruntime-genai and in onnxruntime alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import onnx
+import pytest
+import torch
+
+import language_models
+from ir.errors import CaptureError, ExportError, RefusedError
+from ir.stored import linked_shards
+from tests.language_models import checkpoints
+
+genai = pytest.importorskip("onnxruntime_genai")
+TOKENS = torch.tensor([[5, 6, 7, 8]])
+WIDE = {**checkpoints.LLAMA, "hidden_size": 128, "intermediate_size": 256}
+
+
+def saved(folder, dtype=torch.float32, shards="1GB", family="Llama", **sizes):
+    """A checkpoint of this element type, in shards of at most this size."""
+    made = checkpoints.model(family, **(sizes or WIDE)).to(dtype)
+    made.save_pretrained(folder, max_shard_size=shards)
+    checkpoints.tokenizer(folder)
+    return made
+
+
+def in_genai(folder):
+    params = genai.GeneratorParams(model := genai.Model(str(folder)))
+    params.set_search_options(max_length=24, do_sample=False)
+    generator = genai.Generator(model, params)
+    generator.append_tokens(TOKENS[0].tolist())
+    while not generator.is_done():
+        generator.generate_next_token()
+    return generator.get_sequence(0).tolist()
+
+
+def bytes_of(folder):
+    return sum(f.stat().st_size for f in folder.iterdir())
+
+
+@pytest.mark.parametrize("contrib", (False, True), ids=("plain", "contrib"))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16), ids=str)
+def test_weights_stay_in_the_shards(tmp_path, dtype, contrib):
+    model = saved(tmp_path / "in", dtype, "100KB")
+    weights = {torch.float32: "f32", torch.float16: "f16"}[dtype]
+    made = language_models.export(
+        tmp_path / "in", path=tmp_path / "out", weights=weights, contrib=contrib, external_data="reference"
+    )
+    assert not [*(tmp_path / "out").glob("*.data")] and bytes_of(tmp_path / "out") < 100_000
+    assert len([*(tmp_path / "in").glob("*.safetensors")]) > 2
+    wanted = language_models.exporting.reference(model, TOKENS, 20)[0].tolist()
+    assert made.load().generate(TOKENS, max_new_tokens=20)[0].tolist() == wanted
+    assert in_genai(tmp_path / "out") == wanted
+
+
+def test_bfloat16_in_onnxruntime_alone(tmp_path):
+    saved(tmp_path / "in", torch.bfloat16)
+    made = language_models.export(
+        tmp_path / "in", path=tmp_path / "out", weights="bf16", external_data="reference", verify=True
+    )
+    assert made.load().generate(TOKENS, max_new_tokens=4).shape == (1, 8)
+
+
+def test_a_cache_of_links_and_folders_that_move_together(tmp_path):
+    model = saved(tmp_path / "in", shards="100KB")
+    (blobs := tmp_path / "models" / "blobs").mkdir(parents=True)
+    for i, shard in enumerate(sorted((tmp_path / "in").glob("*.safetensors"))):
+        shard.rename(blobs / f"{i:040x}")
+        shard.symlink_to(blobs / f"{i:040x}")
+    language_models.export(tmp_path / "in", path=tmp_path / "models" / "out", external_data="reference")
+    said = json.loads((tmp_path / "models" / "out" / "genai_config.json").read_text())
+    assert "../blobs" in said["model"]["decoder"]["session_options"].values()
+    (tmp_path / "models").rename(tmp_path / "moved")
+    wanted = language_models.exporting.reference(model, TOKENS, 20)[0].tolist()
+    assert in_genai(tmp_path / "moved" / "out") == wanted
+    loaded = language_models.load(tmp_path / "moved" / "out", checkpoint=linked_folder(tmp_path / "moved" / "blobs"))
+    assert loaded.generate(TOKENS, max_new_tokens=20)[0].tolist() == wanted
+
+
+def linked_folder(blobs):
+    """A folder with links of the usual names to files that have none."""
+    (links := blobs.parent / "links").mkdir()
+    for file in blobs.iterdir():
+        (links / f"{file.name}.safetensors").symlink_to(file)
+    assert linked_shards(links).folder == blobs.resolve()
+    return links
+
+
+def test_a_state_that_genai_does_not_hold(tmp_path):
+    saved(tmp_path / "in", family="Mamba", **{**checkpoints.STATE, "hidden_size": 64})
+    made = language_models.export(
+        tmp_path / "in", path=tmp_path / "out", tokenizer=False, external_data="reference", verify=True
+    )
+    assert f"checkpoint={str(tmp_path / 'out' / '../in')!r}" in made.usage
+
+
+def test_what_a_folder_refers_to_is_read_where_it_is_asked_for_alone(tmp_path):
+    saved(tmp_path / "in")
+    language_models.export(tmp_path / "in", path=tmp_path / "out", external_data="reference")
+    with pytest.raises(
+        CaptureError, match=r"refers to weights in another folder, \.\./in: where that is meant, load"
+    ):
+        language_models.load(tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ExportError, match=r"empty holds no \.safetensors file"):
+        language_models.load(tmp_path / "out", checkpoint=tmp_path / "empty")
+
+
+def test_a_second_export_leaves_the_checkpoint_alone(tmp_path):
+    saved(tmp_path / "in")
+    before = {f.name: f.read_bytes() for f in (tmp_path / "in").iterdir()}
+    for options in ({"external_data": "reference"}, {"external_data": "reference"}, {}):
+        language_models.export(tmp_path / "in", path=tmp_path / "out", **options)
+    shutil.rmtree(tmp_path / "out")
+    assert {f.name: f.read_bytes() for f in (tmp_path / "in").iterdir()} == before
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    ({"weights": "f16"}, "weights='f16' are made anew, as .* holds bf16: take weights='bf16' or leave external_data"),
+    ({"weights": "int4"}, "leave it out for other targets, for weights in few bits"),
+    ({"weights": "f16", "target": "nnef"}, "leave it out for other targets"),
+])  # fmt: skip
+def test_what_cannot_refer(tmp_path, options, told):
+    saved(tmp_path / "in", torch.bfloat16)
+    with pytest.raises(ValueError, match=told):
+        language_models.export(tmp_path / "in", path=tmp_path / "out", external_data="reference", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_in_memory_and_other_tasks(tmp_path):
+    model = saved(tmp_path / "in")
+    with pytest.raises(ValueError, match="and of a model in memory"):
+        language_models.export(model, path=tmp_path / "out", external_data="reference")
+    with pytest.raises(RefusedError, match="external_data= is for decoders of text"):
+        language_models.export(
+            tmp_path / "in", path=tmp_path / "out", task="feature-extraction", external_data="reference"
+        )
+
+
+def test_what_is_large_lies_in_the_checkpoint_and_what_is_small_in_the_model(tmp_path):
+    saved(tmp_path / "in")
+    language_models.export(tmp_path / "in", path=tmp_path / "out", external_data="reference")
+    held = onnx.load(tmp_path / "out" / "model.onnx", load_external_data=False).graph.initializer
+    outside = [t for t in held if t.data_location == onnx.TensorProto.EXTERNAL]
+    assert {e.value for t in outside for e in t.external_data if e.key == "location"} == {"model.safetensors"}
+    assert all(len(t.raw_data) < 1024 * 64 for t in held if t not in outside)
