@@ -2,7 +2,7 @@
 
 A request is a line of JSON, {"seed", "number"} or {"program"}; the answer "drawn" once the program is there, a line for
 each outcome, then "done". A process that ends before "drawn" is torch's, whose own run the program is drawn by, and so
-is one that takes too long for no target, which runs the program in torch alone.
+is one that ends or takes too long for no target, which runs the program in torch alone.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Worker:
         except (EOFError, BrokenPipeError, TimeoutError) as error:
             self.close()
             code = self.process.returncode
-            if isinstance(error, TimeoutError) and (not self.targets or _takes_too_long_in_torch(request)):
-                return [{"target": "torch", "kind": "invalid", "detail": "torch does not end", "sizes": None}]
-            if not self.drawn and isinstance(error, EOFError):
-                return [{"target": "torch", "kind": "invalid", "detail": f"torch ended ({code})", "sizes": None}]
+            ends = isinstance(error, EOFError)
+            if not self.targets or (ends and not self.drawn) or _fails_in_torch(request):
+                what = f"torch ended ({code})" if ends else "torch does not end"
+                return [{"target": "torch", "kind": "invalid", "detail": what, "sizes": None}]
             what = f"no answer in {LIMIT:.0f} s" if isinstance(error, TimeoutError) else f"process ended ({code})"
             answered = {o["target"] for o in outcomes}
             missing = [t for t in self.targets if t not in answered]
@@ -100,8 +100,10 @@ class Worker:
             self.process.wait()
 
 
-def _takes_too_long_in_torch(request: dict[str, Any]) -> bool:
-    """True of a program that torch itself does not run in time, as one with a polynomial of degree 2**30."""
+def _fails_in_torch(request: dict[str, Any]) -> bool:
+    """True of a program that torch itself does not run in time, as one with a polynomial of degree 2**30, or that ends
+    the process in torch's own kernel, as the least integer divided by -1 does.
+    """
     worker = Worker([])
     try:
         return bool(worker.ask(request))
@@ -141,7 +143,7 @@ def main() -> None:
         print("drawn", file=answers, flush=True)
         if not request["targets"]:
             run(one)
-        for outcome in check(one, request["targets"], way):
+        for outcome in check(one, request["targets"], way) if request["targets"] else ():
             print(json.dumps(asdict(outcome)), file=answers, flush=True)
         print("done", file=answers, flush=True)
 

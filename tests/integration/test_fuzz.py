@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -243,11 +244,30 @@ def test_programs_are_made_small():
 
 def test_a_dead_child_is_an_outcome(tmp_path):
     worker = Worker(["eager"])
-    exits = {"inputs": [], "members": [], "steps": ["import os", "os._exit(3)"], "result": "None"}
+
+    def told(step):
+        program = {"inputs": [], "members": [], "steps": ["import os", step], "result": "None"}
+        return [o["detail"] for o in worker.ask({"program": program, "way": "program"})]
+
     try:
-        assert [o["detail"] for o in worker.ask({"program": exits, "way": "program"})] == ["process ended (3)"]
+        assert told("if torch.compiler.is_exporting(): os._exit(3)") == ["process ended (3)"]
+        assert told("os._exit(3)") == ["torch ended (3)"]
     finally:
         worker.close()
+
+
+def test_a_kernel_of_torch_that_ends_the_process_says_nothing_of_a_target():
+    worker = Worker(["onnx"])
+    steps = (
+        "v1 = torch.full((3,), -(2**31), dtype=torch.int32)",
+        "v2 = torch.div(v1, -1 - x[0, 0].long() * 0, rounding_mode='trunc')",
+    )
+    least = Program((X,), (), steps, "v2")
+    try:
+        [outcome] = worker.ask({"program": asdict(least), "way": "program"})
+    finally:
+        worker.close()
+    assert outcome["kind"] == "invalid"
 
 
 def test_a_value_knows_which_of_its_sizes_are_dynamic():
