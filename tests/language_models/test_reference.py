@@ -100,9 +100,7 @@ def test_a_state_that_genai_does_not_hold(tmp_path):
 def test_what_a_folder_refers_to_is_read_where_it_is_asked_for_alone(tmp_path):
     saved(tmp_path / "in")
     language_models.export(tmp_path / "in", path=tmp_path / "out", external_data="reference")
-    with pytest.raises(
-        CaptureError, match=r"refers to weights in another folder, \.\./in: where that is meant, load"
-    ):
+    with pytest.raises(CaptureError, match=r"refers to weights in another folder, \.\./in: where that is meant, load"):
         language_models.load(tmp_path / "out")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ExportError, match=r"empty holds no \.safetensors file"):
