@@ -126,11 +126,8 @@ class Onnx(Target[onnx_ir.Model]):
         self.devices = devices
         self.custom_opsets = dict(custom_opsets or {})
         self._table = table_handlers(custom_translation_table or {})
-        self.weights: Shards | None = None
-        if weights_folder is not None:
-            if external_data != "reference":
-                raise ValueError("weights_folder= is the folder that external_data='reference' points to: give both")
-            self.weights = linked_shards(Path(weights_folder))
+        self.weights = _shards(weights_folder, external_data)
+        if self.weights is not None:
             session_options = with_weights(session_options, self.weights.folder)
         self.settings = Settings(session_options, providers, custom_op_libraries)
 
@@ -258,6 +255,15 @@ class Onnx(Target[onnx_ir.Model]):
         staged = refers and self.weights is None and path is not None and not any(path.parent.glob("*.safetensors"))
         lent = path.parent.parent if staged and path is not None else None
         return OnnxProgram(artifact, graph, path, lent, self.settings, lambda g: lower(g, self))
+
+
+def _shards(folder: str | os.PathLike[str] | None, external_data: Any) -> Shards | None:
+    """The files in another folder that a model is to refer to."""
+    if folder is None:
+        return None
+    if external_data != "reference":
+        raise ValueError("weights_folder= is the folder that external_data='reference' points to: give both")
+    return linked_shards(Path(folder))
 
 
 def _is_op_of_torch(call: onnx_ir.Node) -> bool:
