@@ -111,7 +111,7 @@ class NnefHelper(Emitter):
 
         It does with constants that differ by signs of zeros alone; -0.0 it may meet in any it makes of others.
         """
-        if not made.type.dtype.is_float or not self.target.tract or not self.inputs:
+        if not made.type.dtype.is_float or not self.target.tract or not self.inputs or array.all():
             return made
         plain = array + array.dtype.type(0)  # -0.0 + 0.0 is 0.0
         if not array.any() and np.signbit(array).any():
