@@ -60,7 +60,7 @@ def _computed_line(h, start, end, count):
 
 def _line(h, start, end, steps):
     if h.is_value(start) or h.is_value(end) or isinstance(start, Expr) or isinstance(end, Expr):
-        h.refuse("start or end is only known at run time; use numbers")
+        h.refuse("start or end is only known at run time; use numbers, or base ** torch.linspace")
     return np.linspace(start, end, h.static(steps, "the number of steps"))
 
 

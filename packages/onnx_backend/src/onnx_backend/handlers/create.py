@@ -47,8 +47,8 @@ def linspace(h, start, end, steps, **_):
 @op("aten::logspace")
 def logspace(h, start, end, steps, base=10.0, **_):
     count = h.static(steps, "the number of steps")
-    if h.is_value(start) or h.is_value(end):
-        h.refuse("start or end is a tensor; use numbers")
+    if any(h.is_value(x) or isinstance(x, Expr) for x in (start, end)):
+        h.refuse("start or end is only known at run time; use numbers, or base ** torch.linspace")
     step = (end - start) / max(count - 1, 1)
     exact = [base ** (start + i * step) for i in range(count)]
     return h.const([int(x) for x in exact] if h.out.dtype.is_integer else exact, h.out.dtype)
