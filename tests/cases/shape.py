@@ -248,6 +248,7 @@ CASES = family(
     # space and channels
     row("pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), IMAGE),
     row("pixel_unshuffle", lambda x: F.pixel_unshuffle(x, 2), f32("B", 3, 4, 6)),
+    row("pixel_shuffles_by_one", lambda x: torch.atan2(F.pixel_shuffle(x, 1), F.pixel_unshuffle(x, 1)), IMAGE),
     row("channel_shuffle", lambda x: F.channel_shuffle(x, 2), IMAGE),
     row("unfold_method", lambda x: x.unfold(1, 3, 2), f32("B", 7)),
     row("unfold_method_dynamic", lambda x: x.unfold(1, 2, 1), SEQUENCE),

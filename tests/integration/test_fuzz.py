@@ -181,6 +181,31 @@ def test_a_gate_that_is_0_far_below_its_last_place_is_explained():
     assert not explained(module, ["x"], [x], 0, torch.tensor([[[True]], [[False]]]))
 
 
+def test_a_silu_that_is_0_far_below_its_last_place_is_explained():
+    class Logarithm(torch.nn.Module):
+        def forward(self, x):
+            return torch.log(torch.nn.functional.silu(x))
+
+    x = torch.tensor([-30.0, -2.0, 2.0])
+    module = torch.export.export(Logarithm(), (x,)).module()
+    wanted = Logarithm()(x)
+    assert wanted.isnan().tolist() == [True, True, False]
+    assert explained(module, ["x"], [x], 0, torch.where(x < -18, -math.inf, wanted))
+    assert not explained(module, ["x"], [x], 0, torch.where(x < 0, -math.inf, wanted))
+
+
+def test_a_mean_of_a_negative_zero_has_either_sign():
+    class Turn(torch.nn.Module):
+        def forward(self, x):
+            return torch.atan2(torch.var_mean(x, -1, correction=0)[1], torch.tensor(-1.0))
+
+    x = torch.tensor([[-0.0], [3.0]])
+    module = torch.export.export(Turn(), (x,)).module()
+    wanted = Turn()(x)
+    assert all(explained(module, ["x"], [x], 0, torch.stack([sign * wanted[0], wanted[1]])) for sign in (1, -1))
+    assert not explained(module, ["x"], [x], 0, torch.stack([wanted[0], -wanted[1]]))
+
+
 def test_a_scale_of_a_large_product_may_come_behind_it():
     class Scores(torch.nn.Module):
         def forward(self, q, k):

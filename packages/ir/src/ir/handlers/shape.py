@@ -95,6 +95,8 @@ def movedim(h, self, source, destination):
 def pixel_shuffle(h, self, upscale_factor):
     *batch, channels, height, width = self.type.shape
     n, r = len(batch), upscale_factor
+    if r == 1:
+        return self
     x = h.reshape(self, [*batch, channels // (r * r), r, r, height, width])
     return h.reshape(h.transpose(x, [*range(n), n, n + 3, n + 1, n + 4, n + 2]), h.out.shape)
 
@@ -103,6 +105,8 @@ def pixel_shuffle(h, self, upscale_factor):
 def pixel_unshuffle(h, self, downscale_factor):
     *batch, channels, _, _ = self.type.shape
     n, r = len(batch), downscale_factor
+    if r == 1:
+        return self
     x = h.reshape(self, [*batch, channels, h.out.shape[-2], r, h.out.shape[-1], r])
     return h.reshape(h.transpose(x, [*range(n), n, n + 2, n + 4, n + 1, n + 3]), h.out.shape)
 
