@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._higher_order_ops import scan
 from torch.export import Dim
 
 import ir
@@ -77,6 +78,21 @@ def test_constants_that_differ_by_signs_of_zeros_alone(dtype):
     model, x = ConstantsOfZeros(dtype), torch.tensor([1.0, -2.0, 3.0], dtype=dtype)
     for found, wanted in zip(ir.export(model, (x,), target="nnef")(x), model(x), strict=True):
         assert torch.equal(found, wanted) and torch.equal(found.signbit(), wanted.signbit())
+
+
+class LoopOverZeros(torch.nn.Module):
+    """Constants of -0.0 that a loop reads first, and the document after it."""
+
+    def forward(self, x):
+        def step(carried, row):
+            return carried / -0.0 + row, (carried + row) / torch.full((), -0.0)
+
+        carried, made = scan(step, torch.zeros(2), x[:, None].expand(2, 2))
+        return carried, made, x / -0.0, 1 / (x * -0.0), x / torch.full((2,), -0.0)
+
+
+def test_a_loop_and_what_is_behind_it_read_one_constant():
+    same(LoopOverZeros(), (torch.tensor([1.0, 2.0]),), (torch.tensor([-1.0, 3.0]),))
 
 
 # Zeros whose sign counts, of each op that is written as a sum.

@@ -118,9 +118,13 @@ class NnefHelper(Emitter):
             first, known = self.constant(plain), plain
         else:
             first, known = self.signs.setdefault((made.type, plain.tobytes()), (made, array))
-        if (other := np.signbit(array) != np.signbit(known)).any():
+        if not (other := np.signbit(array) != np.signbit(known)).any():
+            return made
+        inner, self.scopes[1:] = self.scopes[1:], []  # it stands where a variable stands, for whatever reads it
+        try:
             return self.emit("mul", first, hide(self, self.constant(np.where(other, -1, 1).astype(array.dtype))))
-        return made
+        finally:
+            self.scopes[1:] = inner
 
     def content(self, x: NnefValue) -> np.ndarray | None:
         """The numbers of a constant or a weight, None where they are only known at run time."""
