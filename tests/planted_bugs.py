@@ -55,7 +55,7 @@ BUGS = (
     Bug("ir/passes/promote.py", "functools.reduce(promote_types, types, common)", "common", "tests/ir/test_promote.py"),
     Bug("ir/importer/symbols.py", "low == 2 and name not in", "low == 0 and name not in", "tests/ir/test_importer.py"),
     Bug("ir/importer/trace_context.py", "xreplace(values) == False", "xreplace(values) is None",
-        "tests/ir/test_custom_ops.py"),
+        "tests/integration/test_fixed_numbers.py"),
     Bug("ir/specialization.py", "True if not all(r.ok", "True if all(r.ok",
         "tests/integration/test_the_model_itself.py"),
     Bug("ir/conditions.py", "fits = size == sizes[d.as_symbol] and size >=", "fits = size >=",

@@ -192,3 +192,12 @@ def test_an_attribute_that_a_size_decides_is_computed(model, target):
 def test_a_stride_that_a_size_decides_is_refused_by_tract():
     with pytest.raises(ir.RefusedError, match="a stride, padding or dilation is n//2, which is only known at run time"):
         ir.export(STRIDED[0], (torch.randn(2, 16),), dynamic_shapes=({1: "n"},), target="nnef")
+
+
+def test_a_decomposition_that_holds_for_the_traced_size_alone_is_not_used():
+    def put(x, source):
+        return x.put(torch.arange(x.shape[0] // 2), source)
+
+    args, shapes = (torch.randn(20), torch.randn(10)), ({0: "B"}, None)
+    with pytest.raises(ir.UnsupportedOpsError, match=r"its decomposition cannot be used: it holds only where \(B//2\)"):
+        ir.export(put, args, target="onnx", dynamic_shapes=shapes)
