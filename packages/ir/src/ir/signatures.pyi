@@ -48,6 +48,7 @@ class OnnxOptions(Common, total=False):
 
     opset: int
     external_data: bool | Literal["reference"] | None
+    weights_folder: str | os.PathLike[str] | None
     max_shard_size: int | None
     functions: bool | Collection[str]
     metadata: bool
