@@ -49,6 +49,7 @@ def every_option_fits_its_target(
         Onnx(onnx["opset"])
     Onnx(
         external_data=onnx.get("external_data"),
+        weights_folder=onnx.get("weights_folder"),
         max_shard_size=onnx.get("max_shard_size"),
         functions=onnx.get("functions", False),
         metadata=onnx.get("metadata", False),
