@@ -12,6 +12,8 @@ import torch
 import language_models
 from ir.errors import CaptureError, ExportError, RefusedError
 from ir.stored import linked_shards
+from language_models import onnx_genai
+from onnx_backend.runtime import settings
 from tests.language_models import checkpoints
 
 genai = pytest.importorskip("onnxruntime_genai")
@@ -105,6 +107,10 @@ def test_what_a_folder_refers_to_is_read_where_it_is_asked_for_alone(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ExportError, match=r"empty holds no \.safetensors file"):
         language_models.load(tmp_path / "out", checkpoint=tmp_path / "empty")
+
+
+def test_the_config_entry_is_that_of_the_onnx_backend():
+    assert onnx_genai.WEIGHTS_FOLDER == settings.WEIGHTS
 
 
 def test_a_second_export_leaves_the_checkpoint_alone(tmp_path):

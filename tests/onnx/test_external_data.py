@@ -285,6 +285,21 @@ def test_a_program_that_refers_to_another_folder_is_copied(model, elsewhere):
     assert torch.equal(pickle.loads(pickle.dumps(program))(X), program(X))
 
 
+def test_the_lines_that_open_such_a_model(model, elsewhere):
+    folder, path = elsewhere
+    program = ir.export(model, (X,), target="onnx", path=path, external_data="reference", weights_folder=folder)
+    [found] = _run(program.target.usage(path, program.graph))
+    assert torch.allclose(torch.from_numpy(found), model(X), atol=1e-5)
+
+
+def _run(lines):
+    """The value of the last of these lines, where `x` is the input."""
+    *before, last = lines.splitlines()
+    names = {"x": X.numpy()}
+    exec("\n".join(before), names)
+    return eval(last, names)
+
+
 def test_folders_that_cannot_be_referred_to(model, elsewhere, monkeypatch):
     folder, path = elsewhere
 

@@ -73,7 +73,7 @@ class NnefHelper(Emitter):
             text = number_text(array, type.dtype, self.target.tract) if array.ndim == 0 else None
             made = NnefValue(doc.Expr(text), type, fixed=True) if text else self.variable(name or "const", type, array)
             made.array, made.alike = array, uniform(array)
-            self.constants[key] = self._told_apart(made, array)
+            self.constants[key] = self._with_signs_of_zeros(made, array)
         return self.constants[key]
 
     def weight(self, value: Value, weight: Weight) -> NnefValue:
@@ -91,7 +91,7 @@ class NnefHelper(Emitter):
             if not small:
                 return made
             made.alike = uniform(weight.numpy())
-            return self._told_apart(made, weight.numpy())
+            return self._with_signs_of_zeros(made, weight.numpy())
         made = self.variable(weight.name, value.type, packed_source(weight))
         made.packed = True
         return made
@@ -103,13 +103,14 @@ class NnefHelper(Emitter):
         if key not in self.constants:
             made = self.variable(weight.name, type, lambda: array)
             made.alike = uniform(array)
-            self.constants[key] = self._told_apart(made, array)
+            self.constants[key] = self._with_signs_of_zeros(made, array)
         return self.constants[key]
 
-    def _told_apart(self, made: NnefValue, array: np.ndarray) -> NnefValue:
-        """A constant, or where tract would take it for another one, that one times signs.
+    def _with_signs_of_zeros(self, made: NnefValue, array: np.ndarray) -> NnefValue:
+        """A constant whose zeros keep their signs, which tract loses: it merges constants that compare equal.
 
-        It does with constants that differ by signs of zeros alone; -0.0 it may meet in any it makes of others.
+        One that equals an earlier constant but for these signs is written as that constant times 1 and -1, which tract
+        cannot compute while it loads. One of zeros alone is so in any case: tract may compute an equal one of others.
         """
         if not made.type.dtype.is_float or not self.target.tract or not self.inputs or array.all():
             return made

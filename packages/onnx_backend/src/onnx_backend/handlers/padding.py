@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ir.dims import Expr
 from onnx_backend.registry import register as op
 
@@ -49,8 +51,8 @@ def _crop(h, x, pads):
 
 
 def constant_pad(h, x, pads, value):
-    plain = not isinstance(value, Expr) and str(value) in ("0", "0.0", "False")  # and -0.0 is not
-    return _emit_pad(h, x, pads, None, *([] if plain else [h.tensor(h.stored(value, x.type.dtype), x)]))
+    default = not isinstance(value, Expr) and not value and math.copysign(1, value) > 0  # -0.0 is another number
+    return _emit_pad(h, x, pads, None, *([] if default else [h.tensor(h.stored(value, x.type.dtype), x)]))
 
 
 def _emit_pad(h, x, pads, mode, *value):
