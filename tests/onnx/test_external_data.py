@@ -17,6 +17,8 @@ import torch
 from torch import nn
 
 import ir
+from ir.errors import RuntimeFailure
+from ir.opening import open_artifact
 from onnx_backend import target
 from onnx_backend.building import made
 from onnx_backend.format import writer
@@ -283,6 +285,16 @@ def test_a_program_that_refers_to_another_folder_is_copied(model, elsewhere):
     folder, path = elsewhere
     program = ir.export(model, (X,), target="onnx", path=path, external_data="reference", weights_folder=folder)
     assert torch.equal(pickle.loads(pickle.dumps(program))(X), program(X))
+
+
+def test_a_model_that_is_opened_without_its_weights(model, elsewhere):
+    folder, path = elsewhere
+    options = {"external_data": "reference", "weights_folder": folder}
+    ir.export(model, (X,), target="onnx", path=path, **options)
+    (path.parent / "model.safetensors").unlink()
+    assert torch.allclose(open_artifact(path, target.Onnx(**options))(X)[0], model(X), atol=1e-5)
+    with pytest.raises(RuntimeFailure, match="name that by external_data='reference' and weights_folder="):
+        open_artifact(path, "onnx")
 
 
 def test_the_lines_that_open_such_a_model(model, elsewhere):

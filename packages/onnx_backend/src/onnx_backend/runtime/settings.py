@@ -95,8 +95,10 @@ class Settings:
         return "\n".join(["options = onnxruntime.SessionOptions()", *lines, last])
 
     def hint(self, error: BaseException) -> str:
-        """What to do where onnxruntime lacks a kernel, to be put behind what it says."""
+        """What to do where onnxruntime lacks a kernel or weights, to be put behind what it says."""
         text = str(error)
+        if "External data path" in text:
+            return "; if its weights lie in another folder, name that by external_data='reference' and weights_folder="
         foreign = ("is not a registered function/op", "No opset import for domain", "Could not find an implementation")
         if self.libraries or not any(t in text for t in foreign):
             return ""
