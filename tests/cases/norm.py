@@ -209,6 +209,7 @@ CASES = family(
         *(LOGITS, CLASSES, f32(5, positive=True)),
     ),
     row("multi_margin_of_one", lambda x, y: reduced(F.multi_margin_loss, x, y), f32(5), i64(value=3)),
+    row("multi_margin_of_a_number", lambda x, y: reduced(F.multi_margin_loss, x, y), f32(), i64(value=0)),
     row(
         "odd_multi_margin",
         lambda x, y: reduced(F.multi_margin_loss, x, y),

@@ -155,6 +155,7 @@ def test_a_file_in_the_place_of_the_folder(sound, tmp_path):
     ({"exclude": ["*.down_proj"]}, "exclude= is for weights in few bits"),
     ({"calibration": "a text"}, "calibration= is for weights in few bits"),
     ({"weights": "int4", "lm_head": "int3"}, "lm_head='int3' is none of f32, int8, int4"),
+    ({"external_data": "references"}, "external_data='references': True, False, None or 'reference'"),
     ({"external_data": "reference", "target": "eager"}, "for onnxruntime: leave it out for other targets"),
     ({"weights": "int4", "lm_head": "int8", "target": "nnef"}, "lm_head='int8' is none of f32, int4"),
 ])  # fmt: skip

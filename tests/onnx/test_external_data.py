@@ -323,6 +323,9 @@ def test_folders_that_cannot_be_referred_to(model, elsewhere, monkeypatch):
     refused(ValueError, "weights_folder= is the folder that external_data='reference'", weights_folder=folder)
     refers = {"external_data": "reference", "weights_folder": folder}
     refused(ir.ExportError, "holds no .safetensors file", **{**refers, "weights_folder": path.parent.parent})
+    refused(TypeError, "weights_folder=5: give the path of a folder", **{**refers, "weights_folder": 5})
+    for nowhere in ("", next(folder.glob("*.safetensors"))):
+        refused(ValueError, "weights_folder=.*: there is no such folder", **{**refers, "weights_folder": nowhere})
     monkeypatch.setattr(target, "LIMIT", 100)
     refused(ir.ExportError, "of weights lie in no file of .* and a model holds 2 GB: use external_data=True", **refers)
     monkeypatch.undo()

@@ -69,7 +69,7 @@ def _indexed(args: Args) -> Iterator[Bound]:
 def _classes(args: Args) -> Iterator[Bound]:
     x, target = args["self"].type, args["target"]
     if target.type.dtype.is_integer:
-        yield Bound(target, 0, x.shape[1 if x.rank > 1 else 0], args.get("ignore_index"))
+        yield Bound(target, 0, x.shape[min(1, x.rank - 1)] if x.rank else 1, args.get("ignore_index"))
 
 
 def _labels(args: Args) -> Iterator[Bound]:

@@ -133,7 +133,10 @@ def export(
         _one_of("lm_head", lm_head, [w for w in runtime.WEIGHTS if w not in ("f16", "bf16")])
     if (level := options.get("accuracy_level", 4)) not in range(5):
         raise ValueError(f"accuracy_level={level!r:.40}: 0 to 4, of which 1 is float32 and 4 int8")
-    refers = options.get("external_data") == "reference"
+    data = options.get("external_data")
+    if target == "onnx" and data not in (True, False, None, "reference"):
+        raise ValueError(f"external_data={data!r:.40}: True, False, None or 'reference'")
+    refers = data == "reference"
     if refers and (target != "onnx" or weights not in FLOATS or isinstance(source, torch.nn.Module)):
         raise ValueError(
             "external_data='reference' leaves the floats of a checkpoint's folder where they are, for onnxruntime: "

@@ -263,6 +263,10 @@ def _shards(folder: str | os.PathLike[str] | None, external_data: Any) -> Shards
         return None
     if external_data != "reference":
         raise ValueError("weights_folder= is the folder that external_data='reference' points to: give both")
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"weights_folder={folder!r:.40}: give the path of a folder")
+    if not (os.fspath(folder) and Path(folder).is_dir()):
+        raise ValueError(f"weights_folder={os.fspath(folder)!r:.300}: there is no such folder")
     return linked_shards(Path(folder))
 
 
