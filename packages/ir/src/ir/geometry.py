@@ -31,6 +31,11 @@ def axes(dims: int | Sequence[int] | None, rank: int) -> list[int]:
     return [axis(d, rank) for d in ([dims] if isinstance(dims, int) else dims)]
 
 
+def split_axis(op: str, rank: int) -> int:
+    """The axis that `vsplit`, `hsplit` or `dsplit` splits; `hsplit` of a tensor of one axis splits that."""
+    return {"vsplit": 0, "hsplit": min(rank - 1, 1), "dsplit": 2}[op]
+
+
 def squeezed(sizes: Sequence[Dim], dims: Sequence[int], result: Sequence[Dim]) -> list[int]:
     """Which of these axes `squeeze` drops, by the shape it gives.
 

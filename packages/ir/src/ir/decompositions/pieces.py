@@ -11,25 +11,22 @@ import torch
 from torch import Tensor
 
 from ir.decompositions.registry import decomposition
+from ir.geometry import split_axis
 from ir.importer.torch_api import statically_known_true
 
 
-def _evenly(self: Tensor, sections: int, axis: int) -> list[Tensor]:
+def _evenly(op: str, self: Tensor, sections: int) -> list[Tensor]:
     """Pieces of one size: that the sections divide the axis is torch's own condition."""
+    axis = split_axis(op, self.dim())
     size = self.shape[axis] // sections
     return [self.narrow(axis, i * size, size) for i in range(sections)]
-
-
-@decomposition("hsplit.int")
-def _hsplit(self: Tensor, sections: int) -> list[Tensor]:
-    return _evenly(self, sections, min(self.dim() - 1, 1))
 
 
 for _name in ("select", "slice", "split", "split_with_sizes", "unbind", "alias"):
     decomposition(f"{_name}_copy")(getattr(torch.ops.aten, _name))  # values have no memory to share
 
-decomposition("vsplit.int")(functools.partial(_evenly, axis=0))
-decomposition("dsplit.int")(functools.partial(_evenly, axis=2))
+for _name in ("vsplit", "hsplit", "dsplit"):
+    decomposition(f"{_name}.int")(functools.partial(_evenly, _name))
 
 
 @decomposition("_chunk_cat")

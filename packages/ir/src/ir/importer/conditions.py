@@ -132,8 +132,8 @@ def _are_the_pieces(op: str, args: Mapping[str, Any], results: Sequence[Value]) 
     x, count = args["self"], args.get("sections")
     if not isinstance(count, int) or not results:
         return None
-    axis = {"aten::vsplit": 0, "aten::hsplit": min(x.type.rank - 1, 1), "aten::dsplit": 2}.get(op)
-    axis = geometry.axis(args["dim"], x.type.rank) if axis is None else axis
+    rank = x.type.rank
+    axis = geometry.axis(args["dim"], rank) if "dim" in args else geometry.split_axis(op.removeprefix("aten::"), rank)
     whole, sizes = x.type.shape[axis], [r.type.shape[axis] for r in results]
     if op == "aten::tensor_split" and sizes == [(whole + count - 1 - i) // count for i in range(count)]:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ir.geometry import split_axis
 from ir.types import DType
 from onnx_backend.handlers.padding import END
 from onnx_backend.handlers.shape import select
@@ -39,17 +40,12 @@ def tensor_split_at(h, self, tensor_indices_or_sections, dim=0):
 
 @op("aten::hsplit.int", "aten::vsplit.int", "aten::dsplit.int")
 def split_evenly(h, self, sections):
-    return split(h, self, axis_of_split(h, self))
+    return split(h, self, split_axis(h.node.op.removeprefix("aten::"), self.type.rank))
 
 
 @op("aten::hsplit.array", "aten::vsplit.array", "aten::dsplit.array")
 def split_at(h, self, indices):
-    return tensor_split(h, self, indices, axis_of_split(h, self))
-
-
-def axis_of_split(h, x):
-    """Columns, rows, or what lies deeper, by the name of the op."""
-    return {"vsplit": 0, "hsplit": min(x.type.rank - 1, 1), "dsplit": 2}[h.node.op.partition("::")[2]]
+    return tensor_split(h, self, indices, split_axis(h.node.op.removeprefix("aten::"), self.type.rank))
 
 
 @op("aten::unbind", "aten::unbind_copy")
