@@ -24,7 +24,7 @@ from ir.ops import may_be_view, overloads_of
 from tests.eager.test_cases import assert_same
 
 onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
-IMAGE = torch.randn(2, 8, 12, 12)
+IMAGE = torch.randn(2, 8, 12, 12).index_fill(1, torch.tensor([1]), 0.0)  # as `Everything` leaves it
 BATCHES = ({0: "batch"},)
 
 
@@ -65,6 +65,9 @@ class Everything(nn.Module):
         self.scale = nn.Parameter(0.2 * torch.rand(512))
 
     def forward(self, x: Tensor) -> Tensor:
+        x.index_copy_(1, torch.tensor([1]), torch.zeros(1, 1, 1, 1).expand(x.shape[0], 1, 12, 12))
+        keys = x[:, :4].unsqueeze(2).expand(-1, -1, 2, -1, -1).reshape(-1, 8, 12, 12)
+        x = F.scaled_dot_product_attention(x, keys, keys)
         x = torch.relu(self.norm(self.conv(x))).flatten(1)
         x = self.linear(x) * self.scale * 2.0 * self.gate(x)
         return torch.tanh(x + torch.arange(512, dtype=torch.float32).sqrt())
@@ -76,7 +79,7 @@ def test_each_pass_is_a_switch(off: str | None) -> None:
     program = compiled(model, IMAGE, passes=[p for p in PASSES if p != off], shapes=BATCHES)
     assert program.target.chosen == tuple(p for p in PASSES if p != off)  # type: ignore[attr-defined]
     assert_close(program, model, IMAGE)
-    assert_close(program, model, torch.randn(5, 8, 12, 12))
+    assert_close(program, model, torch.randn(5, 8, 12, 12).index_fill(1, torch.tensor([1]), 0.0))
 
 
 @pytest.mark.parametrize("name", [p for p in PASSES if p not in FOR_CUDA])
@@ -88,7 +91,7 @@ def test_each_pass_alone_changes_the_program(name: str) -> None:
 
 
 def test_an_unknown_pass() -> None:
-    with pytest.raises(ValueError, match="no pass fusing; there are constants"):
+    with pytest.raises(ValueError, match="no pass fusing; there are attention, constants"):
         Eager(optimize=["fusing"])
 
 
@@ -772,6 +775,28 @@ def test_other_element_types(dtype: torch.dtype) -> None:
     )
     with torch.no_grad():
         torch.testing.assert_close(result.float(), model(x), rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: torch.zeros(4),
+        lambda: torch.rand(4),
+        lambda: torch.arange(4.0),
+        lambda: torch.full((4,), 2.5),
+        lambda: torch.linspace(0, 1, 4),
+        lambda: torch.eye(4),
+        lambda: torch.arange(4) / 2,
+        lambda: torch.arange(4).sqrt(),
+        lambda: torch.zeros(4, dtype=torch.float32),
+        lambda: torch.arange(4).float(),
+        lambda: torch.tensor([1.0, 2.0, 3.0, 4.0]),
+    ],
+)
+@pytest.mark.parametrize("optimize", [False, True])
+def test_what_is_made_of_no_float_has_the_programs_type(made: Any, optimize: bool) -> None:
+    program = ir.export(lambda x: x + made(), (torch.randn(4, 4),), target=Eager(dtype="bfloat16", optimize=optimize))
+    assert program(torch.randn(4, 4)).dtype is torch.bfloat16
 
 
 def test_capture_wants_a_gpu() -> None:

@@ -16,9 +16,9 @@ from eager_backend.building import io_contract
 from eager_backend.building.constants import Constants
 from eager_backend.building.plan import Plan
 from eager_backend.building.source import Source
-from eager_backend.building.steps import Block, Formula, Function, Names, Number, Slot, Step, map_leaves
+from eager_backend.building.steps import Block, Formula, Function, Names, Number, Slot, Step, leaves, map_leaves
 from eager_backend.building.verbs import Verbs
-from eager_backend.passes import PASSES
+from eager_backend.passes import GRAPH_PASSES, PASSES
 from eager_backend.passes.autotune import example
 from eager_backend.runtime.program import Program
 from ir.dims import Dim, Expr, evaluate
@@ -75,7 +75,19 @@ class EagerHelper(Verbs, OpHelper[Slot]):
             types = (type,) if isinstance(type, TensorType) else tuple(type)
         outputs = tuple(self._slot(f"{self.node.name}_{i}" if i else self.node.name, t) for i, t in enumerate(types))
         self._step(fn, args, kwargs, outputs, single)
+        if self.target.dtype is not None:
+            outputs = tuple(self._in_own_dtype(o, (*args, *kwargs.values())) for o in outputs)
         return outputs[0] if single else list(outputs)
+
+    def _in_own_dtype(self, made: Slot, args: tuple[Any, ...]) -> Slot:
+        """A result in the program's element type, where no operand has one that torch could take for it."""
+        operands = [a for a in leaves(args) if isinstance(a, Slot)]
+        told = any(a is self.target.dtype for a in args) or any(o.type.dtype.is_float for o in operands)
+        if told or made.type.dtype is not DType.float32:
+            return made
+        converted = self._slot(made.name, made.type)
+        self._step(Tensor.to, (made, self.target.dtype), {}, (converted,), True)
+        return converted
 
     def native(self, fn: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """The node as one call of `fn`, its arguments in the order of the schema, trailing defaults left out."""
@@ -160,8 +172,9 @@ class EagerHelper(Verbs, OpHelper[Slot]):
     # -- values ----------------------------------------------------------------------------------------------------
 
     def constant(self, array: np.ndarray[Any, Any], name: str = "") -> Slot:
-        data = torch.from_numpy(np.array(array)).to(self.target.device)
-        return self.constants.add(data, name or "constant", TensorType(DType[array.dtype.name], array.shape))
+        dtype = DType[array.dtype.name]
+        data = torch.from_numpy(np.array(array)).to(self.target.device, self.dtype(dtype))
+        return self.constants.add(data, name or "constant", TensorType(dtype, array.shape))
 
     def scalar(self, value: Any, dtype: DType) -> Slot:
         result: Slot = self.emit(
@@ -271,7 +284,8 @@ class EagerHelper(Verbs, OpHelper[Slot]):
 
     def _compile(self, block: Block) -> str:
         for name in self.target.chosen:
-            PASSES[name](self, block)
+            if name not in GRAPH_PASSES:
+                PASSES[name](self, block)  # type: ignore[call-arg,arg-type]
         return self.source.function(block)
 
 

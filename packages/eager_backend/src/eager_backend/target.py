@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
@@ -13,6 +13,7 @@ from eager_backend.building import devices
 from eager_backend.helper import EagerHelper
 from eager_backend.inspection.script import script
 from eager_backend.passes import FOR_CUDA, MEASURED, PASSES
+from eager_backend.passes.attention import takes_groups
 from eager_backend.passes.autotune import choose
 from eager_backend.registry import load
 from eager_backend.runtime import state
@@ -25,10 +26,11 @@ from ir.importer.pt2.dimension_names import packed
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.pt2.serializable import serializable
 from ir.lower import lower
+from ir.passes.group_heads import group_heads
 from ir.passes.own_state import with_own_state
 from ir.progress import wrote
 from ir.registry import Registry
-from ir.target import Runner, Target
+from ir.target import Pass, Runner, Target
 
 
 def _floating(dtype: Any) -> torch.dtype | None:
@@ -97,6 +99,10 @@ class Eager(Target[Program]):
     @property
     def registry(self) -> Registry:
         return load()
+
+    @property
+    def passes(self) -> Sequence[Pass]:
+        return (group_heads,) if "attention" in self.chosen and takes_groups(self.device) else ()
 
     def helper(self, graph: Graph) -> EagerHelper:
         """A helper for one graph.

@@ -1,4 +1,4 @@
-"""What is done to a program's blocks before they become source: one pass a file, in this order."""
+"""What is done to a graph, and to a program's blocks before they become source: one pass a file, in this order."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ from eager_backend.passes.layer_scale import fold_layer_scale
 from eager_backend.passes.linear import pack_linears
 from eager_backend.passes.scalars import bind_scalars
 from eager_backend.passes.siblings import join_siblings
+from eager_backend.passes.updates import write_updates
+from ir.passes.group_heads import group_heads
+from ir.target import Pass
 
 BlockPass = Callable[[Compilation, Block], None]
 
-PASSES: Mapping[str, BlockPass] = {
+# Before nodes become steps.
+GRAPH_PASSES: Mapping[str, Pass] = {"attention": group_heads}
+PASSES: Mapping[str, BlockPass | Pass] = {
+    **GRAPH_PASSES,
     "constants": fold_constants,
     "batch_norm": fold_batch_norm,
     "layer_scale": fold_layer_scale,
@@ -28,6 +34,7 @@ PASSES: Mapping[str, BlockPass] = {
     "linear": pack_linears,
     "cudnn": fuse_convolutions,
     "cublas": fuse_linears,
+    "updates": write_updates,
     "scalars": bind_scalars,
     "inplace": write_in_place,
 }
@@ -35,4 +42,4 @@ PASSES: Mapping[str, BlockPass] = {
 MEASURED = frozenset({"siblings", "cudnn", "cublas"})
 FOR_CUDA = ("cudnn", "cublas")
 
-__all__ = ["FOR_CUDA", "MEASURED", "PASSES", "BlockPass"]
+__all__ = ["FOR_CUDA", "GRAPH_PASSES", "MEASURED", "PASSES", "BlockPass"]

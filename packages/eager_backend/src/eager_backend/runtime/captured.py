@@ -2,7 +2,8 @@
 
 `x.squeeze()` of a dynamic axis drops it at size 1. The graph, and the passes over it, are right for the rank that was
 captured; torch's own program takes the other as well, so it runs in the program's place, over the program's weights.
-So it does where a step fails at a size of 0 or 1: writes to inputs and buffers are the last step, none is done twice.
+So it does where a step fails at a size of 0 or 1: writes to inputs and buffers are the last step, or may be done twice
+(`passes/updates.py`).
 """
 
 from __future__ import annotations
