@@ -80,6 +80,27 @@ def test_groups_lie_as_onnxruntime_wants_them(tmp_path):
     assert "Transpose" not in ops(model)
 
 
+@pytest.mark.parametrize(("zero", "operands"), [(0, 2), (1, 3)])
+def test_groups_around_zero_have_no_zero_points(zero, operands, tmp_path):
+    class Grouped(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("codes", torch.randint(-8, 8, (8, 32), dtype=torch.int8))
+            self.register_buffer("scales", torch.rand(8, 2) + 0.1)
+            self.register_buffer("zeros", torch.full((8, 2), zero))
+
+        def forward(self, x):
+            weight = torch.ops.quantized_decomposed.dequantize_per_channel_group(
+                self.codes, self.scales, self.zeros, -8, 7, torch.int8, 16, torch.float32
+            )
+            return torch.nn.functional.linear(x, weight)
+
+    place = tmp_path / "m.onnx"
+    ir.export(Grouped(), (torch.randn(2, 32),), target="onnx", path=place, opset=21, verify=True)
+    (node,) = (n for n in onnx.load(place).graph.node if n.op_type == "DequantizeLinear")
+    assert len(node.input) == operands
+
+
 def test_activations_are_unsigned(tmp_path):
     model = exported("int8_read_twice", tmp_path)
     assert ops(model)["QuantizeLinear"] == 1

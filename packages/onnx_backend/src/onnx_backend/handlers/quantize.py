@@ -122,7 +122,7 @@ def _dequantize(h, x, scale, zero, low, high, axis=None, block=None):
     else:
         origin = h.shaped(_zero(h, zero, x.type.dtype), shape)
     x, origin = _halved(h, x, _unshared(h, origin, x), low, high)
-    operands = [x, steps, origin]
+    operands = [x, steps, *([] if block is not None and _is_zero(origin) else [origin])]
     turned = [_turned(h, t) for t in operands] if block is not None and x.type.rank == 2 else [None]
     if all(t is not None for t in turned):  # the form that onnxruntime makes MatMulNBits of; `linear` turns it back
         return h.transpose(_scaled(h, turned, 1 - axis, block), [1, 0])
@@ -213,6 +213,11 @@ def _halved(h, x, zero, low, high):
         return h.derived("4 bits", [t], lambda a: a.astype(kind), t.type.shape, stored=stored, within=same)
 
     return halve(x), halve(zero)
+
+
+def _is_zero(x):
+    """True of a weight of zeros: without a zero point MatMulNBits reads less."""
+    return x.value.const_value is not None and not x.value.const_value.numpy().any()
 
 
 def _within(array, least, most):
