@@ -148,30 +148,12 @@ class Onnx(Target[onnx_ir.Model]):
         rotary = (fuse_rotary,) if op_schema("RotaryEmbedding", self.opset) else ()
         fused = (group_heads, fuse_rms_norm, *rotary)
         typed = (promote, canonicalize_factories)
+        start = (drop_unread_draws, hold_equal_sizes, exact_sizes, simplify_arithmetic)
         if self.keeps_weights:
-            return (
-                drop_unread_draws,
-                hold_equal_sizes,
-                exact_sizes,
-                simplify_arithmetic,
-                *fused,
-                *typed,
-                fold_small_constants,
-                *rest,
-            )
+            return (*start, *fused, *typed, fold_small_constants, *rest)
         # before weights are computed too, so that equal weights are stored once
         folded = (fold_constants,) if self.functions else (cse, fold_constants)
-        return (
-            drop_unread_draws,
-            hold_equal_sizes,
-            exact_sizes,
-            simplify_arithmetic,
-            fold_batch_norm,
-            *fused,
-            *typed,
-            *folded,
-            *rest,
-        )
+        return (*start, fold_batch_norm, *fused, *typed, *folded, *rest)
 
     @property
     def keeps_weights(self) -> bool:

@@ -163,7 +163,8 @@ def _program(
     model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> tuple[ExportedProgram, Rung | None]:
     if isinstance(model, ExportedProgram):
-        return guards.with_fixed_results_told(model), None
+        guards.warn_of_fixed_results(model)
+        return model, None
     wrong_calls.check_model(model)
     wrong_calls.check_call(model, args, kwargs)
     if not isinstance(model, torch.nn.Module):
@@ -177,7 +178,8 @@ def _program(
     if sharded.is_sharded(model):
         model = sharded.piece_of(model, args, kwargs, dynamic_shapes)
     program, rung = ladder.exported(model, args, kwargs, shapes)
-    return guards.with_fixed_results_told(program), rung
+    guards.warn_of_fixed_results(program)
+    return program, rung
 
 
 def _distinct(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -58,8 +58,8 @@ def truncated(program: ExportedProgram) -> str:
     return ""
 
 
-def with_fixed_results_told(program: ExportedProgram) -> ExportedProgram:
-    """The program, in which numbers that a custom op returns are those of its fake.
+def warn_of_fixed_results(program: ExportedProgram) -> None:
+    """Tell of each custom op that returns numbers: in the program they are those of its fake, for all inputs.
 
     Warns:
         UserWarning: there is such an op; a size, which is symbolic, is no such number.
@@ -74,7 +74,6 @@ def with_fixed_results_told(program: ExportedProgram) -> ExportedProgram:
         if told := " and ".join(sorted(kinds & {"float", "int", "bool"})):
             what = f"{name} returns {told}, in the place of which torch.export has what its fake gave, for all inputs"
             errors.warn(f"{what}; return a tensor of no axes, and read it by .item()\n  at {origin_of(node)}")
-    return program
 
 
 def equalities(program: ExportedProgram, symbols: Symbols) -> Iterator[tuple[Dim, Dim]]:

@@ -135,15 +135,19 @@ def rsub(self: Any, other: Any, alpha: Any = 1) -> Any:
     return other - (self if alpha == 1 else self * alpha)
 
 
-def widened(x: Any) -> Any:
-    """A factor of a real number, of which torch makes a complex one: beside infinity its part of 0 gives nan."""
+def times_complex_one(x: Any) -> Any:
+    """`x * (1 + 0j)`: torch makes a complex number of a real factor, whose part of 0 gives nan beside infinity."""
     return Pair(x.re - x.im * 0.0, x.im + x.re * 0.0) if isinstance(x, Pair) else x
 
 
 @rule("mul")
 def mul(self: Any, other: Any) -> Any:
     self = first(self, other)
-    return times(self, other) if p.is_complex(self) and p.is_complex(other) else times(widened(self), widened(other))
+    return (
+        times(self, other)
+        if p.is_complex(self) and p.is_complex(other)
+        else times(times_complex_one(self), times_complex_one(other))
+    )
 
 
 @rule("div")
@@ -151,7 +155,7 @@ def div(self: Any, other: Any) -> Any:
     self = first(self, other)
     if p.is_complex(other):
         return self / other
-    made = widened(self) / other
+    made = times_complex_one(self) / other
     return p.where(other == 0, self / other, made) if isinstance(other, Tensor) else made
 
 
