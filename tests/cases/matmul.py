@@ -38,6 +38,7 @@ CASES = family(
         lambda x: (torch.inner(x.repeat(2, 1, 1), x), x.expand(2, *x.shape).reshape(-1, 2) @ torch.ones(2, 3)),
         f32("B", 2),
     ),
+    row("rows_of_pairs", lambda x: torch.cartesian_prod(x, x) @ torch.ones(2, 3), f32("B")),
     row("joined_repeated_rows_of_both", lambda x: torch.inner(x.repeat(2, 1, 1), x.repeat(2, 1, 1)), f32(3, 2)),
     row(
         "batch_moved_f16",

@@ -10,11 +10,14 @@ import pytest
 import torch
 
 import language_models
-from ir.errors import CaptureError, ExportError, RefusedError
+from ir.errors import CaptureError, ExportError
 from ir.stored import linked_shards
 from language_models import onnx_genai
 from onnx_backend.runtime import settings
 from tests.language_models import checkpoints
+from tests.language_models.test_embedding import bert
+from tests.language_models.test_encoder_decoder import BART, made
+from tests.language_models.test_vision_language import llava
 
 genai = pytest.importorskip("onnxruntime_genai")
 TOKENS = torch.tensor([[5, 6, 7, 8]])
@@ -134,14 +137,30 @@ def test_what_cannot_refer(tmp_path, options, told):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_in_memory_and_other_tasks(tmp_path):
+def test_a_model_in_memory(tmp_path):
     model = saved(tmp_path / "in")
     with pytest.raises(ValueError, match="and of a model in memory"):
         language_models.export(model, path=tmp_path / "out", external_data="reference")
-    with pytest.raises(RefusedError, match="external_data= is for decoders of text"):
-        language_models.export(
-            tmp_path / "in", path=tmp_path / "out", task="feature-extraction", external_data="reference"
-        )
+
+
+def bart():
+    return made("Bart", BART)
+
+
+@pytest.mark.parametrize("make", [bart, bert, llava])
+def test_models_of_several_programs(tmp_path, make):
+    make().save_pretrained(tmp_path / "in", max_shard_size="100KB")
+    checkpoints.tokenizer(tmp_path / "in")
+    out = language_models.export(tmp_path / "in", path=tmp_path / "out", external_data="reference", verify=True)
+    files = [*out.path.glob("*.onnx")]
+    assert not [*out.path.glob("*.data")] and len(files) == len(out.manifest.parts)
+    outside = [t for f in files for t in onnx.load(f, load_external_data=False).graph.initializer if t.external_data]
+    places = {e.value for t in outside for e in t.external_data if e.key == "location"}
+    assert places and places <= {f.name for f in (tmp_path / "in").glob("*.safetensors")}
+    with pytest.raises(CaptureError, match=r"refers to weights in another folder, \.\./in: where that is meant, load"):
+        language_models.load(out.path)
+    assert f"checkpoint={str(out.path / '../in')!r}" in out.usage
+    assert language_models.load(out.path, checkpoint=tmp_path / "in") and out.load()
 
 
 def test_what_is_large_lies_in_the_checkpoint_and_what_is_small_in_the_model(tmp_path):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from torch import nn
 
 from ir.errors import CaptureError, MismatchError
 from language_models.checkpoint import Checkpoint
-from language_models.folder import inside
-from language_models.parts import Parts, Program, write_part
+from language_models.folder import inside, load_call
+from language_models.parts import Parts, programs, write_part
 from language_models.prompts import texts
 from language_models.step import shifted
 
@@ -132,8 +133,8 @@ def write(
 class Embedder:
     """Texts to vectors: `embedder(input_ids, attention_mask)`; padding may stand on either side."""
 
-    def __init__(self, folder: Path, manifest: Parts) -> None:
-        self._program = Program(folder, manifest.parts["model"], manifest.target)
+    def __init__(self, folder: Path, manifest: Parts, checkpoint: str | os.PathLike[str] | None = None) -> None:
+        (self._program,) = programs(folder, manifest, ["model"], checkpoint)
         self._vocabulary = manifest.said["vocabulary"]
 
     def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -146,9 +147,9 @@ class Embedder:
         return self._program({"input_ids": tokens, "attention_mask": mask})[OUTPUT]
 
 
-def load(folder: Path, manifest: Parts, **_: Any) -> Embedder:
-    """The model in its runtime."""
-    return Embedder(folder, manifest)
+def load(folder: Path, manifest: Parts, checkpoint: str | os.PathLike[str] | None = None, **_: Any) -> Embedder:
+    """The model in its runtime; `checkpoint` is the folder of weights that lie elsewhere."""
+    return Embedder(folder, manifest, checkpoint)
 
 
 def check(checkpoint: Checkpoint, loaded: Embedder, manifest: Parts) -> None:
@@ -177,5 +178,5 @@ def usage(folder: Path, manifest: Parts) -> str:
         "import language_models, transformers\n"
         f"tokenizer = transformers.AutoTokenizer.from_pretrained({str(folder)!r})\n"
         'texts = tokenizer(["Once upon a time", "a text"], return_tensors="pt", padding=True)\n'
-        f"print(language_models.load({str(folder)!r})(texts.input_ids, texts.attention_mask))"
+        f"print({load_call(folder, manifest.weights_folder)}(texts.input_ids, texts.attention_mask))"
     )

@@ -10,6 +10,7 @@ read by the decoder's, which serves the first token and all others: its past may
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from ir.errors import CaptureError, MismatchError, RefusedError
 from ir.importer import caches
 from language_models.checkpoint import Checkpoint
-from language_models.parts import Parts, Program, Tensors, empty_past, greedy, write_part
+from language_models.folder import load_call
+from language_models.parts import Parts, Tensors, empty_past, greedy, programs, write_part
 from language_models.prompts import check_count, texts
 from language_models.step import fresh_cache, remembered
 
@@ -182,9 +184,9 @@ def sound(checkpoint: Checkpoint, example: torch.Tensor | None = None) -> torch.
 class Generator:
     """Text from an encoder's input, greedily: what has to be looked up in it is computed once."""
 
-    def __init__(self, folder: Path, manifest: Parts) -> None:
+    def __init__(self, folder: Path, manifest: Parts, checkpoint: str | os.PathLike[str] | None = None) -> None:
         self.said, self.vocabulary = manifest.said, int(manifest.said["vocabulary"])
-        self.encoder, self.decoder = (Program(folder, manifest.parts[n], manifest.target) for n in (ENCODER, DECODER))
+        self.encoder, self.decoder = programs(folder, manifest, [ENCODER, DECODER], checkpoint)
 
     def generate(
         self,
@@ -254,9 +256,9 @@ def _rules(said: Mapping[str, Any], begin: int, length: int) -> list[Any]:
     return made
 
 
-def load(folder: Path, manifest: Parts, **_: Any) -> Generator:
-    """The model in its runtime."""
-    return Generator(folder, manifest)
+def load(folder: Path, manifest: Parts, checkpoint: str | os.PathLike[str] | None = None, **_: Any) -> Generator:
+    """The model in its runtime; `checkpoint` is the folder of weights that lie elsewhere."""
+    return Generator(folder, manifest, checkpoint)
 
 
 def check(checkpoint: Checkpoint, loaded: Generator, manifest: Parts, count: int = 16) -> None:
@@ -291,13 +293,13 @@ def usage(folder: Path, manifest: Parts) -> str:
     if manifest.kind != "text2text-generation":
         return (
             "import language_models\n"
-            f"program = language_models.load({str(folder)!r})\n"
+            f"program = {load_call(folder, manifest.weights_folder)}\n"
             "tokens = program.generate(features)  # of the checkpoint's AutoFeatureExtractor"
         )
     return (
         "import language_models, transformers\n"
         f"tokenizer = transformers.AutoTokenizer.from_pretrained({str(folder)!r})\n"
         'text = tokenizer("Once upon a time", return_tensors="pt")\n'
-        f"tokens = language_models.load({str(folder)!r}).generate(text.input_ids, text.attention_mask)\n"
+        f"tokens = {load_call(folder, manifest.weights_folder)}.generate(text.input_ids, text.attention_mask)\n"
         "print(tokenizer.decode(tokens[0], skip_special_tokens=True))"
     )

@@ -57,7 +57,7 @@ class Exported:
 
     def load(self) -> Any:
         """The model in its runtime; `generate` it."""
-        weights = getattr(self.manifest, "weights_folder", "")
+        weights = self.manifest.weights_folder
         return load(self.path, **({"checkpoint": self.path / weights} if weights else {}))
 
 
@@ -112,8 +112,8 @@ def export(
         tokenizer: False exports a checkpoint that has no tokenizer.
         verify: generate some tokens from the folder and compare them with those of the model with these weights.
         **options: those of `ir.export` for the target; `accuracy_level` and `contrib` (onnx); `pooling` and `normalise`
-            (embeddings): see docs/language-models.md. external_data="reference" (onnx, decoders in floats) copies no
-            weight that lies in the checkpoint's .safetensors files in this element type.
+            (embeddings): see docs/language-models.md. external_data="reference" (onnx, floats) copies no weight that
+            lies in the checkpoint's .safetensors files in this element type.
 
     Raises:
         ExportError: see ir.errors; nothing is written then, and an older folder at `path` stays as it was.
@@ -136,7 +136,7 @@ def export(
     data = options.get("external_data")
     if target == "onnx" and data not in (True, False, None, "reference"):
         raise ValueError(f"external_data={data!r:.40}: True, False, None or 'reference'")
-    refers = data == "reference"
+    refers, way = data == "reference", ""
     if refers and (target != "onnx" or weights not in FLOATS or isinstance(source, torch.nn.Module)):
         raise ValueError(
             "external_data='reference' leaves the floats of a checkpoint's folder where they are, for onnxruntime: "
@@ -153,8 +153,8 @@ def export(
     _only_of_text(checkpoint.task, text=text, calibration=calibration)
     writer = importlib.import_module(WRITERS[checkpoint.task]) if checkpoint.task in WRITERS else runtime
     if refers:
-        _only_of_text(checkpoint.task, external_data="reference")
-        options["weights_folder"] = _way_to_weights(Path(source), weights, place)
+        way = _way_to_weights(Path(source), weights, place)
+        options["weights_folder"] = way if writer is runtime else checkpoint.folder
     if (target != "onnx" or writer is not runtime) and options.pop("contrib", False):
         raise ValueError(
             f"contrib=True writes decoders for onnxruntime: leave it out for {target} of {checkpoint.task}"
@@ -178,6 +178,7 @@ def export(
     with new_folder(place) as folder:
         with told_of(checkpoint):
             manifest = writer.write(checkpoint, folder, weights=weights, **options)
+        manifest = replace(manifest, weights_folder=way)
         copy_tokenizer(checkpoint, folder)
         manifest.write(folder)
         # of models that remember states, and of weights in Q4_0, some run wrong in tract, and a wrong folder is worse
@@ -190,7 +191,7 @@ def export(
         if writer is runtime and (verify or wary):
             check(checkpoint, runtime.load(folder, manifest, **runtime.EXACT, **where))
         elif verify or wary:
-            writer.check(checkpoint, writer.load(folder, manifest), manifest)
+            writer.check(checkpoint, writer.load(folder, manifest, **where), manifest)
         lost = None
         if tokens is not None and floats is not None:
             lost = loss(runtime.load(folder, manifest, **where), floats, tokens)

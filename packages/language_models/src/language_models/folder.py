@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -125,6 +126,28 @@ def described(folder: Path) -> dict[str, Any]:
         return said
     except UNSOUND as error:
         raise no_export(folder, error) from error
+
+
+def weights_elsewhere(folder: Path, way: str, checkpoint: str | os.PathLike[str] | None) -> Path | None:
+    """The folder of weights that lie outside, as the caller names it; None where all are in here.
+
+    Args:
+        way: what the description of the folder says, which nobody has to believe.
+
+    Raises:
+        CaptureError: the folder refers to weights, and `checkpoint` is not given.
+    """
+    if way and checkpoint is None:
+        raise CaptureError(
+            f"{folder} refers to weights in another folder, {way}: where that is meant, load with "
+            f"checkpoint={str(folder / way)!r}"
+        )
+    return None if checkpoint is None else Path(checkpoint)
+
+
+def load_call(folder: Path, way: str) -> str:
+    """The call that opens a folder; `way` as in `weights_elsewhere`."""
+    return f"language_models.load({str(folder)!r}" + (f", checkpoint={str(folder / way)!r})" if way else ")")
 
 
 def inside(folder: Path, name: object) -> Path:

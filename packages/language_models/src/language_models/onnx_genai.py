@@ -24,14 +24,14 @@ import numpy as np
 import onnx_ir
 
 import ir
-from ir.errors import CaptureError, ExportError, RuntimeFailure
+from ir.errors import ExportError, RuntimeFailure
 from ir.stored import linked_shards
 from language_models import experts, moe
 from language_models import group_query_attention as gqa
 from language_models.checkpoint import Checkpoint
 from language_models.contract import GENAI
 from language_models.decoding import Arrays, Generator
-from language_models.folder import Manifest, no_export
+from language_models.folder import Manifest, load_call, no_export, weights_elsewhere
 from language_models.packing import packed
 from language_models.step import GROWING
 from language_models.tracing import of_graph, traced
@@ -192,16 +192,12 @@ def load(
     """
     import onnxruntime
 
-    if manifest.weights_folder and checkpoint is None:
-        raise CaptureError(
-            f"{folder} refers to weights in another folder, {manifest.weights_folder}: where that is meant, load with "
-            f"checkpoint={str(folder / manifest.weights_folder)!r}"
-        )
+    there = weights_elsewhere(folder, manifest.weights_folder, checkpoint)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry(LEVEL, str(accuracy_level))
-    if checkpoint is not None:
-        options.add_session_config_entry(WEIGHTS_FOLDER, str(linked_shards(Path(checkpoint)).folder))
+    if there is not None:
+        options.add_session_config_entry(WEIGHTS_FOLDER, str(linked_shards(there).folder))
     try:
         session = onnxruntime.InferenceSession(str(folder / manifest.step), options, ["CPUExecutionProvider"])
     except Exception as error:
@@ -246,8 +242,7 @@ def _array(value: Any) -> Any:
 def usage(folder: Path, manifest: Manifest) -> str:
     """Lines of Python that generate from the folder."""
     if not held_by_genai(manifest):
-        where = f", checkpoint={str(folder / manifest.weights_folder)!r}" if manifest.weights_folder else ""
-        return f"import language_models\nlanguage_models.load({str(folder)!r}{where}).generate(input_ids)"
+        return f"import language_models\n{load_call(folder, manifest.weights_folder)}.generate(input_ids)"
     return (
         "import onnxruntime_genai as og\n"
         f"model = og.Model({str(folder)!r})\n"

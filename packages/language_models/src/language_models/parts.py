@@ -7,6 +7,7 @@ so that one file of this package says all of a kind.
 from __future__ import annotations
 
 import itertools
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,8 +18,10 @@ import torch
 
 import ir
 from ir.opening import open_artifact
+from ir.plugins import find_target
+from ir.target import Target
 from language_models.contract import Described, element_type
-from language_models.folder import UNSOUND, describe, described, inside, no_export
+from language_models.folder import UNSOUND, describe, described, inside, no_export, weights_elsewhere
 
 SUFFIXES = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}
 Tensors = Mapping[str, torch.Tensor]
@@ -44,6 +47,7 @@ class Parts:
     parts: Mapping[str, Part]
     said: Mapping[str, Any]
     files: tuple[str, ...] = ()
+    weights_folder: str = ""  # the way to weights that are not in here
 
     def write(self, folder: Path) -> None:
         """Write it last: it names all files of the folder."""
@@ -60,7 +64,7 @@ class Parts:
             for *_, dtype in said["said"].get("remembered", {}).values():
                 element_type(dtype)
             found = cls(said["kind"], said["target"], said["weights"], parts, said["said"])
-            return replace(found, files=tuple(said["files"]))
+            return replace(found, files=tuple(said["files"]), weights_folder=str(said.get("weights_folder", "")))
         except UNSOUND as error:
             raise no_export(folder, error) from error
 
@@ -110,13 +114,28 @@ def write_part(
 class Program:
     """A part in its runtime: tensors by name in and out; what it does not take is left out."""
 
-    def __init__(self, folder: Path, part: Part, target: str) -> None:
+    def __init__(self, folder: Path, part: Part, target: str | Target) -> None:
         self.part = part
         self._run = open_artifact(folder / part.file, target)
 
     def __call__(self, given: Tensors) -> dict[str, torch.Tensor]:
         results = self._run(*(given[name] for name in self.part.inputs))
         return dict(zip(self.part.outputs, results, strict=True))
+
+
+def programs(
+    folder: Path, manifest: Parts, names: Sequence[str], checkpoint: str | os.PathLike[str] | None = None
+) -> list[Program]:
+    """Programs of a folder in their runtime; `checkpoint` is the folder of weights that lie elsewhere.
+
+    Raises:
+        CaptureError: weights lie elsewhere, and `checkpoint` is not given.
+        RuntimeFailure: the runtime does not load one.
+    """
+    there = weights_elsewhere(folder, manifest.weights_folder, checkpoint)
+    options = {"external_data": "reference", "weights_folder": there} if there and manifest.target == "onnx" else {}
+    target = find_target(manifest.target, options)
+    return [Program(folder, manifest.parts[name], target) for name in names]
 
 
 def greedy(tokens: torch.Tensor, said: Mapping[str, Any], count: int, scores: Scores) -> torch.Tensor:

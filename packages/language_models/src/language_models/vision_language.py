@@ -13,6 +13,7 @@ every folder is compared with the model, and such a model is refused.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from torch import nn
 from ir.errors import CaptureError, MismatchError, RefusedError
 from ir.importer import caches
 from language_models.checkpoint import Checkpoint
-from language_models.parts import Parts, Program, Tensors, empty_past, greedy, write_part
+from language_models.folder import load_call
+from language_models.parts import Parts, Tensors, empty_past, greedy, programs, write_part
 from language_models.prompts import prompts
 from language_models.step import BATCH, NEW, PAST, Step, is_state, remembered
 
@@ -162,11 +164,9 @@ def pixels(model: Any, example: torch.Tensor | None) -> torch.Tensor:
 class Generator:
     """Text behind a text with images, greedily."""
 
-    def __init__(self, folder: Path, manifest: Parts) -> None:
+    def __init__(self, folder: Path, manifest: Parts, checkpoint: str | os.PathLike[str] | None = None) -> None:
         self.said = manifest.said
-        self.see, self.embed, self.decode = (
-            Program(folder, manifest.parts[n], manifest.target) for n in (VISION, EMBED, DECODER)
-        )
+        self.see, self.embed, self.decode = programs(folder, manifest, [VISION, EMBED, DECODER], checkpoint)
 
     def generate(
         self,
@@ -224,9 +224,9 @@ class Generator:
         return found["logits"], {n.replace("present", "past_key_values"): t for n, t in found.items() if n != "logits"}
 
 
-def load(folder: Path, manifest: Parts, **_: Any) -> Generator:
-    """The model in its runtime."""
-    return Generator(folder, manifest)
+def load(folder: Path, manifest: Parts, checkpoint: str | os.PathLike[str] | None = None, **_: Any) -> Generator:
+    """The model in its runtime; `checkpoint` is the folder of weights that lie elsewhere."""
+    return Generator(folder, manifest, checkpoint)
 
 
 def check(checkpoint: Checkpoint, loaded: Generator, manifest: Parts, count: int = 12) -> None:
@@ -278,7 +278,7 @@ def usage(folder: Path, manifest: Parts) -> str:
         "import language_models, transformers\n"
         f"processor = transformers.AutoProcessor.from_pretrained({str(folder)!r})\n"
         'given = processor(text="...", images=[image], return_tensors="pt")\n'
-        f"tokens = language_models.load({str(folder)!r}).generate(\n"
+        f"tokens = {load_call(folder, manifest.weights_folder)}.generate(\n"
         "    given.input_ids, given.attention_mask, pixel_values=given.pixel_values)\n"
         "print(processor.batch_decode(tokens))"
     )

@@ -134,7 +134,16 @@ def _joins_repeated(h: Any, x: Any) -> bool:
     """True of a join with a part that is repeated, or is such a join: tract makes one contraction of each part."""
     made = maker(h, x.origin)
     joined = leaves(made.inputs) if made is not None and made.op in ("concat", "stack") else ()
-    return any(part.repeated or _joins_repeated(h, part) for part in joined)
+    return any(part.repeated or _rows_repeated(h, part) or _joins_repeated(h, part) for part in joined)
+
+
+def _rows_repeated(h: Any, x: Any) -> bool:
+    """True of what is laid out anew from something that a reshape made of a repeated axis and others."""
+    while (made := maker(h, x)) is not None and made.op in _MOVED:
+        if _partly_repeated(h, x):
+            return True
+        x = next(leaves(made.inputs))
+    return False
 
 
 def _merges_repeated(h: Any, x: Any) -> bool:
