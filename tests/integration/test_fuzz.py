@@ -52,6 +52,15 @@ def test_a_wrong_number_is_noticed():
     assert outcomes(RELU, lambda h, self: h.emit(torch.abs, self)) == ["wrong"]
 
 
+def test_a_size_at_which_torch_s_program_is_the_model_by_chance(monkeypatch):
+    """The trace has four rows where the model has two at size 1, and few numbers lie between."""
+    steps = "v1 = x[-2:]", "v2 = torch.cat([v1, v1], 0)", "v3 = v2 < v2.shape[0]"
+    program = Program((Input("x", "int8", ("B", 3)),), (), steps, "v3")
+    assert [o.kind for o in check(program, ["eager"], "module")] == ["specialized"]
+    monkeypatch.setattr("tests.fuzz.check.DRAWS", 0)
+    assert [o.kind for o in check(program, ["eager"], "module")] == ["refused"]
+
+
 def test_a_foreign_error_is_told_from_a_refusal():
     def refuse(h, self):
         raise ir.RefusedError("not today")

@@ -134,16 +134,7 @@ def _joins_repeated(h: Any, x: Any) -> bool:
     """True of a join with a part that is repeated, or is such a join: tract makes one contraction of each part."""
     made = maker(h, x.origin)
     joined = leaves(made.inputs) if made is not None and made.op in ("concat", "stack") else ()
-    return any(part.repeated or _rows_repeated(h, part) or _joins_repeated(h, part) for part in joined)
-
-
-def _rows_repeated(h: Any, x: Any) -> bool:
-    """True of what is laid out anew from something that a reshape made of a repeated axis and others."""
-    while (made := maker(h, x)) is not None and made.op in _MOVED:
-        if _partly_repeated(h, x):
-            return True
-        x = next(leaves(made.inputs))
-    return False
+    return any(part.repeated or _partly_repeated(h, part) or _joins_repeated(h, part) for part in joined)
 
 
 def _merges_repeated(h: Any, x: Any) -> bool:
@@ -153,22 +144,23 @@ def _merges_repeated(h: Any, x: Any) -> bool:
 
 
 def _partly_repeated(h: Any, x: Any) -> frozenset[int]:
-    """The axes that a reshape made of a repeated axis and others.
+    """The axes that a reshape made of a repeated axis and others, wherever they are moved behind it.
 
     tract moves a contraction over them before the reshape, where it has lost the repeated size, and does not load.
     """
     made = maker(h, x)
-    source = next(leaves(made.inputs), None) if made is not None else None
+    source = next(leaves(made.inputs), None) if made is not None and made.op in _MOVED else None
     if made is None or source is None:
         return frozenset()
-    if made.op == "transpose":
-        known = _partly_repeated(h, source)
-        return frozenset(i for i, a in enumerate(made.attributes["axes"]) if a in known)
+    known = _partly_repeated(h, source)
     if made.op != "reshape":
-        return frozenset()
+        return repeated(made.op, source.type.shape, known, x.type.shape, made.attributes)
     first, count = made.attributes.get("axis_start", 0), made.attributes.get("axis_count", source.type.rank)
-    joined = frozenset(range(first, first + count + x.type.rank - source.type.rank))
-    return joined - x.repeated if source.repeated.intersection(range(first, first + count)) else frozenset()
+    grown, middle = x.type.rank - source.type.rank, range(first, first + count)
+    found = {a if a < first else a + grown for a in known if a not in middle}
+    if (known | source.repeated).intersection(middle):
+        found.update(range(first, first + count + grown))
+    return frozenset(found) - x.repeated
 
 
 _MOVED = frozenset({"transpose", "reshape", "squeeze", "unsqueeze"})
