@@ -96,6 +96,11 @@ CASES = family(
         boolean(value=[[True, False], [False, False]]),
     ),
     row("sdpa_wide_values", lambda q, k, v: sdpa(q, k, v), Q, KV, f32("B", 2, "T", 6)),
+    row(
+        "sdpa_of_one_head_and_repeated_keys",
+        lambda q, k: sdpa(q, k.repeat_interleave(4, 1), k.repeat_interleave(4, 1)),
+        *(f32("B", 1, "S", 4), f32("B", 2, 5, 4)),
+    ),
     row("sdpa_gqa", lambda q, k, v: sdpa(q, k, v, enable_gqa=True), f32("B", 4, "S", 4), KV, KV),
     row(
         "sdpa_gqa_causal",

@@ -163,3 +163,47 @@ def test_heads_are_shared_where_the_kernel_takes_groups(monkeypatch: pytest.Monk
     program = compiled(grouped, *given, passes=("attention",), shapes=shapes)
     assert "enable_gqa" not in program.artifact.source
     torch.testing.assert_close(program(*given), grouped(*given))
+
+
+def copied_into_it(cache: Tensor) -> Tensor:
+    doubled = cache * 2
+    cache.copy_(doubled)
+    return doubled
+
+
+def put_and_copied(cache: Tensor) -> Tensor:
+    made = cache.index_copy(0, torch.tensor([1]), torch.ones(1, 4))
+    cache.copy_(made)
+    return made
+
+
+def views_of_it(cache: Tensor) -> tuple[Tensor, ...]:
+    cache.scatter_(0, torch.zeros(1, 4, dtype=torch.int64), torch.ones(1, 4))
+    return cache, cache[1], cache.t(), cache[:, 2], cache[1:, ::2]
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("function", [copied_into_it, put_and_copied, views_of_it])
+def test_results_lie_in_an_input_where_torch_s_do(function: Any, optimize: bool) -> None:
+    program = compiled(function, torch.randn(3, 4), passes=optimize, shapes=None)
+    for base in (torch.randn(3, 4), torch.randn(4, 3).t(), torch.randn(3, 8)[:, ::2]):
+        ours, theirs = (torch.empty_strided(base.shape, base.stride()).copy_(base) for _ in range(2))
+        found, expected = (
+            [r] if isinstance(r := f(x), Tensor) else r for f, x in ((program, ours), (function, theirs))
+        )
+        for mine, other in zip(found, expected, strict=True):
+            assert torch.equal(mine, other) and mine.stride() == other.stride()
+            places = [(r.untyped_storage().data_ptr() == x.untyped_storage().data_ptr(), r.storage_offset())
+                      for r, x in ((mine, ours), (other, theirs))]  # fmt: skip
+            assert places[0] == places[1]
+
+
+def test_one_head_of_queries_meets_repeated_heads_as_it_is() -> None:
+    def model(query: Tensor, key: Tensor) -> Tensor:
+        key = key.repeat_interleave(4, 1)
+        return F.scaled_dot_product_attention(query, key, key)
+
+    for heads in (1, 2):
+        given = torch.randn(2, 1, 5, 16), torch.randn(2, heads, 7, 16)
+        program = compiled(model, *given, passes=("attention",), shapes=None)
+        torch.testing.assert_close(program(*given), model(*given))

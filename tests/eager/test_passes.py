@@ -799,6 +799,14 @@ def test_what_is_made_of_no_float_has_the_programs_type(made: Any, optimize: boo
     assert program(torch.randn(4, 4)).dtype is torch.bfloat16
 
 
+def test_bits_under_another_element_type() -> None:
+    whole = torch.tensor([1065353216], dtype=torch.int32)  # the bits of 1.0
+    program = ir.export(lambda i: i.view(torch.float32) + 1, (whole,), target=Eager(dtype="bfloat16"))
+    assert program(whole).tolist() == [2.0] and program(whole).dtype is torch.bfloat16
+    with pytest.raises(ir.ExportError, match="it reads the bits of float32"):
+        ir.export(lambda x: x.view(torch.int32), (torch.ones(2),), target=Eager(dtype="bfloat16"))
+
+
 def test_capture_wants_a_gpu() -> None:
     program = compiled(nn.Linear(2, 2), torch.randn(1, 2)).artifact
     with pytest.raises(ir.ExportError, match="this one is on cpu"):

@@ -79,3 +79,11 @@ def test_a_program_that_cannot_be_opened_is_not_written(tmp_path):
     with pytest.raises(ir.CaptureError, match=r"is not read again: aten\.index_add"):
         language_models.export(model, path=tmp_path / "out", target="eager")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("family, weights", [("Mamba", "int8"), ("Mamba", "int4"), ("Jamba", "int8")])
+def test_few_bits_of_models_that_read_weights_themselves(tmp_path, family, weights):
+    """`dt_proj.weight @ time_step.transpose(1, 2)`, and lm_head.weight.dtype; Jamba's rows are transposed."""
+    model = checkpoints.model(family, **ARCHITECTURES[family])
+    made = language_models.export(model, path=tmp_path / "out", target="eager", weights=weights, verify=True)
+    assert made.load().generate(torch.tensor([[5, 6, 7]]), max_new_tokens=4).shape == (1, 7)

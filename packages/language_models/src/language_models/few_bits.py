@@ -32,7 +32,8 @@ class FewBits(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x: [..., in_features], in any float type, which the result has too."""
-        made = self.product(x.to(torch.bfloat16).reshape(-1, x.shape[-1])).to(x.dtype)
+        rows = x.to(torch.bfloat16).reshape(-1, x.shape[-1]).contiguous()  # the kernels take no other
+        made = self.product(rows).to(x.dtype)
         made = made.reshape(*x.shape[:-1], made.shape[-1])
         return made if self.bias is None else made + self.bias
 
@@ -48,6 +49,11 @@ class Int8Linear(FewBits):
         super().__init__(bias)
         self.register_buffer("codes", codes.to(torch.int8))
         self.register_buffer("scales", scales.to(torch.bfloat16))
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The floats that the codes stand for, of a model that multiplies by them itself."""
+        return self.get_buffer("codes").float() * self.get_buffer("scales").float()[:, None]
 
     def product(self, rows: torch.Tensor) -> torch.Tensor:
         made: torch.Tensor = torch.ops.aten._weight_int8pack_mm(rows, *map(self.get_buffer, ("codes", "scales")))
@@ -68,6 +74,15 @@ class Int4Linear(FewBits):
             pairs[:, part, 0] = scales[part].T
         self.register_buffer(INT4, made)
         self.register_buffer("scales", pairs)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The floats that the codes stand for: only the kernel knows how they lie, which is given the unit matrix."""
+        codes, scales = (self.get_buffer(name).contiguous() for name in (INT4, "scales"))
+        unit = torch.eye(2 * codes.shape[1], dtype=torch.bfloat16)
+        codes = codes if torch.compiler.is_compiling() else laid_out(codes)
+        made: torch.Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(unit, codes, GROUP, scales)
+        return made.T.float()
 
     def product(self, rows: torch.Tensor) -> torch.Tensor:
         codes, scales = self.get_buffer(INT4), self.get_buffer("scales")

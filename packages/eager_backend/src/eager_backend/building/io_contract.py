@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,9 +18,9 @@ from ir.importer.calling_convention import Fixed
 from ir.importer.pt2.values import lies_contiguous
 from ir.importer.schema import TORCH_DTYPES, op_schema
 from ir.importer.tensor_meta import Described
-from ir.importer.torch_api import is_contiguous_or_false, storage_key
+from ir.importer.torch_api import OpOverload, is_contiguous_or_false, storage_key
 from ir.importer.weights import TorchWeight
-from ir.ops import may_be_view, overloads_of
+from ir.ops import may_alias, may_be_view, overloads_of
 from ir.types import DType
 
 
@@ -85,7 +86,8 @@ def results(h: Compilation, named: dict[str, Slot]) -> list[Slot]:
     written = _written(h)
     safe = tuple(Slot(h.names.take(s.name), s.type, h.block) for s in (*outputs, *updates))
     inputs = tuple(s in h.block.inputs for s in written)
-    arguments = (tuple(written), tuple(updates), tuple(outputs), inputs)
+    lent = tuple(_lies_in_an_input(h.graph, i) for i in range(count))
+    arguments = (tuple(written), tuple(updates), tuple(outputs), inputs, lent)
     h.block.steps.append(Step(write_back, arguments, {}, safe, False))
     return list(safe)
 
@@ -93,14 +95,14 @@ def results(h: Compilation, named: dict[str, Slot]) -> list[Slot]:
 def _fresh(h: Compilation, slots: Sequence[Slot], index: int) -> Slot:
     """A result, copied where it lies in a weight; one that lies in an input or in another result does so in torch."""
     slot = slots[index]
-    return _copy(h, slot) if _base(h, slot).home is None else slot
+    return _copy(h, slot) if base_of(h, slot).home is None else slot
 
 
 def own(h: Compilation, slots: Sequence[Slot], index: int) -> Slot:
     """A result of a sub-graph, copied where it may lie in the memory of an input, a constant or an earlier result."""
     slot = slots[index]
-    base = _base(h, slot)
-    shared = base.home is None or base in h.block.inputs or base in [_base(h, s) for s in slots[:index]]
+    base = base_of(h, slot)
+    shared = base.home is None or base in h.block.inputs or base in [base_of(h, s) for s in slots[:index]]
     return _copy(h, slot) if shared else slot
 
 
@@ -110,7 +112,7 @@ def _copy(h: Compilation, slot: Slot) -> Slot:
     return copy
 
 
-def _base(h: Compilation, slot: Slot) -> Slot:
+def base_of(h: Compilation, slot: Slot) -> Slot:
     """The value that this one is a view of, as far as views go by their first argument."""
     for step in reversed(h.block.steps):
         if slot in step.outputs and step.args and isinstance(step.args[0], Slot) and _may_be_view(step.fn):
@@ -133,6 +135,22 @@ def is_contiguous_in_torch(graph: Graph, index: int) -> bool:
     if isinstance(value, Described):
         return lies_contiguous(value)
     return not isinstance(value, Tensor) or is_contiguous_or_false(value)
+
+
+def _lies_in_an_input(graph: Graph, index: int) -> bool:
+    """True if this result of torch's own program is an input, or a view of one, as far as is known."""
+    program = getattr(graph.context, "program", None)
+    if program is None or index >= len(graph.outputs):
+        return True
+    node = _users(graph, program)[index]
+    while node.op == "call_function":
+        if node.target is not operator.getitem and not (isinstance(node.target, OpOverload) and may_alias(node.target)):
+            return False
+        first = node.args[0] if node.args else None
+        if not isinstance(first, torch.fx.Node):  # a list of them
+            return True
+        node = first
+    return True
 
 
 def _users(graph: Graph, program: Any) -> list[Any]:
@@ -159,12 +177,13 @@ def _written(h: Compilation) -> list[Slot]:
 
 
 def write_back(
-    targets: Sequence[Tensor], values: Sequence[Tensor], outputs: Sequence[Tensor], inputs: Sequence[bool]
-) -> tuple[Tensor, ...]:
+    targets: Sequence[Tensor], values: Sequence[Tensor], outputs: Sequence[Tensor], inputs: Sequence[bool],
+    lent: Sequence[bool],
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Give mutated buffers and inputs their new contents; returns outputs and values.
 
-    An output that lies in the new contents of an input lies in that input, as it does in torch; of a buffer it is a
-    copy, which the next call does not change.
+    An output that lies in the new contents of an input lies in that input where torch's does (`lent`); of a buffer it
+    is a copy, which the next call does not change.
     """
     memory = {m for t in targets for m in _memory(t)}
     safe = [r.clone() if not memory.isdisjoint(_memory(r)) else r for r in (*outputs, *values)]
@@ -173,16 +192,31 @@ def write_back(
         target.copy_(value)
     for target, value, is_input in zip(targets, values, inputs, strict=True):
         for i, output in enumerate(safe[: len(outputs)]) if is_input else ():
-            if _memory(output) == _memory(value) and _lies_as(value, target) and output.dtype is target.dtype:
-                offset = output.storage_offset() - value.storage_offset() + target.storage_offset()
-                safe[i] = target.as_strided(output.size(), output.stride(), offset)
+            if lent[i] and _memory(output) == _memory(value) and output.dtype is target.dtype:
+                view = _same_view(output, value, target) if value.device == target.device else None
+                safe[i] = output if view is None else view
     return tuple(safe)
 
 
-def _lies_as(value: Tensor, target: Tensor) -> bool:
-    """True if both have the same strides, where those matter."""
-    strides = zip(value.shape, value.stride(), target.stride(), strict=True)
-    return value.device == target.device and all(size == 1 or a == b for size, a, b in strides)
+def _same_view(view: Tensor, value: Tensor, target: Tensor) -> Tensor | None:
+    """The view of the target that has the places of `view` in `value`; None if its layout has none."""
+    left, offset = int(view.storage_offset() - value.storage_offset()), int(target.storage_offset())
+    starts: dict[int, int] = {}
+    if all(s == 1 or a == b for s, a, b in zip(value.shape, value.stride(), target.stride(), strict=True)):
+        return target.as_strided(view.size(), view.stride(), offset + left)
+    axes = sorted((i for i, s in enumerate(value.shape) if s > 1 and value.stride(i)), key=value.stride, reverse=True)
+    for i in axes:
+        starts[i], left = divmod(left, value.stride(i))
+        offset += starts[i] * target.stride(i)
+    strides = []
+    for size, stride in zip(view.shape, view.stride(), strict=True):
+        steps = ((i, stride // value.stride(i)) for i in axes if stride % value.stride(i) == 0)
+        found = next((i for i, n in steps if starts[i] + n * (size - 1) < value.shape[i]), None) if size > 1 else -1
+        if found is None:
+            return None
+        strides.append(1 if found < 0 else stride // value.stride(found) * target.stride(found))
+    made = target.as_strided(view.size(), strides, offset)
+    return made if torch.equal(made, view) else None
 
 
 def _memory(tensor: Tensor) -> tuple[int, ...]:

@@ -7,7 +7,9 @@ from eager_backend.registry import register, rows
 from eager_backend.runtime import sizes
 from ir import geometry
 from ir.dims import call
+from ir.importer.schema import TORCH_DTYPES
 from ir.importer.torch_api import NN, VF
+from ir.types import DType
 
 Tensor = torch.Tensor
 _END = 2**63 - 1  # torch's word for "to the end"
@@ -39,7 +41,11 @@ def _spread(size):
 @register("aten::view", "aten::_unsafe_view")
 def view(h, self, size=None, dtype=None):
     """As a reshape: a kernel of a GPU or of a pass may give `self` other strides than torch.export saw."""
-    return h.emit(Tensor.view, self, dtype) if size is None else h.emit(Tensor.reshape, self, *_spread(size))
+    if size is not None:
+        return h.emit(Tensor.reshape, self, *_spread(size))
+    if self.type.dtype is DType.float32 and h.target.dtype is not None:
+        h.refuse(f"it reads the bits of float32, which dtype={h.target.dtype} has not; leave dtype= out")
+    return h.emit(Tensor.view, self, TORCH_DTYPES[dtype])
 
 
 @register("aten::view_as")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from eager_backend.building.contracts import Compilation
-from eager_backend.building.io_contract import write_back
+from eager_backend.building.io_contract import base_of, write_back
 from eager_backend.building.steps import Block, Slot, Step
 from eager_backend.passes.strides import any_strides
 from eager_backend.registry import Kernel
@@ -34,17 +34,18 @@ def write_updates(h: Compilation, block: Block) -> None:
     if not block.steps or block.steps[-1].fn is not write_back:
         return
     *steps, end = block.steps
-    targets, updates, outputs, inputs = end.args
+    targets, updates, outputs, inputs, lent = end.args
     rows = list(zip(targets, updates, inputs, end.outputs[len(outputs) :], strict=True))
     readers: dict[Any, list[Step]] = defaultdict(list)
     for step in steps:
         for slot in step.reads():
             readers[slot].append(step)
     makers = _single_steps(steps)
+    apart = {base_of(h, output) for output, lies_in_input in zip(outputs, lent, strict=True) if not lies_in_input}
     written: set[Step] = set()
     handed: dict[Any, Slot] = {}  # what the program returned as the new contents -> the input itself
     for target, update, is_input, result in rows:
-        maker = makers.get(update) if is_input and target not in outputs else None
+        maker = makers.get(update) if is_input and target not in outputs and update not in apart else None
         strided = any(any_strides(h, s, {update}) != [s] for s in readers[update])
         if maker is not None and not strided and _writes(maker, target, readers[target]):
             written.add(maker)
@@ -55,7 +56,7 @@ def write_updates(h: Compilation, block: Block) -> None:
     block.results = [handed.get(r, r) for r in block.results]
     if left := [row for row in rows if row[3] not in handed]:
         *args, results = zip(*left, strict=True)
-        given = (args[0], args[1], outputs, args[2])
+        given = (args[0], args[1], outputs, args[2], lent)
         block.steps.append(replace(end, args=given, outputs=(*end.outputs[: len(outputs)], *results)))
     else:
         kept = dict(zip(end.outputs, outputs, strict=False))

@@ -28,6 +28,8 @@ def group_heads(graph: Graph) -> Graph:
         key, value = (_repeated(edit, node.args[name]) for name in ("key", "value"))
         if key is None or value is None or key[0].type.shape[1] != value[0].type.shape[1]:
             continue
+        if node.args["query"].type.shape[1] != node.args["key"].type.shape[1]:  # one head meets all of them
+            continue
         args = {**node.args, "key": key[0], "value": value[0], "enable_gqa": True}
         edit.replace(node, replace(node, args=args))
         edit.release(*key[1], *value[1])
