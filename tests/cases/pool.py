@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 
-from .base import f16, f32, f64, family, inf, nan, row
+from .base import f16, f32, f64, family, i64, inf, nan, row
 
 IMAGE = f32("B", 3, "H", "W")
 SOUND, FIXED = f32("B", 3, "T"), f32("B", 3, 6)
@@ -52,6 +52,14 @@ CASES = family(
         f32("B", 3, "H", 9),
     ),
     row("max2d_negative_input", lambda x: F.max_pool2d(x, 3, padding=1), f32("B", 3, 6, 6, low=-3, high=-1)),
+    row(
+        "zeros_before_max_behind_what_goes",
+        lambda x: (
+            F.max_pool2d(F.pad(x, (1, 1, 1, 1)).float(), 2),
+            F.max_pool2d(F.pad(x.float(), (1, 1, 1, 1)) + 0.0, 2),
+        ),
+        i64(value=[[[[-5, -2, -3], [-1, -4, -6]]]]),
+    ),
     row(
         "zeros_before_max",
         lambda x: F.max_pool2d(F.pad(x, (1, 1, 1, 1)), 3, 2),

@@ -99,7 +99,19 @@ def _max_pool(h, x, w, ceil_mode, indices):
 
 def _apart(h, x):
     """`x`, not from a Pad alone: onnxruntime makes its zeros pads of the pool, which are the lowest number."""
-    return h.squeeze(h.unsqueeze(x, [0]), [0]) if x.made_by("Pad") or _may_be_padded(h, x) else x
+    return h.squeeze(h.unsqueeze(x, [0]), [0]) if _pad_of(x) or _may_be_padded(h, x) else x
+
+
+_REMOVED = frozenset({"Cast", "Identity", "Add", "Sub", "Mul", "Div"})  # beside a constant 0 or 1, or not at all
+
+
+def _pad_of(x):
+    """The Pad that `x` comes from, also behind what onnxruntime takes out or looks through; None if there is none."""
+    made = x.value.producer()
+    while made is not None and made.op_type in _REMOVED and not made.domain:
+        read = [i for i in made.inputs if i is not None and i.const_value is None]
+        made = read[0].producer() if len(read) == 1 else None
+    return made if made is not None and made.op_type == "Pad" and not made.domain else None
 
 
 def _may_be_padded(h, x):
@@ -183,7 +195,7 @@ def _average(h, x, w, after, count_all, count_padding):
 
 def _is_within(h, x, w):
     """False of a Pad of a window's size or more, which onnxruntime makes pads of the pool, though that has fewer."""
-    made = x.made_by("Pad")
+    made = _pad_of(x)
     if made is None:
         return not _may_be_padded(h, x)
     if (held := made.inputs[1].const_value) is None:  # within a function
