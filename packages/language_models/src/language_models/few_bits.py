@@ -78,7 +78,7 @@ class Int4Linear(FewBits):
     @property
     def weight(self) -> torch.Tensor:
         """The floats that the codes stand for: only the kernel knows how they lie, which is given the unit matrix."""
-        codes, scales = (self.get_buffer(name).contiguous() for name in (INT4, "scales"))
+        codes, scales = (self.get_buffer(name) for name in (INT4, "scales"))
         unit = torch.eye(2 * codes.shape[1], dtype=torch.bfloat16)
         codes = codes if torch.compiler.is_compiling() else laid_out(codes)
         made: torch.Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(unit, codes, GROUP, scales)

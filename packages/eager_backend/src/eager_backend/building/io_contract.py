@@ -86,8 +86,8 @@ def results(h: Compilation, named: dict[str, Slot]) -> list[Slot]:
     written = _written(h)
     safe = tuple(Slot(h.names.take(s.name), s.type, h.block) for s in (*outputs, *updates))
     inputs = tuple(s in h.block.inputs for s in written)
-    lent = tuple(_lies_in_an_input(h.graph, i) for i in range(count))
-    arguments = (tuple(written), tuple(updates), tuple(outputs), inputs, lent)
+    in_inputs = tuple(_lies_in_an_input(h.graph, i) for i in range(count))
+    arguments = (tuple(written), tuple(updates), tuple(outputs), inputs, in_inputs)
     h.block.steps.append(Step(write_back, arguments, {}, safe, False))
     return list(safe)
 
@@ -178,12 +178,12 @@ def _written(h: Compilation) -> list[Slot]:
 
 def write_back(
     targets: Sequence[Tensor], values: Sequence[Tensor], outputs: Sequence[Tensor], inputs: Sequence[bool],
-    lent: Sequence[bool],
+    in_inputs: Sequence[bool],
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Give mutated buffers and inputs their new contents; returns outputs and values.
 
-    An output that lies in the new contents of an input lies in that input where torch's does (`lent`); of a buffer it
-    is a copy, which the next call does not change.
+    An output that lies in the new contents of an input lies in that input where torch's does (`in_inputs`); of a
+    buffer it is a copy, which the next call does not change.
     """
     memory = {m for t in targets for m in _memory(t)}
     safe = [r.clone() if not memory.isdisjoint(_memory(r)) else r for r in (*outputs, *values)]
@@ -192,7 +192,7 @@ def write_back(
         target.copy_(value)
     for target, value, is_input in zip(targets, values, inputs, strict=True):
         for i, output in enumerate(safe[: len(outputs)]) if is_input else ():
-            if lent[i] and _memory(output) == _memory(value) and output.dtype is target.dtype:
+            if in_inputs[i] and _memory(output) == _memory(value) and output.dtype is target.dtype:
                 view = _same_view(output, value, target) if value.device == target.device else None
                 safe[i] = output if view is None else view
     return tuple(safe)

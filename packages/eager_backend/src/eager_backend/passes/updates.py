@@ -34,20 +34,21 @@ def write_updates(h: Compilation, block: Block) -> None:
     if not block.steps or block.steps[-1].fn is not write_back:
         return
     *steps, end = block.steps
-    targets, updates, outputs, inputs, lent = end.args
+    targets, updates, outputs, inputs, in_inputs = end.args
     rows = list(zip(targets, updates, inputs, end.outputs[len(outputs) :], strict=True))
     readers: dict[Any, list[Step]] = defaultdict(list)
     for step in steps:
         for slot in step.reads():
             readers[slot].append(step)
     makers = _single_steps(steps)
-    apart = {base_of(h, output) for output, lies_in_input in zip(outputs, lent, strict=True) if not lies_in_input}
+    apart = {base_of(h, output) for output, lies_in_input in zip(outputs, in_inputs, strict=True) if not lies_in_input}
     written: set[Step] = set()
     handed: dict[Any, Slot] = {}  # what the program returned as the new contents -> the input itself
     for target, update, is_input, result in rows:
         maker = makers.get(update) if is_input and target not in outputs and update not in apart else None
-        strided = any(any_strides(h, s, {update}) != [s] for s in readers[update])
-        if maker is not None and not strided and _writes(maker, target, readers[target]):
+        if maker is None or not _writes(maker, target, readers[target]):
+            continue
+        if all(any_strides(h, s, {update}) == [s] for s in readers[update]):  # it has the input's, whatever they are
             written.add(maker)
             handed[result] = update
     if not written:
@@ -56,7 +57,7 @@ def write_updates(h: Compilation, block: Block) -> None:
     block.results = [handed.get(r, r) for r in block.results]
     if left := [row for row in rows if row[3] not in handed]:
         *args, results = zip(*left, strict=True)
-        given = (args[0], args[1], outputs, args[2], lent)
+        given = (args[0], args[1], outputs, args[2], in_inputs)
         block.steps.append(replace(end, args=given, outputs=(*end.outputs[: len(outputs)], *results)))
     else:
         kept = dict(zip(end.outputs, outputs, strict=False))

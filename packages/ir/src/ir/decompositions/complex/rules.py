@@ -143,11 +143,9 @@ def times_complex_one(x: Any) -> Any:
 @rule("mul")
 def mul(self: Any, other: Any) -> Any:
     self = first(self, other)
-    return (
-        times(self, other)
-        if p.is_complex(self) and p.is_complex(other)
-        else times(times_complex_one(self), times_complex_one(other))
-    )
+    if not (p.is_complex(self) and p.is_complex(other)):
+        self, other = times_complex_one(self), times_complex_one(other)
+    return times(self, other)
 
 
 @rule("div")
