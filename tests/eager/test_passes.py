@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,6 +89,11 @@ def test_each_pass_alone_changes_the_program(name: str) -> None:
     program = compiled(model, IMAGE, passes=[name])
     assert lines(program) != lines(compiled(model, IMAGE, passes=False))
     assert_close(program, model, IMAGE)
+
+
+def test_the_page_lists_the_passes_in_their_order() -> None:
+    page = Path(__file__).parents[2] / "docs" / "eager.md"
+    assert re.findall(r"^\| `(\w+)` \|", page.read_text(), re.MULTILINE) == [*PASSES]
 
 
 def test_an_unknown_pass() -> None:
