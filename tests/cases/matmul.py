@@ -38,6 +38,16 @@ CASES = family(
         lambda x: (torch.inner(x.repeat(2, 1, 1), x), x.expand(2, *x.shape).reshape(-1, 2) @ torch.ones(2, 3)),
         f32("B", 2),
     ),
+    row(
+        "matrices_of_moved_axes_by_one",
+        lambda x, w: (
+            x.permute(1, 0, 2, 3).reshape(20, 2, 2) @ w,
+            w.mT @ x.permute(1, 0, 2, 3).reshape(20, 2, 2),
+            x.permute(1, 0, 2, 3).reshape(2, 10, 2, 2) @ w[0],
+            x.double().permute(1, 0, 2, 3).reshape(20, 2, 2) @ w.double(),
+        ),
+        *(f32(5, 4, 2, 2), f32(1, 2, 9)),
+    ),
     row("rows_of_pairs", lambda x: torch.cartesian_prod(x, x) @ torch.ones(2, 3), f32("B")),
     row("joined_repeated_rows_of_both", lambda x: torch.inner(x.repeat(2, 1, 1), x.repeat(2, 1, 1)), f32(3, 2)),
     row(

@@ -34,6 +34,15 @@ class CellState(nn.Module):
         return self.cell(x, (hidden, cell))
 
 
+class OfMovedAxes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(2, 3)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.gru(nn.functional.pixel_unshuffle(x, 2))
+
+
 class Unrolled(nn.Module):
     """A cell stepped by Python over a fixed number of steps."""
 
@@ -92,6 +101,7 @@ ODD = [[[1.0, nan, 0.0], [0.0, 1.0, 2.0]], [[inf, 0.0, 1.0], [1.0, -0.0, 2.0]]]
 CASES = family(
     __name__,
     mod("lstm", lambda: nn.LSTM(4, 5), LATER),
+    mod("gru_of_moved_axes", OfMovedAxes, f32(5, 4, 4)),
     mod("lstm_batch_first", lambda: nn.LSTM(4, 5, batch_first=True), FIRST),
     mod("lstm_layers", lambda: nn.LSTM(4, 5, 2, batch_first=True), FIRST),
     mod("lstm_bidirectional", lambda: nn.LSTM(4, 5, bidirectional=True, batch_first=True), FIRST),

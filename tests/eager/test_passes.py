@@ -150,6 +150,13 @@ def test_new_weights() -> None:
 # -- convolutions ------------------------------------------------------------------------------------------------------
 
 
+def test_a_convolution_of_nothing_in_another_type_is_torch_s() -> None:
+    """torch looks at element types where there are elements."""
+    x = torch.zeros(0, 3, 6, dtype=torch.float64)
+    program = compiled(lambda x: F.conv1d(x, torch.ones(2, 3, 2)), x)
+    assert_same([program(x)], [F.conv1d(x, torch.ones(2, 3, 2))])
+
+
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rank", [1, 2, 3])

@@ -100,7 +100,9 @@ def operands(h: Compilation, step: Step) -> tuple[Any, ...] | None:
     frozen = (
         isinstance(weight, Slot) and h.constants.is_frozen(weight) and (bias is None or h.constants.is_frozen(bias))
     )
-    if None in spread or not frozen:
+    if (
+        None in spread or not frozen or weight.type.dtype is not step.args[0].type.dtype
+    ):  # of no elements torch takes two
         return None
     return weight, bias, *spread, groups
 

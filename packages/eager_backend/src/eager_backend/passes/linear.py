@@ -125,6 +125,7 @@ def operands(step: Step) -> tuple[Any, Any, Any, bool]:
         or not isinstance(weight, Slot)
         or x.type.is_sparse
         or weight.type.is_sparse
+        or x.type.dtype is not weight.type.dtype
         or x.type.rank < 2
         or weight.type.rank != 2
     ):

@@ -23,8 +23,27 @@ def matmul(h, self, mat2=None, other=None, vec=None, tensor=None):
     return h.squeeze(made, [a for a, gone in ((rank - 2, columns), (rank - 1, lines)) if gone])
 
 
+def _of_one_matrix(h, x, y, many):
+    """The product of matrices with one that all of them meet, which goes without its axes of size 1."""
+    x, y = (v if v is many else h.squeeze(v, [*range(v.type.rank - 2)]) for v in (x, y))
+    batch = "abcdefg"[: many.type.rank - 2]
+    terms = (f"{batch}mk", "kn") if many is x else ("mk", f"{batch}kn")
+    shape = (*many.type.shape[:-2], x.type.shape[-2], y.type.shape[-1])
+    expr = f"{','.join(terms)}->{batch}mn"
+    return h.emit("tract_core_einsum", [x, y], expr=expr, acc=DType.float32, shape=shape)
+
+
 def _product(h, x, y):
     """A product of matrices of rank 2 and above; what tract's kernels lack is multiplied and summed."""
+    many = [v for v in (x, y) if {*v.type.shape[:-2]} - {1}]
+    if len(many) == 1:  # tract fails to move a reshape of these past an axis of size 1 in the other
+        if (
+            x.type.dtype is DType.float32
+            and h.has("tract_core_einsum")
+            and many[0].type.rank == max(x.type.rank, y.type.rank)
+        ):
+            return _of_one_matrix(h, x, y, many[0])
+        x, y = (as_laid_out(h, v) if v is many[0] else v for v in (x, y))
     x, y = h.align(x, y)
     rank = x.type.rank
     kernel = through(OPERATORS["matmul"], x.type.dtype) is not None

@@ -11,17 +11,13 @@ from ir.types import DType
 from nnef_backend.building.loops import rows_with_a_symbol
 from nnef_backend.handlers.activation import tanh
 from nnef_backend.handlers.create import refuse_chance
+from nnef_backend.handlers.matmul import linear
 from nnef_backend.registry import REGISTRY
 from nnef_backend.registry import register as op
 
 
 def _sigmoid(h, x):
     return h.emit("recip", h.emit("add", h.emit("exp", h.emit("neg", x)), 1.0))
-
-
-def _product(h, x, weight, bias=None):
-    made = h.emit("matmul", *h.align(x, weight), transposeB=True)
-    return made if bias is None else h.emit("add", made, bias)
 
 
 def _gates(h, x, count):
@@ -35,15 +31,15 @@ def _gates(h, x, count):
 
 def _lstm_step(h, x, states, w_hh, b_hh, w_hr=None):
     before, cell = states
-    gates = h.emit("add", x, _product(h, before, w_hh, b_hh))
+    gates = h.emit("add", x, linear(h, before, w_hh, b_hh))
     if _is_fused(h, gates):
         after, cell = _fused_lstm_step(h, gates, cell)
-        return [after if w_hr is None else _product(h, after, w_hr), cell]
+        return [after if w_hr is None else linear(h, after, w_hr), cell]
     i, f, _, o = _gates(h, _sigmoid(h, gates), 4)
     new = tanh(h, _gates(h, gates, 4)[2])
     cell = h.emit("add", h.emit("mul", f, cell), h.emit("mul", i, new))
     after = h.emit("mul", o, tanh(h, cell))
-    return [after if w_hr is None else _product(h, after, w_hr), cell]
+    return [after if w_hr is None else linear(h, after, w_hr), cell]
 
 
 def _is_fused(h, x):
@@ -68,18 +64,18 @@ def _in_fused_order(h, v):
 
 def _gru_step(h, x, states, w_hh, b_hh):
     (before,) = states
-    share = _product(h, before, w_hh, b_hh)
+    share = linear(h, before, w_hh, b_hh)
     r, z, _ = _gates(h, _sigmoid(h, h.emit("add", x, share)), 3)
     new = tanh(h, h.emit("add", _gates(h, x, 3)[2], h.emit("mul", r, _gates(h, share, 3)[2])))
     return [h.emit("add", new, h.emit("mul", z, h.emit("sub", before, new)))]
 
 
 def _tanh_step(h, x, states, w_hh, b_hh):
-    return [tanh(h, h.emit("add", x, _product(h, states[0], w_hh, b_hh)))]
+    return [tanh(h, h.emit("add", x, linear(h, states[0], w_hh, b_hh)))]
 
 
 def _relu_step(h, x, states, w_hh, b_hh):
-    x = h.emit("add", x, _product(h, states[0], w_hh, b_hh))
+    x = h.emit("add", x, linear(h, states[0], w_hh, b_hh))
     return [h.emit("select", h.emit("lt", x, 0.0), 0.0, x)]
 
 
@@ -130,7 +126,7 @@ def _weights(h, params, has_biases):
 def _run(h, kind, x, states, weights, reverse):
     """One layer in one direction: the last states and the output of every step."""
     (w_ih, b_ih), inner = weights
-    shares = _product(h, x, w_ih, b_ih)
+    shares = linear(h, x, w_ih, b_ih)
 
     def body(slices, before):
         after = _STEPS[kind](h, h.squeeze(slices[0], [0]), before, **inner)
@@ -153,7 +149,7 @@ def _cell(kind):
         states = hx if isinstance(hx, list) else [hx]
         if input.type.dtype not in (DType.float16, DType.float32, DType.float64):
             h.refuse(f"tract has no recurrent cell of {input.type.dtype}")
-        return _STEPS[kind](h, _product(h, input, w_ih, b_ih), states, w_hh, b_hh)
+        return _STEPS[kind](h, linear(h, input, w_ih, b_ih), states, w_hh, b_hh)
 
     return cell
 
