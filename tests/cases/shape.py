@@ -170,6 +170,14 @@ CASES = family(
     row("split", lambda x: x.split(4, dim=1), f32("B", 6)),
     row("split_sizes", lambda x: x.split([1, 2, 3], -1), SEQUENCE),
     row("split_half_used", lambda x: x.split(2, dim=1)[1], f32("B", 6)),
+    row(
+        "expanded_in_front_and_axes_put_in",
+        lambda x: (
+            x[:, 2:3].squeeze(1).expand(6, 6, 3, 3).unsqueeze(1),
+            x.sum(1).expand(6, 6, 3, 3).reshape(6, 1, 6, 3, 3).transpose(1, 2),
+        ),
+        f32(6, 3, 3, 3),
+    ),
     row("split_evenly", lambda x: (*x.hsplit(2), *x.vsplit(1), *x.unsqueeze(-1).dsplit(1)), f32("B", 6)),
     row(
         "chunk_cat",

@@ -191,6 +191,8 @@ class Verbs(OpHelper["NnefValue"]):
             x = self.unsqueeze(x, list(range(len(shape) - x.type.rank)))
             repeats = [1 if a == b else b for a, b in zip(x.type.shape, shape, strict=True)]
             return self.emit("tile", x, repeats=repeats, shape=shape)
+        if new and x.type.rank and x.array is None:  # tract moves axes put in behind it to the front, and miscounts
+            x = self.unsqueeze(x, list(range(new)))
         return self.emit("tract_core_broadcast", x, shape_=list(shape), shape=shape)
 
     def take(self, x: NnefValue, index: NnefValue, axis: int) -> NnefValue:
