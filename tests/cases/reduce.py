@@ -182,6 +182,7 @@ CASES = family(
     ),
     row("logcumsumexp", lambda x: torch.logcumsumexp(x, 1), f32("B", "S")),
     row("gradient", lambda x: (*torch.gradient(x), *torch.gradient(x, spacing=[0.5, 2], dim=[1, -2])), f32("B", 5)),
+    row("gradient_by_zero", lambda x: torch.gradient(x, spacing=0.0, dim=0, edge_order=2), f32(value=[1, 2, 2, 4])),
     row("gradient_of_integers", lambda x: torch.gradient(x, dim=0), i64("B")),
     row(
         "gradient_of_second_order",

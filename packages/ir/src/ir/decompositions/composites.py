@@ -143,6 +143,8 @@ def _middle(a: Tensor, b: Tensor, c: Tensor, before: Any, after: Any) -> Tensor:
 
 def _edge(a: Tensor, b: Tensor, c: Tensor, near: Any, far: Any) -> Tensor:
     """The slope at the first of three places towards it, of second order."""
+    if not isinstance(near, Tensor):  # a number, which may be 0
+        return torch.div(1.5 * a - 2 * b + 0.5 * c, near)
     whole = near + far
     made: Tensor = (near + whole) / (near * whole) * a - whole / (near * far) * b + near / (far * whole) * c
     return made

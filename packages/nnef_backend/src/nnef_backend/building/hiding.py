@@ -160,7 +160,7 @@ def _partly_repeated(h: Any, x: Any) -> frozenset[int]:
     found = {a if a < first else a + grown for a in known if a not in middle}
     if (known | source.repeated).intersection(middle):
         found.update(range(first, first + count + grown))
-    return frozenset(found) - x.repeated
+    return frozenset(found).difference(x.repeated)
 
 
 _MOVED = frozenset({"transpose", "reshape", "squeeze", "unsqueeze"})
