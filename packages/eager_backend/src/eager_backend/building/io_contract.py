@@ -138,14 +138,16 @@ def is_contiguous_in_torch(graph: Graph, index: int) -> bool:
 
 
 def _lies_in_an_input(graph: Graph, index: int) -> bool:
-    """True if this result of torch's own program is an input, or a view of one, as far as is known."""
+    """False if this result of torch's own program is made by an operator, and no view of an input or of a sub-graph."""
     program = getattr(graph.context, "program", None)
     if program is None or index >= len(graph.outputs):
         return True
     node = _users(graph, program)[index]
     while node.op == "call_function":
-        if node.target is not operator.getitem and not (isinstance(node.target, OpOverload) and may_alias(node.target)):
+        if isinstance(node.target, OpOverload) and not may_alias(node.target):
             return False
+        if not isinstance(node.target, OpOverload) and node.target is not operator.getitem:
+            return True  # a sub-graph, of which nothing is known
         first = node.args[0] if node.args else None
         if not isinstance(first, torch.fx.Node):  # a list of them
             return True
