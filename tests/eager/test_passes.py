@@ -20,6 +20,7 @@ from eager_backend import Eager
 from eager_backend.building import onednn as onednn_calls
 from eager_backend.passes import FOR_CUDA, PASSES
 from eager_backend.passes.inplace import FRESH
+from eager_backend.passes.updates import IN_PLACE
 from ir.importer.schema import op_schema
 from ir.ops import may_be_view, overloads_of
 from tests.eager.test_cases import assert_same
@@ -735,6 +736,21 @@ def test_layers_that_are_no_siblings() -> None:
 def test_parallel_linears_are_joined_where_autotune_finds_that_it_pays() -> None:
     assert "siblings" not in Eager().chosen and "siblings" in Eager(autotune=True).chosen
     assert Eager(optimize=False, autotune=True).chosen == ()
+
+
+# -- updates -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_writes_where_an_input_lies_may_be_done_twice() -> None:
+    x, rows, at = torch.randn(4, 3), torch.randn(5, 3), torch.tensor([2, 0, 2, 3, -1])
+    arguments = {"aten::index_copy": (0, at.abs(), rows), "aten::index_put": ((at,), rows)}
+    assert arguments.keys() == IN_PLACE.keys()
+    for op, args in arguments.items():
+        expected = getattr(torch.ops.aten, op.removeprefix("aten::")).default(x, *args)
+        written = x.clone()
+        for _ in range(2):
+            IN_PLACE[op](written, *args)
+            assert torch.equal(written, expected)
 
 
 # -- chosen by measurement ---------------------------------------------------------------------------------------------

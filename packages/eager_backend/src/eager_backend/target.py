@@ -12,8 +12,7 @@ import torch
 from eager_backend.building import devices
 from eager_backend.helper import EagerHelper
 from eager_backend.inspection.script import script
-from eager_backend.passes import FOR_CUDA, MEASURED, PASSES
-from eager_backend.passes.attention import takes_groups
+from eager_backend.passes import FOR_CUDA, GRAPH_PASSES, MEASURED, PASSES
 from eager_backend.passes.autotune import choose
 from eager_backend.registry import load
 from eager_backend.runtime import state
@@ -26,7 +25,6 @@ from ir.importer.pt2.dimension_names import packed
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.pt2.serializable import serializable
 from ir.lower import lower
-from ir.passes.group_heads import group_heads
 from ir.passes.own_state import with_own_state
 from ir.progress import wrote
 from ir.registry import Registry
@@ -102,7 +100,8 @@ class Eager(Target[Program]):
 
     @property
     def passes(self) -> Sequence[Pass]:
-        return (group_heads,) if "attention" in self.chosen and takes_groups(self.device) else ()
+        found = [GRAPH_PASSES[name] for name in self.chosen if name in GRAPH_PASSES]
+        return tuple(p.run for p in found if p.pays(self.device))
 
     def helper(self, graph: Graph) -> EagerHelper:
         """A helper for one graph.

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
 
 from eager_backend.building.contracts import Compilation
 from eager_backend.building.steps import Block
+from eager_backend.passes.attention import takes_groups
 from eager_backend.passes.batch_norm import fold_batch_norm
 from eager_backend.passes.constants import fold_constants
 from eager_backend.passes.convolution import pack_convolutions
@@ -22,9 +26,16 @@ from ir.target import Pass
 
 BlockPass = Callable[[Compilation, Block], None]
 
-# Before nodes become steps.
-GRAPH_PASSES: Mapping[str, Pass] = {"attention": group_heads}
-PASSES: Mapping[str, BlockPass | Pass] = {
+
+class GraphPass(NamedTuple):
+    """A pass of the graph, before nodes become steps, and whether it pays on a device."""
+
+    run: Pass
+    pays: Callable[[torch.device], bool]
+
+
+GRAPH_PASSES: Mapping[str, GraphPass] = {"attention": GraphPass(group_heads, takes_groups)}
+PASSES: Mapping[str, BlockPass | GraphPass] = {
     **GRAPH_PASSES,
     "constants": fold_constants,
     "batch_norm": fold_batch_norm,
@@ -42,4 +53,4 @@ PASSES: Mapping[str, BlockPass | Pass] = {
 MEASURED = frozenset({"siblings", "cudnn", "cublas"})
 FOR_CUDA = ("cudnn", "cublas")
 
-__all__ = ["FOR_CUDA", "GRAPH_PASSES", "MEASURED", "PASSES", "BlockPass"]
+__all__ = ["FOR_CUDA", "GRAPH_PASSES", "MEASURED", "PASSES", "BlockPass", "GraphPass"]
