@@ -230,6 +230,22 @@ def test_distances_of_any_number_of_points():
     assert graph.symbols["n"].max is None
 
 
+def test_products_over_axes_ask_for_no_size_of_one():
+    """torch's rules do, and where conditions on sizes are assertions the program refused to run at 1."""
+
+    def model(x, y):
+        rows = torch.inner(x, x), torch.tensordot(x, x, ([1], [1])), torch.tensordot(x, x[:1], ([0], [0]))
+        return *rows, torch.inner(x, torch.tensor(2.0)), *torch.tensor_split(y, 2)
+
+    program = ir.export(model, (torch.ones(3, 6), torch.ones(3)), dynamic_shapes=({0: "n"}, {0: "n"}), target="eager")
+    assert "deferred" in str(program.graph.context.rung)
+    for n in (1, 5):
+        x, y = torch.randn(n, 6), torch.randn(n)
+        torch.testing.assert_close(program(x, y), model(x, y))
+    with pytest.raises(ir.CaptureError, match="the sizes 6 and 5 must be equal"):
+        ir.capture(lambda x: torch.inner(x, x[:, 1:]), torch.ones(3, 6))
+
+
 def test_a_condition_that_became_an_assertion_is_told():
     def model(x):
         return x + 1 if x.shape[0] % 2 == 0 else x - 1

@@ -3,10 +3,11 @@
 torch.export keeps `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and `max_pool1d` as one node, but computes its result's shape
 with the composite kernel, step by step, `tensor_split` asks whether the pieces are equal, and `chunk` how many they
 are. In the `dynamic` block a shape rule answers instead, so time and length may stay symbols; `ctc_loss` and `cov` read
-numbers out of tensors that their shape does not need, `cdist` asks for more than 25 points, and the grid of
-`affine_grid_generator` is made for one size. The fake_quantize family, the histograms and `linalg_lstsq` have no fake
-kernel at all, and that of `_grouped_mm` knows bfloat16 alone, where the kernels know more. What torch composes in C++
-with sizes as numbers has a shared decomposition that is its rule (`ir.decompositions.composites`).
+numbers out of tensors that their shape does not need, `cdist` asks for more than 25 points, `inner` and `tensordot` for
+sizes of 1, and the grid of `affine_grid_generator` is made for one size. The fake_quantize family, the histograms and
+`linalg_lstsq` have no fake kernel at all, and that of `_grouped_mm` knows bfloat16 alone, where the kernels know more.
+What torch composes in C++ with sizes as numbers has a shared decomposition that is its rule
+(`ir.decompositions.composites`).
 
 Only fake tensors see the rules. A size that data decides is at least 2 by the default of `create_unbacked_symint`, and
 the program asserts it; here it may be 0.
@@ -38,6 +39,11 @@ from ir.importer.torch_api import (
 )
 
 _COMPOSITE = DispatchKey.CompositeImplicitAutograd
+
+
+def _equal(one: Any, other: Any) -> None:
+    """Raises torch's error where two sizes differ, and notes that they are equal."""
+    check_size(one == other, lambda: f"the sizes {one} and {other} must be equal")
 
 
 def _recurrent(input: Any, state: Any, params: Any, biases: Any, layers: Any, dropout: Any, train: Any,
@@ -115,7 +121,7 @@ def _ctc_loss(log_probs: Any, targets: Any, given: Any, wanted: Any, blank: int 
     if log_probs.dim() == 3:
         many = (len(n) if isinstance(n, (list, tuple)) else n.shape[0] for n in (given, wanted))
         for n in (*many, *targets.shape[:-1]):
-            check_size(n == log_probs.shape[1])
+            _equal(n, log_probs.shape[1])
     return log_probs.new_empty([] if reduction else log_probs.shape[1:-1])
 
 
@@ -130,7 +136,7 @@ def _cov(self: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
 def _lstsq(self: Any, b: Any, rcond: Any = None, *, driver: str | None = None) -> Any:
     """Results of drivers that tell no rank have static sizes, and the default driver leaves residuals out."""
     rows, columns = self.shape[-2:]
-    check_size(b.shape[self.dim() - 2] == rows)
+    _equal(b.shape[self.dim() - 2], rows)
     vector = b.dim() == self.dim() - 1
     batch, sides = self.shape[:-2], 1 if vector else b.shape[-1]
     kind = self.dtype.to_real() if self.is_complex() else self.dtype
@@ -153,8 +159,27 @@ def _affine_grid(theta: Any, size: Any, align_corners: bool) -> Any:
 
 def _cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
     """The kernel asks for more than 25 points, to compute by products of matrices."""
-    check_size(x1.shape[-1] == x2.shape[-1])
+    _equal(x1.shape[-1], x2.shape[-1])
     return x1.new_empty(*torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]), x1.shape[-2], x2.shape[-2])
+
+
+def _inner(self: Any, other: Any) -> Any:
+    """torch's own, of reshapes and a product of matrices, asks which sizes are 1; so does the next one's."""
+    if not self.dim() or not other.dim():
+        return self * other
+    _equal(self.shape[-1], other.shape[-1])
+    return self.new_empty((*self.shape[:-1], *other.shape[:-1]))
+
+
+def _tensordot(self: Any, other: Any, dims_self: Any, dims_other: Any) -> Any:
+    _equal(len(dims_self), len(dims_other))
+    axes = [[a % x.dim() for a in dims] for x, dims in ((self, dims_self), (other, dims_other))]
+    for mine, theirs in zip(*axes, strict=True):
+        sizes = self.shape[mine], other.shape[theirs]
+        if not any(isinstance(s, int) and s == 1 for s in sizes):  # such are summed before
+            _equal(sizes[0], sizes[1])
+    left = [s for x, gone in zip((self, other), axes, strict=True) for a, s in enumerate(x.shape) if a not in gone]
+    return self.new_empty(left)
 
 
 def _geqrf(self: Any) -> Any:
@@ -214,6 +239,8 @@ def rules() -> dict[Any, Any]:
         aten.linalg_lstsq.default: _lstsq,
         aten.affine_grid_generator.default: _affine_grid,
         aten.cdist.default: _cdist,
+        aten.inner.default: _inner,
+        aten.tensordot.default: _tensordot,
         aten.geqrf.default: _geqrf,
         aten._grouped_mm.default: _grouped_mm,
         aten.multi_margin_loss.default: _multi_margin,
