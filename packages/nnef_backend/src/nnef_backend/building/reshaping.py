@@ -146,11 +146,10 @@ def _where_zero(h: Any, x: NnefValue, number: Dim, requirement: str) -> NnefValu
     # the constant is read at 4 * number + 1, which is in range, -2 to 1, for 0 alone
     over: Any = 4 * number
     nothing = _nothing(h, x)
-    # tract rewrites minima, maxima and quotients of sums in one bound of the two, and then misses that they are the
-    # bounds of a slice of size 1
+    # tract rewrites minima, maxima and quotients in one bound of the two, and then misses that they are the bounds of a
+    # slice of size 1
     unseen = isinstance(over, Expr) and over.symbols - h.known
-    rewritten = _has(over, "min") or _has(over, "max") or (_has(over, "floordiv") and len(over.symbols) > 1)
-    if unseen or rewritten:
+    if unseen or any(_has(over, fn) for fn in ("min", "max", "floordiv")):
         guard = _read_at(h, nothing, h.tensor(over + 1, DType.int64), requirement)
     else:
         guard = h.emit("slice", nothing, axes=[0], begin=[over + 1], end=[over + 2], shape=[1], suffix=GUARD)

@@ -210,7 +210,7 @@ def _apply(h: Computes, fn: str, args: list[NnefValue]) -> NnefValue:
         h.refuse(f"the size expression {fn} has no form in tract")
     a, b = _same(h, args)
     if fn in ("floordiv", "mod"):
-        return h.floor_division(a, b)[fn == "mod"]
+        return h.floor_division(opaque_size(h, a), opaque_size(h, b))[fn == "mod"]
     if fn in _COMPARISONS:
         return h.emit(fn, a if a.type.dtype is DType.bool else opaque_size(h, a), b)
     return h.emit(_BINARY[fn], a, b)
