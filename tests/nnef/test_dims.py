@@ -117,6 +117,31 @@ def test_a_condition_of_sizes_loads_at_once_whatever_stands_before_it():
     torch.testing.assert_close(program(x[:1, :1].expand(5, 4)), model(x[:1, :1].expand(5, 4)))
 
 
+def test_quotients_of_quotients_of_sizes_load_at_once():
+    def model(x: torch.Tensor) -> torch.Tensor:
+        size = x.shape[0]
+        for _ in range(6):
+            size = ((size * 3 + 12 // (size + 1)) // 2) % (size + 7)
+        return x + size
+
+    x = torch.rand(6, 4)
+    program = ir.export(model, (x,), target=nnef_backend.Tract(load_timeout=30), dynamic_shapes=({0: "B"},))
+    for given in (x, torch.rand(5, 4), torch.rand(1, 4)):
+        torch.testing.assert_close(program(given), model(given))
+
+
+def test_a_slice_of_a_quotient_that_torch_found_to_be_a_number():
+    """tract factors one bound of a slice of size 1 and not the other."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        rows = torch.chunk(x.flatten(), 3)[1].repeat_interleave(2, dim=0)
+        return rows.sort().values[:-1] if rows.shape[0] == 16 else rows
+
+    x = torch.rand(3, 8)
+    program = ir.export(model, (x,), target="nnef", dynamic_shapes=({0: "B"},))
+    torch.testing.assert_close(program(x), model(x))
+
+
 def test_means_over_sizes_load_at_once_whatever_stands_before_them():
     """Of two means, and of a product with a size, tract notes masks that differ, and adds them up along every path."""
 

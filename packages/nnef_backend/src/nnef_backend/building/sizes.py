@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
+
 from ir import dims as d
 from ir.dim_functions import FUNCTIONS
 from ir.dims import Dim, Expr
@@ -26,14 +28,17 @@ class Computes(Protocol):
     def cast(self, x: NnefValue, dtype: DType) -> NnefValue:
         """`x` in another element type."""
 
-    def emit(self, op: str, *inputs: Any) -> NnefValue:
-        """One operation of the document."""
+    def constant(self, array: Any) -> NnefValue:
+        """The numbers of an array."""
 
-    def reduce(self, op: str, x: NnefValue, dim: Any) -> NnefValue:
-        """A reduction, without the reduced axes."""
+    def emit(self, op: str, *inputs: Any, **attributes: Any) -> NnefValue:
+        """One operation of the document."""
 
     def unsqueeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
         """Axes of size 1 put in."""
+
+    def squeeze(self, x: NnefValue, axes: Sequence[int]) -> NnefValue:
+        """Axes of size 1 taken away."""
 
     def floor_division(self, a: NnefValue, b: NnefValue) -> Sequence[NnefValue]:
         """The quotient of integers rounded down, and the remainder."""
@@ -217,12 +222,15 @@ def _apply(h: Computes, fn: str, args: list[NnefValue]) -> NnefValue:
 
 
 def opaque_size(h: Computes, x: NnefValue) -> NnefValue:
-    """A number computed from sizes, in a form that tract does not recognise as one: the sum of its one element.
+    """A number computed from sizes, in a form that tract does not recognise as one: gathered from its one element.
 
     tract takes a size for a mask: of what is multiplied by it or chosen by it, it notes for each value that leads there
     where that is not zero. Of values that are read twice it adds the notes up, and the time to load doubles with each.
+    A gather of elements passes on neither the size nor the notes; a sum passes the notes.
     """
-    made = h.reduce("sum_reduce", h.unsqueeze(x, [0]), 0)
+    place = h.constant(np.zeros(1, np.int64))
+    found = h.emit("tract_core_gather_elements", h.unsqueeze(x, [0]), place, axis=0, shape=[1])
+    made = h.squeeze(found, [0])
     made.fixed = False
     return made
 
