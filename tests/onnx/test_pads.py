@@ -1,4 +1,4 @@
-"""A max pool behind a Pad: onnxruntime pads the pool instead, by the lowest number, also past nodes that it removes."""
+"""A pool behind a Pad: onnxruntime pads the pool, and to MaxPool pads are the lowest number; so past some nodes."""
 
 from __future__ import annotations
 
@@ -71,3 +71,21 @@ def test_a_max_pool_of_padded_numbers(name: str) -> None:
     model = lambda x: F.max_pool2d(between(F.pad(x, (1, 1, 1, 1))), 2, 1)  # noqa: E731
     x = -torch.rand(1, 2, 4, 4) - 1
     torch.testing.assert_close(ir.export(model, (x,), target="onnx")(x), model(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("pads", [(1, 1, 1, 1), (2, 0, 0, 3), (1, 2, 2, 1)], ids=str)
+def test_an_average_pool_of_padded_numbers(pads, counted, ceil_mode, dynamic) -> None:
+    """onnxruntime takes no pads of a window's size, and with ceil_mode no window that starts at them."""
+
+    def model(x: Tensor) -> list[Tensor]:
+        y = F.pad(x, pads)
+        return [F.avg_pool2d(y, k, 2, p, ceil_mode, counted) for k, p in ((2, 0), (2, 1), (3, 1))]
+
+    shapes = ({2: "h"},) if dynamic else None
+    program = ir.export(model, (torch.rand(2, 3, 4, 3),), target="onnx", dynamic_shapes=shapes)
+    for height in (4, 5, 3) if dynamic else (4,):
+        x = torch.rand(2, 3, height, 3)
+        torch.testing.assert_close(program(x), model(x))

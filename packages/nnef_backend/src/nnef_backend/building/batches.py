@@ -12,6 +12,7 @@ from typing import Any
 
 from ir.dims import Dim, product
 from ir.types import DType
+from nnef_backend.building.hiding import maker
 from nnef_backend.building.steps import NnefValue
 
 _TILE = 16  # elements of 4 bytes in the stride that the kernel misreads
@@ -41,8 +42,11 @@ def _same_but_repeated(shape: Sequence[Dim] | None, result: Sequence[Dim]) -> bo
 def permute(h: Any, x: NnefValue, perm: Sequence[int]) -> NnefValue:
     """`x` with its axes permuted; a batch that comes last is moved past the matrices as past one axis.
 
-    tract moves a permutation neither over the reshape that joins rows and columns nor over the one that parts them.
+    tract moves a permutation neither over the reshape that joins rows and columns nor over the one that parts them. Of
+    two permutations in a row one is left: tract wrongly merges two products of an operand in both forms.
     """
+    if (earlier := maker(h, x)) is not None and earlier.op == "transpose":
+        x, perm = earlier.inputs[0], [earlier.attributes["axes"][p] for p in perm]
     shape, rank = x.type.shape, x.type.rank
     batches = x.batches if h.target.tract and x.type.dtype is DType.float32 else frozenset()
     inner = next((i for i, a in enumerate(reversed(range(rank))) if a in batches), rank)  # rows and columns

@@ -98,7 +98,11 @@ def _max_pool(h, x, w, ceil_mode, indices):
 
 
 def _apart(h, x):
-    """`x`, not from a Pad alone: onnxruntime makes its zeros pads of the pool, which are the lowest number."""
+    """`x`, not from a Pad alone: onnxruntime makes its zeros pads of the pool.
+
+    These are the lowest number to MaxPool; AveragePool takes no more of them than its window has, and with ceil_mode
+    starts no window at them.
+    """
     return h.squeeze(h.unsqueeze(x, [0]), [0]) if _pad_of(x) or _may_be_padded(h, x) else x
 
 
@@ -177,33 +181,21 @@ def _avg_pool(h, x, w, ceil_mode, count_include_pad, divisor):
 def _average(h, x, w, after, count_all, count_padding):
     """torch counts the padding (if asked), never what ceil_mode reads past it, unless a divisor is given."""
     zeros, dynamic = [0] * w.n, any(isinstance(a, Expr) for a in after)
-    x = x if _is_within(h, x, w) else _apart(h, x)
+    x = _apart(h, x)
     if after == w.padding or (count_all and not dynamic):
         include = int(count_all or count_padding) if any(after) or any(w.padding) else None
         return w.emit("AveragePool", x, w.padding, after, count_include_pad=include)
     if count_all:
-        return w.emit("AveragePool", w.pad(x, w.padding, after), zeros, zeros)
+        return w.emit("AveragePool", _apart(h, w.pad(x, w.padding, after)), zeros, zeros)
     if dynamic and not w.plain:
         return _average_by_count(h, x, w, after, count_padding)
     before = w.padding
     if count_padding and any(w.padding):
-        x, before = w.pad(x, w.padding, w.padding), zeros
+        x, before = _apart(h, w.pad(x, w.padding, w.padding)), zeros
         after = [a if isinstance(a, Expr) else a - p for a, p in zip(after, w.padding, strict=True)]
     if dynamic:
         return w.emit("AveragePool", x, before, before, ceil_mode=1)
     return w.emit("AveragePool", x, before, after)
-
-
-def _is_within(h, x, w):
-    """False of a Pad of a window's size or more, which onnxruntime makes pads of the pool, though that has fewer."""
-    made = _pad_of(x)
-    if made is None:
-        return not _may_be_padded(h, x)
-    if (held := made.inputs[1].const_value) is None:  # within a function
-        return False
-    pads = held.numpy().tolist()
-    ends = zip([*pads[2 : 2 + w.n], *pads[-w.n :]], [*w.kernel, *w.kernel], strict=True)
-    return all(isinstance(k, int) and p < k for p, k in ends)
 
 
 def _average_by_count(h, x, w, after, count_padding):
@@ -215,8 +207,8 @@ def _average_by_count(h, x, w, after, count_padding):
         ones = w.pad(ones, w.padding, w.padding, 1)
         beyond = [a - p for a, p in zip(after, w.padding, strict=True)]
     ones = w.pad(ones, zeros if count_padding else w.padding, beyond)
-    total = w.emit("AveragePool", w.pad(x, w.padding, after), zeros, zeros)
-    return h.emit("Div", total, w.emit("AveragePool", ones, zeros, zeros))
+    total, count = (w.emit("AveragePool", _apart(h, v), zeros, zeros) for v in (w.pad(x, w.padding, after), ones))
+    return h.emit("Div", total, count)
 
 
 def _register_avg(n):
