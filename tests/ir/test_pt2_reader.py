@@ -345,3 +345,25 @@ def test_a_file_that_was_read_is_closed(tmp_path):
     code = f"import gc, ir; ir.capture({str(tmp_path / 'm.pt2')!r}); gc.collect()"
     done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "m.pt2" not in done.stderr, done.stderr
+
+
+def test_operators_that_run_make_no_symbol_of_the_file_anew(tmp_path):
+    """Under its name the new one has no range, for torch has noted that range before."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            left, right = torch.tensor_split(x, 2, 1)
+            few = (left < 3)[1:, :-1]
+            rows = torch.stack([few, few, few], -1)
+            torch.tensor(0) + few
+            few.view(-1)[:2] = 0
+            rows = torch.stack([rows, rows])
+            chosen = (right >= right).to(torch.float32)
+            torch.masked_fill(chosen, chosen < 7, float("-inf"))
+            return rows[rows > 100].sum()
+
+    x = torch.tensor([[3, 3, 4], [6, 3, 5], [5, 3, 6]], dtype=torch.uint8)
+    shapes = ({1: torch.export.Dim.DYNAMIC},)
+    torch.export.save(torch.export.export(Model(), (x,), dynamic_shapes=shapes), tmp_path / "m.pt2")
+    graph = ir.check(ir.capture(tmp_path / "m.pt2"))
+    assert [str(n.outputs[0].type) for n in graph.nodes if n.op == "aten::index"] == ["bool[u0]"]

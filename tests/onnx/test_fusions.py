@@ -116,6 +116,18 @@ def test_a_product_of_what_is_scaled_twice_beside_one_of_what_is_scaled_once():
     assert [n.op_type for n in program.artifact.graph].count("MatMul") == 7
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_product_of_halves_that_are_scaled_twice(dtype):
+    def forward(x, y):
+        a = x / 7
+        return F.scaled_dot_product_attention(a, a, a, scale=2.0), (a * 2) @ y @ a, y @ (a * 2).mT @ a
+
+    x, y = torch.randn(2, 2, 4, 4).to(dtype)
+    program = ir.export(forward, (x, y), target="onnx")
+    digits = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(program(x, y), forward(x, y), rtol=digits, atol=digits)
+
+
 class Grouped(nn.Module):
     """Keys and values repeated for each group of query heads, as transformers writes them out."""
 

@@ -33,11 +33,13 @@ def scaled_once(h: Any, x: Any) -> Any:
     if turned is not None and x.before is not None:
         inside = scaled_once(h, x.before)
         return x if inside is x.before else h.transpose(inside, turned.attributes["perm"].as_ints())
-    if not x.type.dtype.is_float or x.type.dtype.bits < 32 or x.type.shape is None or x.type.rank < 2:
+    if not x.type.dtype.is_float or x.type.shape is None or x.type.rank < 2:
         return x
     value, factor, count = x.value, 1.0, 0
     while (inner := _factor(value)) is not None:
         value, factor, count = inner[0], factor * inner[1], count + 1
+    if x.type.dtype.bits < 32:  # a half is rounded between the two
+        return x if count < 2 else h.emit("Sum", x)
     if count and not float(np.finfo(np.float32).tiny) <= abs(factor) <= float(np.finfo(np.float32).max):
         return h.emit("Sum", x)  # the factor is not to be taken in: 0 and infinity after the sum tell nothing of it
     if count < 2:

@@ -76,6 +76,7 @@ class Fakes:
             else:
                 symbol = sympy.Symbol(name, integer=True, **({} if name.startswith("u") else {"positive": True}))
             self._symbols[name] = symbol
+            self._keep(name)
             hint = self._hints.get(name)
             if hint is not None:
                 add = getattr(self.env, "add_backed_var_to_val", None) or self.env.add_var_to_val
@@ -86,6 +87,13 @@ class Fakes:
                 self.env.constrain_symbol_range(symbol, compiler_min=self.ranges[symbol].lower,
                                                 compiler_max=self.ranges[symbol].upper)  # fmt: skip
         return self._symbols[name]
+
+    def _keep(self, name: str) -> None:
+        """Operators that run make new symbols, by number: under the name of one of the file it would lose its range."""
+        for prefix, counter in (("u", "unbacked_symint_counter"), ("zuf", "unbacked_symfloat_counter")):
+            number, count = name.removeprefix(prefix), getattr(self.env, counter, None)
+            if number != name and number.isdigit() and isinstance(count, int):
+                setattr(self.env, counter, max(count, int(number) + 1))
 
 
 @cache
