@@ -231,8 +231,8 @@ class _Observer:
         noted = node.meta.get("val")
         if isinstance(target, OpOverload):
             alone = not may_alias(target)
-            known = noted is not None and (alone or "unbacked_bindings" in node.meta)
-            if self.moves and "unbacked_bindings" not in node.meta and _are_moved(node, env):
+            known = noted is not None and (alone or _is_counted(node))
+            if self.moves and _are_moved(node, env) and not _is_counted(node):
                 made = self._operator(node, env, outcome)
                 outcome.value = self.fresh(made)  # as it is now: later ops may change its sizes too
                 return made
@@ -334,6 +334,13 @@ def _apart(made: Any, given: Any) -> Any:
         return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) if _storage(t) in owners else t
 
     return pytree.tree_map_only(Tensor, own, made) if owners else made
+
+
+def _is_counted(node: FxNode) -> bool:
+    """True of a node whose sizes data decides, by symbols that torch has noted at it, or that it shows first."""
+    return "unbacked_bindings" in node.meta or _by_data(
+        node.meta.get("val"), [n.meta.get("val") for n in node.all_input_nodes]
+    )
 
 
 def _by_data(made: Any, given: Any) -> bool:
