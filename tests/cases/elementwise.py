@@ -242,6 +242,7 @@ CASES = family(
         f32(value=[inf, 1e-30, 1e30, 0.0, 3.0]),
         i16(value=[-32768, 200, -150, 300, -3]),
     ),
+    row("ldexp_by_one_half", lambda x, y: torch.ldexp(x, y.half().sum()), f64(3), f32(value=[1.75, 1.0])),
     row("chebyshev_of_a_number", lambda x: torch.special.chebyshev_polynomial_v(x, 3), f32("B", 3)),
     row(
         "polynomial_beyond_float",

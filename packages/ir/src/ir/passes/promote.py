@@ -104,7 +104,7 @@ def _rule(node: Node) -> tuple[tuple[str, ...], DType | None]:
     name = node.op.removeprefix("aten::")
     name = name if name in TO_RESULT else name.removeprefix("special_")  # most of torch.special is there twice
     if name == "ldexp" and node.args["self"].type.dtype.is_float:  # integers go through torch.pow(2.0, other)
-        return _SELF, node.outputs[0].type.dtype
+        return _ldexp(node)
     if name in TO_RESULT:
         return TO_RESULT[name], node.outputs[0].type.dtype
     if name in TOGETHER:
@@ -117,6 +117,14 @@ def _rule(node: Node) -> tuple[tuple[str, ...], DType | None]:
     operands = tuple(k for k, a in node.args.items() if isinstance(a, Value))
     parts = not result.is_complex and any(node.args[k].type.dtype.is_complex for k in operands)  # abs, angle
     return ((), None) if parts else (operands, result)
+
+
+def _ldexp(node: Node) -> tuple[tuple[str, ...], DType | None]:
+    """The power is in the exponent's type; that of one number is in the operand's too, where that is not float32."""
+    operand, exponent, result = node.args["self"].type, node.args["other"].type, node.outputs[0].type.dtype
+    alone = exponent.dtype.is_float and not exponent.rank and operand.dtype is not DType.float32
+    both = alone and promote_types(operand.dtype, exponent.dtype) is result
+    return _BOTH if both else _SELF, result
 
 
 def mixes(node: Node, context: Context) -> bool:
