@@ -255,6 +255,7 @@ CASES = family(
     mod("zero_pad_module", lambda: nn.ZeroPad2d((1, 0, 2, 1)), IMAGE),
     # space and channels
     row("pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), IMAGE),
+    row("pieces_in_hundreds", lambda x: x.split(1)[-1] + x.chunk(290)[0], f32(580, 1)),
     row("pixel_unshuffle", lambda x: F.pixel_unshuffle(x, 2), f32("B", 3, 4, 6)),
     row("pixel_shuffles_by_one", lambda x: torch.atan2(F.pixel_shuffle(x, 1), F.pixel_unshuffle(x, 1)), IMAGE),
     row("channel_shuffle", lambda x: F.channel_shuffle(x, 2), IMAGE),

@@ -254,9 +254,9 @@ def _targets(step: Step) -> str:
     names = ", ".join(o.name for o in step.outputs)
     if step.single:
         return f"{names} = "
-    # of nothing torch makes more pieces than in the trace, and its own program reads those of the trace
-    rest = "*_" if step.node is not None and step.node.op in PIECES else ""
-    return f"({names}, {rest}) = "
+    # of nothing torch makes more pieces than in the trace, which are all empty; Python takes 255 names before a star
+    rest = "*_, " if step.node is not None and step.node.op in PIECES else ""
+    return f"({rest}{names},) = "
 
 
 def _comment(step: Step) -> str:
