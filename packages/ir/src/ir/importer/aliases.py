@@ -231,7 +231,7 @@ class _Observer:
         noted = node.meta.get("val")
         if isinstance(target, OpOverload):
             alone = not may_alias(target)
-            known = noted is not None and (alone or _is_counted(node))
+            known = noted is not None and (alone or "unbacked_bindings" in node.meta)
             if self.moves and _are_moved(node, env) and not _is_counted(node):
                 made = self._operator(node, env, outcome)
                 outcome.value = self.fresh(made)  # as it is now: later ops may change its sizes too
@@ -337,9 +337,11 @@ def _apart(made: Any, given: Any) -> Any:
 
 
 def _is_counted(node: FxNode) -> bool:
-    """True of a node whose sizes data decides, by symbols that torch has noted at it, or that it shows first."""
-    return "unbacked_bindings" in node.meta or _by_data(
-        node.meta.get("val"), [n.meta.get("val") for n in node.all_input_nodes]
+    """True of a node whose sizes data decides, by symbols that torch noted at it; of a file, that it shows first."""
+    known = "unbacked_bindings" in node.meta
+    return known or (
+        not may_alias(node.target)
+        and _by_data(node.meta.get("val"), [n.meta.get("val") for n in node.all_input_nodes])
     )
 
 
