@@ -340,8 +340,7 @@ def _is_counted(node: FxNode) -> bool:
     """True of a node whose sizes data decides, by symbols that torch noted at it; of a file, that it shows first."""
     known = "unbacked_bindings" in node.meta
     return known or (
-        not may_alias(node.target)
-        and _by_data(node.meta.get("val"), [n.meta.get("val") for n in node.all_input_nodes])
+        not may_alias(node.target) and _by_data(node.meta.get("val"), [n.meta.get("val") for n in node.all_input_nodes])
     )
 
 
