@@ -27,7 +27,7 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, a) for a in args)
     if typing.get_origin(hint) is tuple:
         return type(value) is tuple and all(_fits(v, args[0]) for v in value)
-    return type(value) is int if hint is int else isinstance(value, hint)
+    return type(value) is int if hint is int else isinstance(value, typing.get_origin(hint) or hint)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ UNSOUND = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionEr
 class Manifest(Described):
     """What is in a folder, for whoever opens it to generate; `one_by_one`: the step takes a token at a time;
     `padding_side`: "left" or "right", where the step wants the padding of a prompt; `computed_anew`: one token beyond
-    this length all of a text is computed anew, 0 for never; `weights_folder`: where weights lie that are not in here.
+    this length all of a text is computed anew, 0 for never; `weights_folder`: where weights lie that are not in here;
+    `rules`: generation settings that change the likeliest token.
     """
 
     target: str
@@ -47,6 +48,7 @@ class Manifest(Described):
     computed_anew: int = 0
     kind: str = "text-generation"
     weights_folder: str = ""
+    rules: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Write it last: it names all files of the folder."""
