@@ -6,13 +6,14 @@ tokens = generator.generate(input_ids, attention_mask=mask, max_new_tokens=32)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from language_models.folder import Manifest
+from language_models.generation_settings import Settings, likeliest
 from language_models.prompts import prompts
 
 Arrays = Mapping[str, Any]
@@ -27,6 +28,7 @@ class Generator:
     def __init__(self, manifest: Manifest, run: Callable[[Arrays], Arrays]) -> None:
         self.manifest = manifest
         self._run = run
+        self.settings = Settings(manifest.rules, manifest.eos, manifest.vocabulary)
 
     def generate(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, max_new_tokens: int = 32
@@ -51,9 +53,11 @@ class Generator:
         if not self.manifest.contract.batch and (len(tokens) > 1 or not mask.all()):
             return self._each(tokens, mask, count)
         ended, new = np.zeros(len(tokens), bool), tokens[:, :0]
+        processors = self.settings.processors(torch.from_numpy(tokens), count, torch.from_numpy(mask))
         logits, held = self._prompt(tokens, mask)
         for left in reversed(range(count)):
-            token = np.where(ended, self.manifest.pad, logits[:, -1].argmax(-1))
+            found = _likeliest(logits[:, -1], np.concatenate([tokens, new], 1), processors)
+            token = np.where(ended, self.manifest.pad, found)
             ended |= np.isin(token, self.manifest.eos)
             new = np.concatenate([new, token[:, None]], 1)
             mask = np.concatenate([mask, np.ones_like(mask[:, :1])], 1)
@@ -120,6 +124,12 @@ class Generator:
         new = [self._continued(text, np.ones_like(text), count)[0] for text in texts]
         longest = max(map(len, new))
         return np.stack([np.pad(n, (0, longest - len(n)), constant_values=self.manifest.pad) for n in new])
+
+
+def _likeliest(logits: np.ndarray, tokens: np.ndarray, processors: Sequence[Any]) -> np.ndarray:
+    if not processors:
+        return np.asarray(logits.argmax(-1))
+    return np.asarray(likeliest(torch.from_numpy(logits.astype("f4")), torch.from_numpy(tokens), processors))
 
 
 def padded_right(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:

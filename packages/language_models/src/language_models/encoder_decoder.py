@@ -24,6 +24,7 @@ from ir.errors import CaptureError, MismatchError, RefusedError
 from ir.importer import caches
 from language_models.checkpoint import Checkpoint
 from language_models.folder import load_call
+from language_models.generation_settings import Settings, settings_of
 from language_models.parts import Parts, Tensors, empty_past, greedy, programs, write_part
 from language_models.prompts import check_count, texts
 from language_models.step import fresh_cache, remembered
@@ -32,15 +33,6 @@ ENCODER, DECODER = "encoder_model", "decoder_with_past_model"
 TEXT = "input_ids"
 MASK = "encoder_attention_mask"
 BATCH, SOURCE, PAST, NEW = 2, 7, 5, 3  # sizes of the example, all different
-# settings of a checkpoint that change which token is the likeliest, and transformers' processor for each
-_RULES = {
-    "repetition_penalty": "RepetitionPenaltyLogitsProcessor",
-    "no_repeat_ngram_size": "NoRepeatNGramLogitsProcessor",
-    "suppress_tokens": "SuppressTokensLogitsProcessor",
-    "begin_suppress_tokens": "SuppressTokensAtBeginLogitsProcessor",
-    "forced_bos_token_id": "ForcedBOSTokenLogitsProcessor",
-    "forced_eos_token_id": "ForcedEOSTokenLogitsProcessor",
-}
 
 
 def _cache(model: Any) -> Any:
@@ -153,7 +145,7 @@ def _said(checkpoint: Checkpoint, decode: Decode) -> dict[str, Any]:
     ends = own.eos_token_id if own.eos_token_id is not None else config.eos_token_id
     ends = list(ends) if isinstance(ends, (list, tuple)) else [] if ends is None else [ends]
     pad = own.pad_token_id if own.pad_token_id is not None else getattr(config, "pad_token_id", None)
-    rules = {n: v for n in _RULES if (v := getattr(own, n, None)) not in (None, [], 0, 1.0)}
+    rules = settings_of(checkpoint, ends, config.vocab_size)
     grows = {n: [t.shape[1], t.shape[3], str(t.dtype).removeprefix("torch.")] for n, t in decode.states.items()
              if not _read_only(n)}  # fmt: skip
     return {"start": start, "ends": ends, "pad": pad if pad is not None else [*ends, 0][0], "rules": rules,
@@ -186,6 +178,7 @@ class Generator:
 
     def __init__(self, folder: Path, manifest: Parts, checkpoint: str | os.PathLike[str] | None = None) -> None:
         self.said, self.vocabulary = manifest.said, int(manifest.said["vocabulary"])
+        self.settings = Settings(self.said["rules"], self.said["ends"], self.vocabulary, two_halves=True)
         self.encoder, self.decoder = programs(folder, manifest, [ENCODER, DECODER], checkpoint)
 
     def generate(
@@ -209,17 +202,14 @@ class Generator:
             first, _ = map(torch.from_numpy, texts("decoder_input_ids", decoder_input_ids, None, self.vocabulary))
             if len(first) != len(inputs):
                 raise RefusedError(f"decoder_input_ids has {len(first)} rows, and there are {len(inputs)} inputs")
-        rules = _rules(self.said["rules"], first.shape[1], first.shape[1] + max_new_tokens)
+        processors = self.settings.processors(first, max_new_tokens, source=inputs)
 
         def scores(tokens: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
             nonlocal held
             logits, held = self.step(new, held)
-            found = logits[:, -1].float()
-            for rule in rules:
-                found = rule(tokens, found)
-            return found
+            return logits[:, -1]
 
-        return greedy(first, self.said, max_new_tokens, scores)
+        return greedy(first, self.said, max_new_tokens, scores, processors)
 
     def _source(self, inputs: Any, mask: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """The encoder's tokens with their mask, or sound, of which the whole is heard."""
@@ -242,18 +232,6 @@ class Generator:
         given = {n.replace("present.", "past_key_values."): t for n, t in held.items()}
         found = self.decoder({"input_ids": tokens, **given})
         return found["logits"], {**held, **{n: t for n, t in found.items() if n != "logits"}}
-
-
-def _rules(said: Mapping[str, Any], begin: int, length: int) -> list[Any]:
-    """transformers' own processors for the settings of a checkpoint."""
-    if not said:
-        return []
-    more = {"begin_suppress_tokens": (begin,)}
-    made = []
-    for name, value in said.items():
-        given = (length, value) if name == "forced_eos_token_id" else (value, *more.get(name, ()))
-        made.append(getattr(transformers, _RULES[name])(*given))
-    return made
 
 
 def load(folder: Path, manifest: Parts, checkpoint: str | os.PathLike[str] | None = None, **_: Any) -> Generator:

@@ -22,6 +22,7 @@ from ir.plugins import find_target
 from ir.target import Target
 from language_models.contract import Described, element_type
 from language_models.folder import UNSOUND, describe, described, inside, no_export, weights_elsewhere
+from language_models.generation_settings import likeliest
 
 SUFFIXES = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}
 Tensors = Mapping[str, torch.Tensor]
@@ -138,16 +139,19 @@ def programs(
     return [Program(folder, manifest.parts[name], target) for name in names]
 
 
-def greedy(tokens: torch.Tensor, said: Mapping[str, Any], count: int, scores: Scores) -> torch.Tensor:
+def greedy(
+    tokens: torch.Tensor, said: Mapping[str, Any], count: int, scores: Scores, processors: Sequence[Any]
+) -> torch.Tensor:
     """The tokens with so many behind them, each the likeliest; a text that has ended is padded.
 
     Args:
         said: its `ends` are the tokens that end a text, its `pad` is what stands behind them.
         scores: what gives the scores of the next token, of all tokens so far and those of them that are new.
+        processors: what the settings of the checkpoint make of these scores.
     """
     new, ended, ends = tokens, torch.zeros(len(tokens), dtype=torch.bool), torch.tensor(said["ends"])
     for _ in range(count):
-        new = scores(tokens, new).argmax(-1).masked_fill(ended, said["pad"])[:, None]
+        new = likeliest(scores(tokens, new), tokens, processors).masked_fill(ended, said["pad"])[:, None]
         tokens = torch.cat([tokens, new], 1)
         ended |= torch.isin(new[:, 0], ends)
         if ended.all():

@@ -18,6 +18,7 @@ from ir.importer.refusals import asks_for_data
 from language_models.checkpoint import Checkpoint
 from language_models.contract import Contract, State
 from language_models.folder import Manifest
+from language_models.generation_settings import settings_of
 from language_models.longrope import computes_anew, longest_short
 from language_models.step import BATCH, NEW, PAST, Step, is_state
 
@@ -129,6 +130,7 @@ def manifest_of(checkpoint: Checkpoint, step: Step, contract: Contract, target: 
         context,
         padding_side=step.padding_side,
         computed_anew=anew,
+        rules=settings_of(checkpoint, ends, config.vocab_size),
     )
 
 

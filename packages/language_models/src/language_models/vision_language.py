@@ -25,6 +25,7 @@ from ir.errors import CaptureError, MismatchError, RefusedError
 from ir.importer import caches
 from language_models.checkpoint import Checkpoint
 from language_models.folder import load_call
+from language_models.generation_settings import Settings, settings_of
 from language_models.parts import Parts, Tensors, empty_past, greedy, programs, write_part
 from language_models.prompts import prompts
 from language_models.step import BATCH, NEW, PAST, Step, is_state, remembered
@@ -120,6 +121,7 @@ def _said(checkpoint: Checkpoint, step: Step, image: torch.Tensor) -> dict[str, 
     assert not any(map(is_state, shapes))
     return {"image_token": image_token(checkpoint.model), "image": list(image.shape[1:]), "ends": ends,
             "pad": pad if pad is not None else [*ends, 0][0], "remembered": shapes,
+            "rules": settings_of(checkpoint, ends, config.vocab_size),
             "vocabulary": config.vocab_size, "context": checkpoint.context_length}  # fmt: skip
 
 
@@ -166,6 +168,7 @@ class Generator:
 
     def __init__(self, folder: Path, manifest: Parts, checkpoint: str | os.PathLike[str] | None = None) -> None:
         self.said = manifest.said
+        self.settings = Settings(self.said.get("rules", {}), self.said["ends"], self.said["vocabulary"])
         self.see, self.embed, self.decode = programs(folder, manifest, [VISION, EMBED, DECODER], checkpoint)
 
     def generate(
@@ -192,7 +195,7 @@ class Generator:
             logits, held = self.step(vectors, mask, held)
             return logits[:, -1]
 
-        made = greedy(text, self.said, max_new_tokens, scores)
+        made = greedy(text, self.said, max_new_tokens, scores, self.settings.processors(text, max_new_tokens, mask))
         return torch.cat([given, made[:, text.shape[1] :]], 1)
 
     def vectors(self, tokens: torch.Tensor, pixel_values: torch.Tensor | None = None) -> torch.Tensor:
