@@ -32,6 +32,7 @@ from language_models.checkpoint import Checkpoint
 from language_models.contract import GENAI, element_type
 from language_models.decoding import Generator
 from language_models.folder import Manifest
+from language_models.generation_settings import likeliest
 from language_models.scratch import save_tensors
 from language_models.step import BATCH, NEW, PAST, Step, fresh_cache, is_state, remembered
 from language_models.tracing import manifest_of, traced
@@ -270,9 +271,10 @@ class Compiled(Generator):
         ends, ended = torch.tensor(self.manifest.eos), torch.zeros(batch, dtype=torch.bool)
         room = min(length, past + ROOM)
         window = seen[:, :room].contiguous()
+        processors = self.settings.processors(text[:, :past], count, seen[:, :past])
         logits, held = self._first(text[:, :past], window, places)
         for at in range(past, length):
-            token = logits[:, -1].argmax(-1)
+            token = likeliest(logits[:, -1], text[:, :at], processors)
             text[:, at] = token.masked_fill(ended, self.manifest.pad)
             ended |= torch.isin(token, ends)
             if ended.all() or at == length - 1:
