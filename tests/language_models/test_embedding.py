@@ -95,6 +95,37 @@ def test_a_folder_says_how(tmp_path):
         pooling_of(source)
 
 
+NONE = dict.fromkeys(("pooling_mode_cls_token", "pooling_mode_mean_tokens", "pooling_mode_max_tokens"), False)
+
+
+@pytest.mark.parametrize(
+    "said, pooling",
+    [
+        ({"embedding_dimension": 32, "pooling_mode": "cls", "include_prompt": True}, "cls"),
+        ({"pooling_mode": ["lasttoken"]}, "last"),
+        ({"pooling_mode": "mean"}, "mean"),
+        ({**NONE, "pooling_mode": "cls"}, "cls"),  # the old settings beside the new one say nothing
+        ({}, "mean"),
+        ({"pooling_mode": ["cls", "mean"]}, "cls, mean"),
+        ({"pooling_mode": "weightedmean"}, "weightedmean"),
+        ({"pooling_mode": ["mean", "max"]}, "max"),
+        ({"pooling_mode": "mean", "include_prompt": False}, "include_prompt=false"),
+        ({**NONE, "pooling_mode_max_tokens": True}, "pooling_mode_max_tokens"),
+        (NONE, "a Pooling without a mode"),
+    ],
+)
+def test_settings_of_a_pooling(tmp_path, said, pooling):
+    """Of sentence-transformers from 5.4 on, and from before."""
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(said))
+    (tmp_path / "modules.json").write_text(json.dumps([{"type": "models.Pooling", "path": "1_Pooling"}]))
+    if pooling in POOLING:
+        assert pooling_of(tmp_path) == (pooling, False)
+        return
+    with pytest.raises(ir.CaptureError, match=f"asks for {pooling}, which is not written: say pooling="):
+        pooling_of(tmp_path)
+
+
 def test_the_encoder_of_two_halves(tmp_path):
     torch.manual_seed(0)
     sizes = {"vocab_size": 96, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}

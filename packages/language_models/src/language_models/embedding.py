@@ -29,7 +29,9 @@ from language_models.step import shifted
 TASK = "feature-extraction"
 OUTPUT = "sentence_embedding"
 _KNOWN = ("Transformer", "Pooling", "Normalize")  # modules of sentence-transformers that are written here
-_MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_lasttoken": "last"}
+# modes of its Pooling, by one setting (from 5.4 on) or by one each that is true (before)
+_MODES = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
+_LEGACY = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_lasttoken": "lasttoken"}
 
 
 def mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -91,13 +93,27 @@ def pooling_of(folder: Path) -> tuple[str, bool]:
         said = [(str(m["type"]).rpartition(".")[2], inside(folder, m["path"])) for m in json.loads(modules.read_text())]
         places = dict(said)
         found = json.loads((places["Pooling"] / "config.json").read_text()) if "Pooling" in places else {}
-        modes = [n for n, v in found.items() if n.startswith("pooling_mode_") and v is True]
+        modes = _modes(found)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CaptureError(f"{modules} cannot be read ({error}): say pooling=") from error
     strange = [n for n, _ in said if n not in _KNOWN] + [n for n in modes if n not in _MODES]
-    if strange or len(modes) > 1:
-        raise CaptureError(f"{modules} asks for {', '.join(strange or modes)}, which is not written: say pooling=")
-    return _MODES[modes[0]] if modes else "mean", "Normalize" in places
+    if strange or len(modes) != 1:
+        asked = ", ".join(strange or modes) or "a Pooling without a mode"
+        raise CaptureError(f"{modules} asks for {asked}, which is not written: say pooling=")
+    return _MODES[modes[0]], "Normalize" in places
+
+
+def _modes(said: Any) -> list[str]:
+    """What the settings of a Pooling ask for, by sentence-transformers' names; the mean where they name no mode.
+
+    Versions before 5.4 run none whose modes are all false, which later ones take for the mean.
+    """
+    asked = ["include_prompt=false"] if said.get("include_prompt", True) is not True else []
+    if "pooling_mode" in said:
+        named = said["pooling_mode"]
+        return [*map(str, named if isinstance(named, list) else [named]), *asked]
+    each = {_LEGACY.get(n, n): v for n, v in said.items() if n.startswith("pooling_mode_")} or {"mean": True}
+    return [*(n for n, v in each.items() if v), *asked]
 
 
 def embedder(checkpoint: Checkpoint, pooling: str | None, normalise: bool | None) -> Embed:
