@@ -199,6 +199,16 @@ def test_experts_of_an_embedding_stay_whole(tmp_path, target):
     assert made.manifest.weights == "int4" and sizes[0] < sizes[1]
 
 
+def test_a_model_that_a_short_text_changes(tmp_path):
+    """BigBird attends to all of a short text, for good: the model stays as it was."""
+    torch.manual_seed(0)
+    model = transformers.BigBirdModel(transformers.BigBirdConfig(**{**BERT, "block_size": 4, "num_random_blocks": 1}))
+    program = language_models.export(model.eval(), path=tmp_path / "out", pooling="mean", verify=True).load()
+    assert model.attention_type == model.encoder.attention_type == "block_sparse"
+    with pytest.raises(ir.RefusedError, match="the program needs sequence_length <= 28"):
+        program(torch.randint(4, 96, (1, 60)))
+
+
 def test_what_is_refused(tmp_path):
     model = bert()
     with pytest.raises(ir.RefusedError, match="text= is for decoders of text"):

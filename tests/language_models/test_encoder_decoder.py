@@ -145,3 +145,18 @@ def test_few_bits(tmp_path):
     graph = onnx.load(out.path / "decoder_with_past_model.onnx", load_external_data=False).graph
     # 4 of self-attention, 2 of the other (its keys and values are the encoder's), 2 after it, and the logits
     assert [n.op_type for n in graph.node].count("DequantizeLinear") == 2 * (4 + 2 + 2) + 1
+
+
+@pytest.mark.parametrize("target", ["onnx", pytest.param("eager", marks=pytest.mark.slow)])
+def test_a_model_that_a_short_text_changes(tmp_path, target):
+    """BigBird-Pegasus attends to all of a short text, for good: the file has that text's attention, and no other's."""
+    sizes = {**BART, "attention_type": "block_sparse", "block_size": 4, "num_random_blocks": 1}
+    model = made("BigBirdPegasus", sizes)
+    program = language_models.export(model, path=tmp_path / "out", target=target, verify=True).load()
+    attention = model.model.encoder.layers[0].self_attn.self
+    assert model.model.encoder.attention_type == "block_sparse" and "BlockSparse" in type(attention).__name__
+    drawn = torch.Generator().manual_seed(0)
+    with pytest.raises(ir.RefusedError, match="encoder_sequence_length <= 28"):
+        program.generate(torch.randint(4, 79, (1, 60), generator=drawn))
+    text = torch.randint(4, 79, (1, 12), generator=drawn)
+    assert torch.equal(program.generate(text, max_new_tokens=8), reference(model, text, 8))

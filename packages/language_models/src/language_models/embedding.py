@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from ir.errors import CaptureError, MismatchError
+from ir.importer.ladder import unchanged
 from language_models.checkpoint import Checkpoint
 from language_models.folder import inside, load_call
 from language_models.parts import Parts, programs, write_part
@@ -140,7 +141,8 @@ def write(
     ids = torch.ones(2, 5, dtype=torch.int64)
     given, sizes = {"input_ids": ids, "attention_mask": ids.clone()}, {0: "batch_size", 1: "sequence_length"}
     part = write_part(module, folder / "model", target, given, dict.fromkeys(given, sizes), [OUTPUT], **options)
-    width = int(module(**given).shape[-1])
+    with torch.no_grad(), unchanged(module):
+        width = int(module(**given).shape[-1])
     said = {"pooling": module.pool.__name__, "normalised": module.normalise, "width": width,
             "vocabulary": checkpoint.config.vocab_size}  # fmt: skip
     return Parts(TASK, target, weights, {"model": part}, said)
@@ -179,7 +181,7 @@ def check(checkpoint: Checkpoint, loaded: Embedder, manifest: Parts) -> None:
     tokens = torch.randint(0, checkpoint.config.vocab_size, (3, 11), generator=drawn)
     mask = (torch.arange(11) < torch.tensor([[11], [4], [7]])).to(torch.int64)
     mask[2] = mask[2].flip(0)
-    with torch.no_grad():
+    with torch.no_grad(), unchanged(module):
         wanted = module(tokens, mask).float()
     found = loaded(tokens, mask).float()
     allowed = 1e-4 if manifest.weights == "f32" or manifest.weights.startswith("int") else 3e-2

@@ -22,6 +22,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ir.errors import CaptureError, MismatchError, RefusedError
 from ir.importer import caches
+from ir.importer.ladder import unchanged
 from language_models.checkpoint import Checkpoint
 from language_models.folder import load_call
 from language_models.generation_settings import Settings, settings_of
@@ -73,7 +74,7 @@ class Decode(nn.Module):
         self.width = hidden.shape[-1]
         caches.register(model)
         cache = _cache(model)
-        with torch.no_grad():
+        with torch.no_grad(), unchanged(model):
             _decoded(model, hidden, mask, torch.ones(len(hidden), PAST, dtype=torch.int64), cache)
         self.states = remembered(cache)
         _, self.context = caches.flatten(cache)
@@ -113,7 +114,7 @@ def write(
     source = sound(checkpoint, example)
     mask = {"attention_mask": torch.ones_like(source)} if model.main_input_name == TEXT else {}
     encode = Encode(model).eval()
-    with torch.no_grad():
+    with torch.no_grad(), unchanged(model):
         hidden = encode(source, **mask)["last_hidden_state"]
     decode = Decode(model, hidden, mask.get("attention_mask")).eval()
     kept = [n for n in decode.states if _read_only(n)]
@@ -250,7 +251,8 @@ def check(checkpoint: Checkpoint, loaded: Generator, manifest: Parts, count: int
         source = torch.randn(1, *manifest.said["source"], generator=drawn).to(checkpoint.model.dtype)
     else:
         source = torch.randint(0, checkpoint.config.vocab_size, (1, 12), generator=drawn)
-    wanted = reference(checkpoint.model, source, count)
+    with unchanged(checkpoint.model):
+        wanted = reference(checkpoint.model, source, count)
     found = loaded.generate(source, max_new_tokens=count)
     if not torch.equal(wanted, found):
         raise MismatchError(f"the folder generates {found[0].tolist()}, the model {wanted[0].tolist()}")

@@ -23,6 +23,7 @@ from torch import nn
 
 from ir.errors import CaptureError, MismatchError, RefusedError
 from ir.importer import caches
+from ir.importer.ladder import unchanged
 from language_models.checkpoint import Checkpoint
 from language_models.folder import load_call
 from language_models.generation_settings import Settings, settings_of
@@ -97,7 +98,7 @@ def write(
     step = Decode(model).eval()
     if step.recurrent:
         raise CaptureError(f"{type(model).__name__} remembers states beside keys and values: its images are not read")
-    with torch.no_grad():
+    with torch.no_grad(), unchanged(model):
         vectors = Embed(model)(ids)
     given = {"inputs_embeds": vectors, "attention_mask": torch.ones(BATCH, PAST + NEW, dtype=torch.int64)}
     if step.takes_positions:
@@ -154,7 +155,7 @@ def pixels(model: Any, example: torch.Tensor | None) -> torch.Tensor:
     errors = []
     for image in tried:
         try:
-            with torch.no_grad():
+            with torch.no_grad(), unchanged(model):
                 See(model)(image.to(model.dtype))
             return image.to(model.dtype)
         except Exception as error:  # whatever a model says of a shape that it does not take
@@ -246,11 +247,12 @@ def check(checkpoint: Checkpoint, loaded: Generator, manifest: Parts, count: int
     words[words == token] = (token + 1) % checkpoint.config.vocab_size
     text = torch.cat([words[:, :4], torch.full((1, taken), token), words[:, 4:]], 1)
     mask = torch.ones_like(text)
-    with torch.no_grad():
+    with torch.no_grad(), unchanged(checkpoint.model):
         logits = checkpoint.model(**_given(checkpoint.model, text, image, mask)).logits[:, -1].float()
     own = loaded.step(loaded.vectors(text, image), mask, loaded.start(1))[0][:, -1].float()
     error, scale = float((own - logits).abs().max()), float(logits.abs().max())
-    wanted = reference(checkpoint.model, text, image, count)
+    with unchanged(checkpoint.model):
+        wanted = reference(checkpoint.model, text, image, count)
     found = loaded.generate(text, max_new_tokens=count, pixel_values=image)
     # other arithmetic than float32 differs by more, and so does a model that attends to images in another way
     if not torch.equal(wanted, found) or not error <= (1e-3 if manifest.weights == "f32" else 0.05) * scale:
