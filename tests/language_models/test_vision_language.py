@@ -77,6 +77,17 @@ def test_the_tokens(tmp_path, make, target):
         program.generate(text, pixel_values=images)
     with pytest.raises(ir.RefusedError, match="more than the context of"):
         program.generate(text, max_new_tokens=1 << 20)
+    for said, pixels in {
+        r"float32 of shape \[2, 16, 16, 3\]": images.reshape(2, 16, 16, 3),
+        r"float32 of shape \[2, 3, 8, 32\]": images.reshape(2, 3, 8, 32),
+        r"float32 of shape \[0, 3, 16, 16\]": images.reshape(-1, 3, 16, 16)[:0],
+        r"uint8 of shape \[2, ": images.to(torch.uint8),
+        "a list": images.tolist(),
+    }.items():
+        with pytest.raises(ir.RefusedError, match=rf"of shape \['images', 3, 16, 16\] is wanted, .*; this is {said}"):
+            program.generate(tokens, mask, 16, pixel_values=pixels)
+    nested = program.generate(tokens, mask, 16, pixel_values=images.reshape(1, 2, 1, 3, 16, 16))
+    assert torch.equal(nested, found)
 
 
 @pytest.mark.slow

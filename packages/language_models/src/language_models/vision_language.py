@@ -208,12 +208,30 @@ class Generator:
         made = self.embed({"input_ids": tokens})["inputs_embeds"]
         if pixel_values is None:
             return made
-        images = pixel_values.reshape(-1, 1, *self.said["image"])
+        images = self._images(pixel_values)
         features = torch.cat([self.see({"pixel_values": image})["image_features"] for image in images])
         places = tokens == self.said["image_token"]
         if int(places.sum()) != len(features):
             raise RefusedError(f"the texts have {int(places.sum())} places for images, which take {len(features)}")
         return made.masked_scatter(places[..., None], features.to(made.dtype))
+
+    def _images(self, pixel_values: Any) -> torch.Tensor:
+        """Images one by one, as their encoder takes them; dimensions in front count images, of texts and in each.
+
+        Raises:
+            RefusedError: images of another size, or none.
+        """
+        size = self.said["image"]
+        one = size[1:] if len(size) > 3 and size[0] == 1 else size
+        fits = isinstance(pixel_values, torch.Tensor) and pixel_values.is_floating_point() and pixel_values.numel()
+        if not fits or [*pixel_values.shape[-len(one) :]] != one:
+            kind = f"a {type(pixel_values).__name__}"
+            if isinstance(pixel_values, torch.Tensor):
+                kind = f"{str(pixel_values.dtype).removeprefix('torch.')} of shape {list(pixel_values.shape)}"
+            raise RefusedError(f"pixel_values: a tensor of floats of shape {['images', *one]} is wanted, as the "
+                               f"processor of the checkpoint gives it; this is {kind}")  # fmt: skip
+        images: torch.Tensor = pixel_values.reshape(-1, 1, *size)
+        return images
 
     def start(self, batch: int) -> dict[str, torch.Tensor]:
         """What is remembered before the first token."""
