@@ -102,6 +102,18 @@ def test_sound_by_the_folder_s_own_extractor(tmp_path):
         language_models.export(tmp_path / "in", path=tmp_path / "other", tokenizer=False)
 
 
+@pytest.mark.parametrize("weights", ["f16", "bf16"])
+def test_features_of_the_extractor_in_half_precision(tmp_path, weights):
+    """The extractor gives float32, whatever the file computes in."""
+    model, example = made("Whisper", WHISPER), torch.randn(1, 8, 60, generator=torch.Generator().manual_seed(2))
+    options = {"target": "eager", "weights": weights, "example": example}
+    program = language_models.export(model, path=tmp_path / "out", **options).load()
+    half = {"f16": torch.float16, "bf16": torch.bfloat16}[weights]
+    assert torch.equal(
+        program.generate(example, max_new_tokens=4), program.generate(example.to(half), max_new_tokens=4)
+    )
+
+
 def test_names_and_what_is_written_once(exported):
     """Optimum's names; keys of the encoder's text come from its program, and the decoder gives none back."""
     _, out = exported

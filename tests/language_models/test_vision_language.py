@@ -101,3 +101,12 @@ def test_an_image_of_no_known_size(tmp_path):
     model = llava()
     with pytest.raises(ir.CaptureError, match=r"LlavaForConditionalGeneration takes no image .*give example="):
         language_models.export(model, path=tmp_path / "out", example=torch.ones(1, 2, 3))
+
+
+def test_pixels_of_the_processor_in_half_precision(tmp_path):
+    """The processor gives float32, whatever the file computes in."""
+    program = language_models.export(llava(), path=tmp_path / "out", target="eager", weights="bf16").load()
+    image = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    text = torch.tensor([[1, *[IMAGE] * 16, 7]])
+    found, half = (program.generate(text, max_new_tokens=4, pixel_values=i) for i in (image, image.bfloat16()))
+    assert torch.equal(found, half)

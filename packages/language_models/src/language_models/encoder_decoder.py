@@ -179,6 +179,7 @@ class Generator:
 
     def __init__(self, folder: Path, manifest: Parts, checkpoint: str | os.PathLike[str] | None = None) -> None:
         self.said, self.vocabulary = manifest.said, int(manifest.said["vocabulary"])
+        self.floats = manifest.floats
         self.settings = Settings(self.said["rules"], self.said["ends"], self.vocabulary, two_halves=True)
         self.encoder, self.decoder = programs(folder, manifest, [ENCODER, DECODER], checkpoint)
 
@@ -220,7 +221,7 @@ class Generator:
         if not isinstance(inputs, torch.Tensor) or not inputs.is_floating_point() or [*inputs.shape[1:]] != size:
             said = list(inputs.shape) if isinstance(inputs, torch.Tensor) else f"a {type(inputs).__name__}"
             raise RefusedError(f"inputs: features of sound of shape {['batch', *size]} are wanted, these are {said}")
-        return inputs, torch.ones(inputs.shape[:2], dtype=torch.int64)
+        return inputs.to(self.floats), torch.ones(inputs.shape[:2], dtype=torch.int64)
 
     def encode(self, inputs: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
         """What the decoder is given at its first step: the encoder's keys and values, and a past of no length."""

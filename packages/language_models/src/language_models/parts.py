@@ -25,6 +25,7 @@ from language_models.folder import UNSOUND, describe, described, inside, no_expo
 from language_models.generation_settings import likeliest
 
 SUFFIXES = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}
+HALVES = {"f16": torch.float16, "bf16": torch.bfloat16}
 Tensors = Mapping[str, torch.Tensor]
 Scores = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -68,6 +69,11 @@ class Parts:
             return replace(found, files=tuple(said["files"]), weights_folder=str(said.get("weights_folder", "")))
         except UNSOUND as error:
             raise no_export(folder, error) from error
+
+    @property
+    def floats(self) -> torch.dtype:
+        """The element type of floats in the programs."""
+        return HALVES.get(str(self.weights), torch.float32)
 
     def facts(self) -> dict[str, str]:
         """What there is to say of the folder, for a table."""

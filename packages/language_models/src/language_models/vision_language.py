@@ -168,7 +168,7 @@ class Generator:
     """Text behind a text with images, greedily."""
 
     def __init__(self, folder: Path, manifest: Parts, checkpoint: str | os.PathLike[str] | None = None) -> None:
-        self.said = manifest.said
+        self.said, self.floats = manifest.said, manifest.floats
         self.settings = Settings(self.said.get("rules", {}), self.said["ends"], self.said["vocabulary"])
         self.see, self.embed, self.decode = programs(folder, manifest, [VISION, EMBED, DECODER], checkpoint)
 
@@ -230,7 +230,7 @@ class Generator:
                 kind = f"{str(pixel_values.dtype).removeprefix('torch.')} of shape {list(pixel_values.shape)}"
             raise RefusedError(f"pixel_values: a tensor of floats of shape {['images', *one]} is wanted, as the "
                                f"processor of the checkpoint gives it; this is {kind}")  # fmt: skip
-        images: torch.Tensor = pixel_values.reshape(-1, 1, *size)
+        images: torch.Tensor = pixel_values.reshape(-1, 1, *size).to(self.floats)
         return images
 
     def start(self, batch: int) -> dict[str, torch.Tensor]:
