@@ -159,6 +159,26 @@ def test_few_bits(tmp_path):
     assert [n.op_type for n in graph.node].count("DequantizeLinear") == 2 * (4 + 2 + 2) + 1
 
 
+MOONSHINE = {"hidden_size": 32, "intermediate_size": 64, "vocab_size": 96, "decoder_start_token_id": 1,
+             **{f"{half}_{n}": v for half in ("encoder", "decoder")
+                for n, v in (("num_hidden_layers", 2), ("num_attention_heads", 4))}}  # fmt: skip
+
+
+def test_a_model_that_asks_its_encoder_for_more(tmp_path):
+    """Moonshine wants the mask of what its encoder said, of which all is heard."""
+    model, example = made("Moonshine", MOONSHINE), torch.randn(1, 4000, generator=torch.Generator().manual_seed(2))
+    program = language_models.export(model, path=tmp_path / "out", target="eager", example=example).load()
+    assert torch.equal(program.generate(example, max_new_tokens=8), reference(model, example, 8))
+
+
+@pytest.mark.slow
+def test_experts_that_decide_by_data_are_refused(tmp_path):
+    """In a sentence: their decoder asks the encoder for its router's logits before it comes to that."""
+    sizes = {**BART, "num_experts": 2, "encoder_sparse_step": 2, "decoder_sparse_step": 2, "decoder_start_token_id": 2}
+    with pytest.raises(ir.CaptureError, match="NllbMoeForConditionalGeneration cannot be exported as it is"):
+        language_models.export(made("NllbMoe", sizes), path=tmp_path / "out")
+
+
 @pytest.mark.parametrize("target", ["onnx", pytest.param("eager", marks=pytest.mark.slow)])
 def test_a_model_that_a_short_text_changes(tmp_path, target):
     """BigBird-Pegasus attends to all of a short text, for good: the file has that text's attention, and no other's."""

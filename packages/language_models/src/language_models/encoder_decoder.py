@@ -41,10 +41,19 @@ def _cache(model: Any) -> Any:
     return transformers.EncoderDecoderCache(fresh_cache(config), fresh_cache(config))
 
 
+class _Said(BaseModelOutput):
+    """What an encoder said: some models ask it for more, as for their experts' router, and take None."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return None
+
+
 def _decoded(model: Any, hidden: torch.Tensor, mask: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
     """Logits of a decoder behind an encoder; the cache takes what is to be remembered."""
     given = {} if mask is None else {"attention_mask": mask}
-    said = BaseModelOutput(last_hidden_state=hidden)
+    said = _Said(last_hidden_state=hidden)
     found = model(**given, encoder_outputs=said, decoder_input_ids=tokens, past_key_values=cache, use_cache=True)
     logits: torch.Tensor = found.logits
     return logits
