@@ -47,7 +47,13 @@ def test_each_text_as_if_alone(tmp_path, target, pooling):
     found = made.load()(tokens, mask)
     assert found.shape == (3, 32)
     torch.testing.assert_close(found, alone(model, tokens, mask, pooling), rtol=1e-4, atol=1e-5)
-    assert made.manifest.said == {"pooling": pooling, "normalised": False, "width": 32, "vocabulary": 96}
+    assert made.manifest.said == {
+        "pooling": pooling,
+        "normalised": False,
+        "width": 32,
+        "vocabulary": 96,
+        "positions": 64,
+    }
 
 
 @pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
@@ -60,6 +66,11 @@ def test_padding_in_front_of_absolute_positions(tmp_path, family, target):
     program = language_models.export(model, path=tmp_path / "out", target=target, pooling="mean").load()
     (tokens, left), (_, right) = texts("left"), texts("right")
     padded = [torch.where(mask > 0, tokens, config.pad_token_id) for mask in (left, right)]
+    longest = 62 if family == "Roberta" else 64
+    for given in (torch.full((1, longest + 1), 7), torch.full((1, 100), 7)):
+        with pytest.raises(ir.RefusedError, match=f"input_ids has rows of .* the model has positions for {longest}"):
+            program(given)
+    assert program(torch.full((1, longest), 7)).isfinite().all()
     for given, mask in zip(padded, (left, right), strict=True):
         torch.testing.assert_close(program(given, mask), alone(model, given, mask, "mean"), rtol=1e-4, atol=1e-5)
 
@@ -81,14 +92,14 @@ def test_a_folder_says_how(tmp_path):
     bert("BertForMaskedLM").save_pretrained(source)
     checkpoints.tokenizer(source)
     assert language_models.export(source, path=tmp_path / "a", task="feature-extraction").manifest.said == {
-        "pooling": "mean", "normalised": False, "width": 32, "vocabulary": 96}  # fmt: skip
+        "pooling": "mean", "normalised": False, "width": 32, "vocabulary": 96, "positions": 64}  # fmt: skip
     (source / "1_Pooling").mkdir()
     (source / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
     kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
     modules = [{"type": f"sentence_transformers.models.{name}", "path": path} for name, path in kinds]
     (source / "modules.json").write_text(json.dumps(modules))
     made = language_models.export(source, path=tmp_path / "b", task="feature-extraction", verify=True)
-    assert made.manifest.said == {"pooling": "cls", "normalised": True, "width": 32, "vocabulary": 96}
+    assert made.manifest.said == {"pooling": "cls", "normalised": True, "width": 32, "vocabulary": 96, "positions": 64}
     assert (made.path / "tokenizer.json").exists() and "feature-extraction" in made.summary().values()
     (source / "modules.json").write_text(json.dumps([*modules, {"type": "models.Dense", "path": "3_Dense"}]))
     with pytest.raises(ir.CaptureError, match="asks for Dense, which is not written: say pooling="):

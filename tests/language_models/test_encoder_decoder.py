@@ -22,7 +22,7 @@ STEPS = 20
 
 def made(name, sizes, **settings):
     torch.manual_seed(0)
-    cls = getattr(transformers, f"{name}ForConditionalGeneration")
+    cls = getattr(transformers, "MarianMTModel" if name == "Marian" else f"{name}ForConditionalGeneration")
     model = cls(cls.config_class(**sizes)).eval()
     with torch.no_grad():
         for key, p in model.named_parameters():
@@ -192,3 +192,35 @@ def test_a_model_that_a_short_text_changes(tmp_path, target):
         program.generate(torch.randint(4, 79, (1, 60), generator=drawn))
     text = torch.randint(4, 79, (1, 12), generator=drawn)
     assert torch.equal(program.generate(text, max_new_tokens=8), reference(model, text, 8))
+
+
+SEPARATE = {"Marian": {**BART, "vocab_size": 70, "decoder_vocab_size": 96, "share_encoder_decoder_embeddings": False,
+                       "tie_word_embeddings": False, "decoder_start_token_id": 2, "pad_token_id": 0},
+            "FSMT": {**{n: v for n, v in BART.items() if n != "vocab_size"}, "langs": ["en", "de"],
+                     "src_vocab_size": 96, "tgt_vocab_size": 70}}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEPARATE)
+def test_a_vocabulary_for_each_half(tmp_path, name):
+    """Tokens of the source are those of the encoder, of which `verify` draws."""
+    model = made(name, SEPARATE[name])
+    program = language_models.export(model, path=tmp_path / "out", target="eager", verify=True).load()
+    most = 70 if name == "Marian" else 96
+    text = torch.tensor([[5, most - 1, 7]])
+    assert torch.equal(program.generate(text, max_new_tokens=6), reference(model, text, 6))
+    with pytest.raises(ir.RefusedError, match=rf"inputs has the token {most}, and the vocabulary is 0 to {most - 1}"):
+        program.generate(text + 1)
+    with pytest.raises(ir.RefusedError, match="decoder_input_ids has the token 96"):
+        program.generate(text, decoder_input_ids=torch.tensor([[96]]))
+
+
+def test_texts_beyond_the_positions(tmp_path):
+    """They are refused before the first token, and the last that there are places for is generated."""
+    model = made("Bart", {**BART, "max_position_embeddings": 20, "eos_token_id": None, "forced_eos_token_id": None})
+    program = language_models.export(model, path=tmp_path / "out", target="eager").load()
+    tokens = torch.full((1, 20), 7)
+    assert program.generate(tokens, max_new_tokens=20).shape == (1, 21)
+    with pytest.raises(ir.RefusedError, match="max_new_tokens=21 behind 1 is more than the 20 positions of the dec"):
+        program.generate(tokens, max_new_tokens=21)
+    with pytest.raises(ir.RefusedError, match=r"inputs has rows of 21 tokens, .* the model has positions for 20"):
+        program.generate(torch.full((1, 21), 7))

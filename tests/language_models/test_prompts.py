@@ -9,6 +9,7 @@ from torch.nn import functional as F
 import ir
 import language_models
 from language_models.exporting import reference
+from language_models.prompts import limits
 from tests.language_models import checkpoints
 
 FORMS = {
@@ -100,3 +101,19 @@ def test_layers_that_stay_in_float32_are_told(tmp_path):
     model = checkpoints.model("Llama", **LLAMA | {"intermediate_size": 100})
     with pytest.warns(UserWarning, match=r"2 linear layers, \d+% of .* in float32: .*down_proj have 100"):
         language_models.export(model, path=tmp_path / "out", target="nnef", tokenizer=False, weights="int4")
+
+
+def test_what_a_model_s_tables_say():
+    """The tokens that it has embeddings for, and the longest text; rotary positions and relative ones end nowhere."""
+
+    def tables(name, **sizes):
+        config = getattr(checkpoints.transformers, f"{name}Config")(**sizes)
+        model = checkpoints.transformers.AutoModel.from_config(config).eval()
+        return limits(lambda text: model(input_ids=text, attention_mask=torch.ones_like(text)), config.pad_token_id)
+
+    sizes = {**checkpoints.SIZES, **checkpoints.LAYERS, "intermediate_size": 64, "max_position_embeddings": 40}
+    assert tables("Bert", **sizes) == (96, 40)
+    assert tables("Roberta", **{**sizes, "pad_token_id": 1}) == (96, 38)
+    assert tables("MPNet", **sizes) == (96, 38)  # relative ones too, of 32 kinds
+    assert tables("Llama", **sizes) == (96, None)
+    assert limits(lambda text: text[:, 4].item(), 0) == (None, None)  # none of so short a text

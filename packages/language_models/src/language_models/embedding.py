@@ -24,7 +24,7 @@ from ir.importer.ladder import unchanged
 from language_models.checkpoint import Checkpoint
 from language_models.folder import inside, load_call
 from language_models.parts import Parts, programs, write_part
-from language_models.prompts import texts
+from language_models.prompts import check_length, limits, texts
 from language_models.step import shifted
 
 TASK = "feature-extraction"
@@ -143,8 +143,11 @@ def write(
     part = write_part(module, folder / "model", target, given, dict.fromkeys(given, sizes), [OUTPUT], **options)
     with torch.no_grad(), unchanged(module):
         width = int(module(**given).shape[-1])
+        padding = getattr(checkpoint.config, "pad_token_id", None)
+        _, positions = limits(lambda text: module(text, torch.ones_like(text)), padding)
     said = {"pooling": module.pool.__name__, "normalised": module.normalise, "width": width,
             "vocabulary": checkpoint.config.vocab_size}  # fmt: skip
+    said |= {} if positions is None else {"positions": positions}
     return Parts(TASK, target, weights, {"model": part}, said)
 
 
@@ -153,15 +156,16 @@ class Embedder:
 
     def __init__(self, folder: Path, manifest: Parts, checkpoint: str | os.PathLike[str] | None = None) -> None:
         (self._program,) = programs(folder, manifest, ["model"], checkpoint)
-        self._vocabulary = manifest.said["vocabulary"]
+        self._vocabulary, self._positions = manifest.said["vocabulary"], manifest.said.get("positions")
 
     def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
         """Vectors of shape [texts, width].
 
         Raises:
-            RefusedError: tokens or a mask that the model does not take.
+            RefusedError: tokens or a mask that the model does not take, or more tokens than it has positions for.
         """
         tokens, mask = map(torch.from_numpy, texts("input_ids", input_ids, attention_mask, self._vocabulary))
+        check_length("input_ids", tokens.shape[1], self._positions)
         return self._program({"input_ids": tokens, "attention_mask": mask})[OUTPUT]
 
 
@@ -178,8 +182,9 @@ def check(checkpoint: Checkpoint, loaded: Embedder, manifest: Parts) -> None:
     """
     module = embedder(checkpoint, manifest.said["pooling"], manifest.said["normalised"])
     drawn = torch.Generator().manual_seed(0)
-    tokens = torch.randint(0, checkpoint.config.vocab_size, (3, 11), generator=drawn)
-    mask = (torch.arange(11) < torch.tensor([[11], [4], [7]])).to(torch.int64)
+    longest = min(11, manifest.said.get("positions", 11))
+    tokens = torch.randint(0, checkpoint.config.vocab_size, (3, longest), generator=drawn)
+    mask = (torch.arange(longest) < torch.tensor([[11], [4], [7]])).to(torch.int64)
     mask[2] = mask[2].flip(0)
     with torch.no_grad(), unchanged(module):
         wanted = module(tokens, mask).float()

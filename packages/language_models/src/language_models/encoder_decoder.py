@@ -27,7 +27,7 @@ from language_models.checkpoint import Checkpoint
 from language_models.folder import load_call
 from language_models.generation_settings import Settings, settings_of
 from language_models.parts import Parts, Tensors, empty_past, greedy, programs, write_part
-from language_models.prompts import check_count, texts
+from language_models.prompts import check_count, check_length, limits, texts
 from language_models.step import fresh_cache, remembered
 
 ENCODER, DECODER = "encoder_model", "decoder_with_past_model"
@@ -41,7 +41,7 @@ def _cache(model: Any) -> Any:
     return transformers.EncoderDecoderCache(fresh_cache(config), fresh_cache(config))
 
 
-class _Said(BaseModelOutput):
+class _Said(BaseModelOutput):  # type: ignore[misc]
     """What an encoder said: some models ask it for more, as for their experts' router, and take None."""
 
     def __getattr__(self, name: str) -> None:
@@ -144,6 +144,7 @@ def write(
     new = [f"present.{n}" for n in decode.states if not _read_only(n)]
     parts[DECODER] = write_part(decode, folder / DECODER, target, given, sizes, ["logits", *new], **options)
     said = _said(checkpoint, decode) | ({} if mask else {"source": list(source.shape[1:])})
+    said |= _limits(checkpoint, hidden[:1], mask["attention_mask"][:1] if mask else None)
     return Parts(checkpoint.task, target, weights, parts, said)
 
 
@@ -160,6 +161,20 @@ def _said(checkpoint: Checkpoint, decode: Decode) -> dict[str, Any]:
              if not _read_only(n)}  # fmt: skip
     return {"start": start, "ends": ends, "pad": pad if pad is not None else [*ends, 0][0], "rules": rules,
             "remembered": grows, "vocabulary": config.vocab_size, "context": checkpoint.context_length}  # fmt: skip
+
+
+def _limits(checkpoint: Checkpoint, hidden: torch.Tensor, mask: torch.Tensor | None) -> dict[str, int]:
+    """How many tokens the encoder has an embedding for, and how many positions both halves have, where a table says."""
+    model, padding = checkpoint.model, getattr(checkpoint.config, "pad_token_id", None)
+    found: dict[str, int | None] = {}
+    with unchanged(model):
+        if mask is not None:
+            encoder = model.get_encoder()
+            found["source_vocabulary"], found["source_positions"] = limits(
+                lambda text: encoder(input_ids=text, attention_mask=torch.ones_like(text)), padding
+            )
+        _, found["positions"] = limits(lambda text: _decoded(model, hidden, mask, text, _cache(model)), padding)
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def sound(checkpoint: Checkpoint, example: torch.Tensor | None = None) -> torch.Tensor:
@@ -207,12 +222,16 @@ class Generator:
         """
         check_count(max_new_tokens)
         inputs, mask = self._source(inputs, attention_mask)
-        held = self.encode(inputs, mask)
         first = torch.full((len(inputs), 1), self.said["start"])
         if decoder_input_ids is not None:
             first, _ = map(torch.from_numpy, texts("decoder_input_ids", decoder_input_ids, None, self.vocabulary))
             if len(first) != len(inputs):
                 raise RefusedError(f"decoder_input_ids has {len(first)} rows, and there are {len(inputs)} inputs")
+        fed, positions = first.shape[1] + max_new_tokens - 1, self.said.get("positions")  # the last token is not read
+        if positions is not None and fed > positions:
+            raise RefusedError(f"max_new_tokens={max_new_tokens} behind {first.shape[1]} is more than the "
+                               f"{positions} positions of the decoder: ask for fewer")  # fmt: skip
+        held = self.encode(inputs, mask)
         processors = self.settings.processors(first, max_new_tokens, source=inputs)
 
         def scores(tokens: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -225,7 +244,8 @@ class Generator:
     def _source(self, inputs: Any, mask: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """The encoder's tokens with their mask, or sound, of which the whole is heard."""
         if (size := self.said.get("source")) is None:
-            tokens, mask = texts("inputs", inputs, mask, self.vocabulary)
+            tokens, mask = texts("inputs", inputs, mask, self.said.get("source_vocabulary", self.vocabulary))
+            check_length("inputs", tokens.shape[1], self.said.get("source_positions"))
             return torch.from_numpy(tokens), torch.from_numpy(mask)
         if not isinstance(inputs, torch.Tensor) or not inputs.is_floating_point() or [*inputs.shape[1:]] != size:
             said = list(inputs.shape) if isinstance(inputs, torch.Tensor) else f"a {type(inputs).__name__}"
@@ -260,7 +280,10 @@ def check(checkpoint: Checkpoint, loaded: Generator, manifest: Parts, count: int
     if "source" in manifest.said:
         source = torch.randn(1, *manifest.said["source"], generator=drawn).to(checkpoint.model.dtype)
     else:
-        source = torch.randint(0, checkpoint.config.vocab_size, (1, 12), generator=drawn)
+        vocabulary = manifest.said.get("source_vocabulary", checkpoint.config.vocab_size)
+        longest = min(12, manifest.said.get("source_positions", 12))
+        source = torch.randint(0, vocabulary, (1, longest), generator=drawn)
+        count = min(count, manifest.said.get("positions", count))
     with unchanged(checkpoint.model):
         wanted = reference(checkpoint.model, source, count)
     found = loaded.generate(source, max_new_tokens=count)

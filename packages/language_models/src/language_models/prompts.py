@@ -1,10 +1,16 @@
-"""Prompts as a decoder takes them: checked, every row's tokens side by side, padded on the left."""
+"""Prompts as a decoder takes them: checked, every row's tokens side by side, padded on the left.
+
+What they are checked by a model's own tables say: how many tokens it has an embedding for, and how many positions.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ir.errors import RefusedError
 
@@ -51,6 +57,13 @@ def texts(name: str, input_ids: Any, attention_mask: Any, vocabulary: int) -> tu
     return given, mask
 
 
+def check_length(name: str, length: int, positions: int | None) -> None:
+    """Raises RefusedError for rows that are longer than a model's table of positions, where it has one."""
+    if positions is not None and length > positions:
+        raise RefusedError(f"{name} has rows of {length} tokens, padding among them, and the model has positions for "
+                           f"{positions}: cut them off")  # fmt: skip
+
+
 def check_count(max_new_tokens: Any) -> None:
     """Raises RefusedError for a number of tokens that is none."""
     if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
@@ -78,3 +91,50 @@ def prompts(
         )
     order = np.argsort(mask, axis=1, kind="stable")[:, -longest:]
     return given, np.take_along_axis(given, order, 1), np.take_along_axis(mask, order, 1)
+
+
+class _Tables(TorchDispatchMode):
+    """Every look-up in a table of rows: how many rows it has, and which are looked up."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: list[tuple[int, torch.Tensor]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        aten = torch.ops.aten
+        if func is aten.embedding.default:
+            self.found.append((len(args[0]), args[1]))
+        elif func is aten.index_select.default and args[0].dim() == 2 and args[1] == 0:
+            self.found.append((len(args[0]), args[2]))
+        elif func is aten.index.Tensor and args[0].dim() == 2 and len(args[1]) == 1:
+            self.found.append((len(args[0]), args[1][0]))
+        return func(*args, **(kwargs or {}))
+
+
+def limits(run: Callable[[torch.Tensor], Any], padding: int | None) -> tuple[int | None, int | None]:
+    """How many tokens a model has an embedding for, and how long its longest text is, by its tables; None without one.
+
+    Args:
+        run: a call of the model with tokens [1, length].
+        padding: the token whose place is none to some models.
+    """
+    one, other = [t for t in (2, 3, 4) if t != padding][:2]
+    tokens = [torch.tensor([[one, other, other, one, other][:length]]) for length in (3, 5)]
+    found = []
+    for text in tokens:
+        try:
+            with torch.no_grad(), _Tables() as tables:
+                run(text)
+        except Exception:  # whatever a model says of a text that is too short for it: nothing is known of its tables
+            return None, None
+        found.append(tables.found)
+    vocabulary, longest = None, []
+    for (rows, short), (again, long) in zip(*found, strict=False):
+        if torch.equal(short.reshape(-1), tokens[0][0]) and torch.equal(long.reshape(-1), tokens[1][0]):
+            vocabulary = vocabulary or rows
+            continue
+        # a place for each token, or for each of a window that the model fills up
+        places = (short.numel(), long.numel()) == (3, 5) or short.numel() == long.numel() > 0
+        if rows == again and places and int(long.max()) - int(short.max()) == 2:
+            longest.append(rows - (int(long.max()) - 4))
+    return vocabulary, min(longest, default=None)
