@@ -8,11 +8,13 @@ import shutil
 import onnx
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import language_models
-from ir.errors import CaptureError, ExportError
+from ir.errors import CaptureError, RefusedError
 from ir.stored import linked_shards
 from language_models import onnx_genai
+from language_models.folder import MANIFEST
 from onnx_backend.runtime import settings
 from tests.language_models import checkpoints
 from tests.language_models.test_embedding import bert
@@ -108,8 +110,113 @@ def test_what_a_folder_refers_to_is_read_where_it_is_asked_for_alone(tmp_path):
     with pytest.raises(CaptureError, match=r"refers to weights in another folder, \.\./in: where that is meant, load"):
         language_models.load(tmp_path / "out")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ExportError, match=r"empty holds no \.safetensors file"):
+    with pytest.raises(CaptureError, match=r"empty holds no file 'model\.safetensors', in which weights of .* lie"):
         language_models.load(tmp_path / "out", checkpoint=tmp_path / "empty")
+    with pytest.raises(CaptureError, match=r"there is no such folder"):
+        language_models.load(tmp_path / "out", checkpoint=tmp_path / "in" / "config.json")
+
+
+def longer_header(folder):
+    file = folder / "model.safetensors"
+    save_file(load_file(file), file, {"format": "pt", "note": "x" * 200})
+
+
+def cut_off(folder):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-40])
+
+
+def pointer(folder):
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n")
+
+
+def three_layers(folder):
+    saved(folder, **{**WIDE, "num_hidden_layers": 3})
+
+
+def other_type(folder):
+    saved(folder, torch.float16)
+
+
+def other_layout(folder):
+    """A file of the same size, whose header is as long."""
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes().replace(b"norm.weight", b"norm.weighs").replace(b"Norm.weight", b"Norm.weighs"))
+
+
+def other_shards(folder):
+    (folder / "model.safetensors").unlink()
+    saved(folder, shards="100KB")
+
+
+@pytest.mark.parametrize(("change", "told"), [
+    (longer_header, "model.safetensors is not the file that .* refers to .*bytes, not .*export it again"),
+    (cut_off, "is not the file"), (pointer, "is not the file"), (three_layers, "is not the file"),
+    (other_type, "is not the file"), (other_layout, "its tensors lie in other places, or are others"),
+    (other_shards, "holds no file 'model.safetensors'"),
+])  # fmt: skip
+@pytest.mark.parametrize("family", ["Llama", "Bert"])
+def test_another_checkpoint_than_that_of_the_export(tmp_path, family, change, told):
+    if family == "Llama":
+        saved(tmp_path / "in")
+    else:
+        bert().save_pretrained(tmp_path / "in")
+    made = language_models.export(tmp_path / "in", path=tmp_path / "out", tokenizer=False, external_data="reference")
+    change(tmp_path / "in")
+    for opened in (made.load, lambda: language_models.load(tmp_path / "out", checkpoint=tmp_path / "in")):
+        with pytest.raises(CaptureError, match=told):
+            opened()
+
+
+def test_a_folder_that_was_written_before_files_were_noted(tmp_path):
+    saved(tmp_path / "in")
+    made = language_models.export(tmp_path / "in", path=tmp_path / "out", external_data="reference")
+    file = tmp_path / "out" / MANIFEST
+    said = json.loads(file.read_text())
+    assert [*said.pop("weights_files")] == ["model.safetensors"]
+    file.write_text(json.dumps(said))
+    assert made.load().generate(TOKENS, max_new_tokens=2).shape == (1, 6)
+
+
+@pytest.mark.parametrize("noted", [3, {"model.safetensors": 3}, {"../in/model.safetensors": {"bytes": 3}}])
+def test_what_is_noted_is_not_trusted(tmp_path, noted):
+    saved(tmp_path / "in")
+    made = language_models.export(tmp_path / "in", path=tmp_path / "out", external_data="reference")
+    file = tmp_path / "out" / MANIFEST
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"weights_files": noted}))
+    with pytest.raises(CaptureError, match=r"is no folder of|holds no file '\.\./in/model"):
+        made.load()
+
+
+@pytest.mark.parametrize("family", ["Llama", "Bert"])
+def test_a_cache_of_hugging_face(tmp_path, family):
+    """Links of the usual names to files without a suffix, beside others: what is proposed and printed works."""
+    saved(tmp_path / "in", shards="100KB") if family == "Llama" else bert().save_pretrained(tmp_path / "in")
+    (blobs := tmp_path / "cache" / "blobs").mkdir(parents=True)
+    (snapshot := tmp_path / "cache" / "snapshots" / "abc").mkdir(parents=True)
+    for i, file in enumerate(sorted((tmp_path / "in").iterdir())):
+        file.rename(blobs / f"{i:040x}")
+        (snapshot / file.name).symlink_to(blobs / f"{i:040x}")
+    made = language_models.export(
+        snapshot, path=tmp_path / "out", tokenizer=False, external_data="reference", verify=True
+    )
+    assert made.load() and language_models.load(tmp_path / "out", checkpoint=snapshot)
+    with pytest.raises(CaptureError, match="where that is meant, load with checkpoint=") as refused:
+        language_models.load(tmp_path / "out")
+    proposed = str(refused.value).rpartition("checkpoint=")[2].strip("'")
+    assert language_models.load(tmp_path / "out", checkpoint=proposed)
+    max(blobs.iterdir(), key=lambda f: f.stat().st_size).unlink()
+    with pytest.raises(CaptureError, match="holds no file"):
+        made.load()
+
+
+@pytest.mark.parametrize("target", ["onnx", "eager", "nnef"])
+def test_a_checkpoint_for_a_folder_that_has_its_own_weights(tmp_path, target):
+    saved(tmp_path / "in")
+    language_models.export(tmp_path / "in", path=tmp_path / "out", target=target)
+    with pytest.raises(RefusedError, match="has all its weights in itself and reads no checkpoint: leave checkpoint="):
+        language_models.load(tmp_path / "out", checkpoint=tmp_path / "in")
+    assert language_models.load(tmp_path / "out", checkpoint=None)
 
 
 def test_the_config_entry_is_that_of_the_onnx_backend():

@@ -23,6 +23,7 @@ from language_models.folder import Manifest, check_place, described, new_folder,
 from language_models.longrope import longest_short
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
 from language_models.parts import Parts
+from language_models.references import note_files
 from language_models.tasks import AUTO, WRITERS
 from language_models.tracing import told_of
 from language_models.weights import Plan
@@ -181,6 +182,8 @@ def export(
         manifest = replace(manifest, weights_folder=way)
         copy_tokenizer(checkpoint, folder)
         manifest.write(folder)
+        if refers:
+            note_files(folder, stored.linked_shards(Path(source)).folder)
         # of models that remember states, and of weights in Q4_0, some run wrong in tract, and a wrong folder is worse
         # than none
         wary = target == "nnef" and (weights not in FLOATS or getattr(manifest, "one_by_one", False))
@@ -211,11 +214,22 @@ def load(path: str | os.PathLike[str], **options: Any) -> Any:
     """
     folder = Path(path)
     if (task := described(folder)["kind"]) in WRITERS:
-        return importlib.import_module(WRITERS[task]).load(folder, Parts.read(folder), **options)
+        parts = Parts.read(folder)
+        return importlib.import_module(WRITERS[task]).load(folder, parts, **_of_folder(folder, parts, options))
     manifest = Manifest.read(folder)
+    options = _of_folder(folder, manifest, options)
     if manifest.target not in TARGETS:
         raise no_export(folder, ValueError(f"the target {manifest.target!r:.40} is none of {', '.join(TARGETS)}"))
     return importlib.import_module(TARGETS[manifest.target]).load(folder, manifest, **options)
+
+
+def _of_folder(folder: Path, manifest: Manifest | Parts, options: dict[str, Any]) -> dict[str, Any]:
+    """The options without a checkpoint that is None; RefusedError for one where all weights lie in the folder."""
+    if options.get("checkpoint") is None:
+        return {name: value for name, value in options.items() if name != "checkpoint"}
+    if not manifest.weights_folder:
+        raise RefusedError(f"{folder} has all its weights in itself and reads no checkpoint: leave checkpoint= out")
+    return options
 
 
 def check(checkpoint: Checkpoint, generator: Any, count: int = 16) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from ir.files import size_text, staged
 from language_models.contract import Contract, Described, State
 
 MANIFEST = "language_model.json"
+FILES_ELSEWHERE = "weights_files"  # its entry of what `references` notes
 FORMAT = 1
 # what a strange description raises
 UNSOUND = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -62,6 +62,7 @@ class Manifest(Described):
             CaptureError: the folder has none that this version reads.
         """
         said = described(folder)
+        said.pop(FILES_ELSEWHERE, None)
         try:
             inside(folder, said["step"])
             said["states"] = tuple(State.of_json(s) for s in said["states"])
@@ -130,25 +131,8 @@ def described(folder: Path) -> dict[str, Any]:
         raise no_export(folder, error) from error
 
 
-def weights_elsewhere(folder: Path, way: str, checkpoint: str | os.PathLike[str] | None) -> Path | None:
-    """The folder of weights that lie outside, as the caller names it; None where all are in here.
-
-    Args:
-        way: what the description of the folder says, which nobody has to believe.
-
-    Raises:
-        CaptureError: the folder refers to weights, and `checkpoint` is not given.
-    """
-    if way and checkpoint is None:
-        raise CaptureError(
-            f"{folder} refers to weights in another folder, {way}: where that is meant, load with "
-            f"checkpoint={str(folder / way)!r}"
-        )
-    return None if checkpoint is None else Path(checkpoint)
-
-
 def load_call(folder: Path, way: str) -> str:
-    """The call that opens a folder; `way` as in `weights_elsewhere`."""
+    """The call that opens a folder; `way` leads from it to weights that are not in there."""
     return f"language_models.load({str(folder)!r}" + (f", checkpoint={str(folder / way)!r})" if way else ")")
 
 

@@ -25,14 +25,14 @@ import onnx_ir
 
 import ir
 from ir.errors import ExportError, RuntimeFailure
-from ir.stored import linked_shards
 from language_models import experts, moe
 from language_models import group_query_attention as gqa
 from language_models.checkpoint import Checkpoint
 from language_models.contract import GENAI
 from language_models.decoding import Arrays, Generator
-from language_models.folder import Manifest, load_call, no_export, weights_elsewhere
+from language_models.folder import Manifest, load_call, no_export
 from language_models.packing import packed
+from language_models.references import WEIGHTS_FOLDER, weights_elsewhere
 from language_models.step import GROWING
 from language_models.tracing import of_graph, traced
 from language_models.weights import Plan, quantise
@@ -43,7 +43,6 @@ WEIGHTS = ("f32", "f16", "bf16", "int8", "int4")
 ROUNDED = ("f32", "int8", "int4")  # the arithmetic of float32
 EXACT = {"accuracy_level": 1}  # products with int4 and int8 weights in float32
 LEVEL = "session.qdq_matmulnbits_accuracy_level"
-WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 BLOCKS = 21  # the opset that has scales by block
 FEW_BITS = {"opset": BLOCKS}  # options of ir.export for weights in few bits
 _DRAWING = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty")
@@ -197,7 +196,7 @@ def load(
     options.log_severity_level = 3
     options.add_session_config_entry(LEVEL, str(accuracy_level))
     if there is not None:
-        options.add_session_config_entry(WEIGHTS_FOLDER, str(linked_shards(there).folder))
+        options.add_session_config_entry(WEIGHTS_FOLDER, str(there))
     try:
         session = onnxruntime.InferenceSession(str(folder / manifest.step), options, ["CPUExecutionProvider"])
     except Exception as error:
