@@ -21,8 +21,9 @@ from ir.opening import open_artifact
 from ir.plugins import find_target
 from ir.target import Target
 from language_models.contract import Described, element_type
-from language_models.folder import UNSOUND, describe, described, inside, no_export, weights_elsewhere
+from language_models.folder import UNSOUND, describe, described, inside, no_export
 from language_models.generation_settings import likeliest
+from language_models.references import WEIGHTS_FOLDER, weights_elsewhere
 
 SUFFIXES = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}
 HALVES = {"f16": torch.float16, "bf16": torch.bfloat16}
@@ -140,7 +141,7 @@ def programs(
         RuntimeFailure: the runtime does not load one.
     """
     there = weights_elsewhere(folder, manifest.weights_folder, checkpoint)
-    options = {"external_data": "reference", "weights_folder": there} if there and manifest.target == "onnx" else {}
+    options = {"session_options": {WEIGHTS_FOLDER: str(there)}} if there and manifest.target == "onnx" else {}
     target = find_target(manifest.target, options)
     return [Program(folder, manifest.parts[name], target) for name in names]
 
