@@ -97,9 +97,19 @@ def open_checkpoint(
         check_task(config, task)
         mapped = _mapped(folder, config, dtype, task, streams)
         model = mapped or _read(folder, config, dtype, task)
-    kept = _TOKENIZER if task in ("text-generation", "feature-extraction") else (*_TOKENIZER, *_PROCESSOR)
-    files = sorted({f for pattern in kept for f in folder.glob(pattern) if f.is_file()})
-    return Checkpoint(folder.resolve().name, model.eval(), tuple(files), folder, task, streams and mapped is not None)
+    files = _kept(folder, task)
+    return Checkpoint(folder.resolve().name, model.eval(), files, folder, task, streams and mapped is not None)
+
+
+def _kept(folder: Path, task: str) -> tuple[Path, ...]:
+    """The files that go along: those of the tokenizer, with the configuration, by which AutoTokenizer chooses a class
+    of tokenizers where they name none, and those of images and sound.
+    """
+    files = {f for pattern in _TOKENIZER for f in folder.glob(pattern) if f.is_file()}
+    files |= {folder / "config.json"} if folder / "tokenizer.json" in files else set()
+    if task not in ("text-generation", "feature-extraction"):
+        files |= {folder / name for name in _PROCESSOR if (folder / name).is_file()}
+    return tuple(sorted(files))
 
 
 @contextlib.contextmanager
@@ -303,10 +313,16 @@ def _integers(value: Any) -> bool:
 
 def copy_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
     """The files of the tokenizer, whose longest text is the context: transformers' 1e30 is no number to others."""
+    config = "tokenizer_config.json"
     for file in checkpoint.tokenizer:
-        text = file.read_bytes()
-        if file.name == "tokenizer_config.json":
-            said = json.loads(text)
-            said["model_max_length"] = min(said.get("model_max_length", 1 << 62), checkpoint.context_length)
-            text = json.dumps(said, indent=2, ensure_ascii=False).encode()
-        (folder / file.name).write_bytes(text)
+        if file.name != config:
+            (folder / file.name).write_bytes(file.read_bytes())
+    own = {file.name: file for file in checkpoint.tokenizer}
+    if not own.keys() & {config, "tokenizer.json"}:
+        return
+    # runtimes want one, whatever it says
+    said: dict[str, Any] = json.loads(own[config].read_bytes()) if config in own else {}
+    longest: Any = said.get("model_max_length")
+    number = type(longest) in (int, float) and longest > 0
+    said["model_max_length"] = int(min(longest, checkpoint.context_length)) if number else checkpoint.context_length
+    (folder / config).write_text(json.dumps(said, indent=2, ensure_ascii=False), encoding="utf-8")

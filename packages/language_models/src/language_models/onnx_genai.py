@@ -100,7 +100,8 @@ def write(
     manifest = replace(manifest, weights_folder=weights_folder)
     if held_by_genai(manifest):
         said = config(checkpoint, manifest, accuracy_level)
-        (folder / CONFIG).write_text(json.dumps(said, indent=2))
+        # onnxruntime-genai reads no \\u escapes, which paths and names in other scripts would have
+        (folder / CONFIG).write_text(json.dumps(said, indent=2, ensure_ascii=False), encoding="utf-8")
     return replace(manifest, step=FILE)
 
 
