@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import importlib
@@ -18,7 +19,7 @@ from ir import stored
 from ir.errors import MismatchError, RefusedError
 from ir.files import size_text
 from language_models.checkpoint import Checkpoint, converted, copy_tokenizer, open_checkpoint
-from language_models.finite import check_finite
+from language_models.finite import check_finite, clamping
 from language_models.folder import Manifest, check_place, described, new_folder, no_export
 from language_models.longrope import longest_short
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
@@ -177,7 +178,7 @@ def export(
         raise ValueError(f"{min(options)}= is no option of the eager target: leave it out")
     options |= {"last": last} if writer is runtime else {"target": target}
     with new_folder(place) as folder:
-        with told_of(checkpoint):
+        with told_of(checkpoint), clamping() if weights == "f16" else contextlib.nullcontext():
             manifest = writer.write(checkpoint, folder, weights=weights, **options)
         manifest = replace(manifest, weights_folder=way)
         copy_tokenizer(checkpoint, folder)
