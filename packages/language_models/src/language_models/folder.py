@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -171,6 +172,9 @@ def check_place(path: Path) -> None:
         known = {path / str(name) for name in described(path)["files"]}
     except (CaptureError, KeyError, TypeError):
         raise OutputError(f"{path} is not an export of ours and stays as it is: choose another folder") from None
-    for file in path.rglob("*"):
-        if file.is_file() and file not in known:
-            raise OutputError(f"{path} holds {file.name}, which no export wrote, and stays as it is: move it away")
+    folders = {folder for file in known for folder in file.parents}
+    for entry in path.rglob("*"):
+        kind = entry.lstat().st_mode  # a link under a name of ours is somebody's, too
+        ours = known if stat.S_ISREG(kind) else folders if stat.S_ISDIR(kind) else ()
+        if entry not in ours:
+            raise OutputError(f"{path} holds {entry.name}, which no export wrote, and stays as it is: move it away")
