@@ -190,12 +190,25 @@ def sound(checkpoint: Checkpoint, example: torch.Tensor | None = None) -> torch.
             name = checkpoint.model.main_input_name
             raise CaptureError(f"the encoder takes {name}, and no preprocessor_config.json says how these look: give "
                                f"example=, a tensor of {name} for one sound")  # fmt: skip
-        extract: Any = transformers.AutoFeatureExtractor.from_pretrained(checkpoint.folder)
-        second = torch.zeros(extract.sampling_rate).numpy()
-        example = extract(second, sampling_rate=extract.sampling_rate, return_tensors="pt")[
-            checkpoint.model.main_input_name
-        ]
+        example = _silence(checkpoint)
     return torch.cat([example[:1]] * BATCH).to(checkpoint.model.dtype)
+
+
+def _silence(checkpoint: Checkpoint) -> torch.Tensor:
+    """A second of silence as the checkpoint's own extractor of features has it."""
+    name = checkpoint.model.main_input_name
+    try:
+        extract: Any = transformers.AutoFeatureExtractor.from_pretrained(checkpoint.folder, local_files_only=True)
+        second = torch.zeros(extract.sampling_rate).numpy()
+        made: torch.Tensor = extract(second, sampling_rate=extract.sampling_rate, return_tensors="pt")[name]
+        with torch.no_grad():
+            checkpoint.model.get_encoder()(**{name: made.to(checkpoint.model.dtype)})
+        return made
+    except Exception as error:  # whatever classes say of settings that are not their own
+        raise CaptureError(
+            f"{checkpoint.folder}: its preprocessor_config.json makes no features of sound that the encoder takes "
+            f"({type(error).__name__}: {error!s:.200}); download it again, or give example="
+        ) from error
 
 
 class Generator:
