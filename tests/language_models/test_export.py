@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 
 import pytest
 import torch
@@ -11,6 +13,10 @@ import ir
 import language_models
 from language_models.exporting import check, reference
 from tests.language_models import checkpoints
+from tests.language_models.test_embedding import bert
+from tests.language_models.test_encoder_decoder import T5, WHISPER
+from tests.language_models.test_encoder_decoder import made as two_halves
+from tests.language_models.test_vision_language import llava
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +50,44 @@ def test_an_older_export_is_replaced_and_nothing_else(folder, tmp_path):
     (tmp_path / "file").write_text("c")
     with pytest.raises(ir.OutputError, match="is a file or a link"):
         export(folder, tmp_path / "file")
+
+
+@pytest.mark.parametrize("make", [
+    lambda out: (out / "notes").mkdir(),
+    lambda out: (out / "link").symlink_to("nowhere"),
+    lambda out: (out / "link").symlink_to(out.parent),
+    lambda out: os.mkfifo(out / "pipe"),
+    lambda out: ((out / "model.onnx.data").rename(out.parent / "kept"),
+                 (out / "model.onnx.data").symlink_to(out.parent / "kept")),
+], ids=["folder", "broken link", "link to a folder", "pipe", "link under our name"])  # fmt: skip
+def test_what_is_no_file_of_ours_is_not_replaced(folder, tmp_path, make):
+    made = export(folder, tmp_path / "out")
+    make(made.path)
+    before = {p.name: p.lstat() for p in made.path.iterdir()}
+    with pytest.raises(ir.OutputError, match=r"holds .*, which no export wrote, and stays as it is"):
+        export(folder, made.path)
+    assert {p.name: p.lstat() for p in made.path.iterdir()} == before
+
+
+def test_what_is_printed_without_a_tokenizer(tmp_path):
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    for target in ("onnx", "eager", "nnef"):
+        made = export(model, tmp_path / target, target=target)
+        assert "okenizer" not in made.usage
+        exec(made.usage, {"input_ids": torch.tensor([[1, 2, 3]])})
+    made = export(bert(), tmp_path / "bert")
+    assert "okenizer" not in made.usage
+    exec(made.usage, {"input_ids": torch.tensor([[1, 2]]), "attention_mask": torch.ones(1, 2, dtype=torch.int64)})
+
+
+def test_what_is_always_compared_is_said_to_be(tmp_path, capsys):
+    from ir.cli import main
+
+    llava().save_pretrained(tmp_path / "in")
+    arguments = ["llm", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--no-tokenizer"]
+    with contextlib.suppress(SystemExit):
+        main(arguments)
+    assert "equal to the model's own" in capsys.readouterr().out
 
 
 def test_a_failure_leaves_what_was_there(folder, tmp_path, monkeypatch):
@@ -224,3 +268,38 @@ def test_states_in_tract_are_always_compared(tmp_path, monkeypatch):
     with pytest.raises(ir.MismatchError, match="the folder generates"):
         export(model, tmp_path / "out", target="nnef")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("make", "options", "told"), [
+    (lambda: two_halves("T5", T5), {"logits": "all"}, "logits= is for decoders of text .*, and this is text2text-gen"),
+    (bert, {"logits": "all"}, "logits= is for decoders of text .*, and this is feature-extraction: leave it out"),
+    (bert, {"weights": "int8", "lm_head": "int8"}, "lm_head= is for models that make logits, and this one embeds"),
+    (bert, {"weights": "int4", "accuracy_level": 1}, "accuracy_level= is for decoders of text"),
+    (lambda: two_halves("T5", T5), {"weights": "int4", "accuracy_level": 1}, "accuracy_level= is for decoders of text"),
+], ids=str)  # fmt: skip
+def test_options_for_another_kind_of_model(tmp_path, make, options, told):
+    with pytest.raises(ir.RefusedError, match=told):
+        export(make(), tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    ({"target": "nnef", "weights": "int4"}, "accuracy_level= is of products with int4 weights in onnxruntime: leave"),
+    ({"target": "eager", "weights": "int4"}, "accuracy_level= is of products with int4 weights in onnxruntime: leave"),
+    ({}, "accuracy_level= is for weights in few bits, and these are f32"),
+])  # fmt: skip
+def test_an_accuracy_of_products_that_are_not_there(folder, tmp_path, options, told):
+    with pytest.raises(ValueError, match=told):
+        export(folder, tmp_path / "out", accuracy_level=1, **options)
+
+
+@pytest.mark.parametrize(("content", "told"), [
+    ("", "preprocessor_config.json is no JSON of a checkpoint"),
+    ("{}", "preprocessor_config.json makes no features of sound"),
+    ('{"feature_extractor_type": "Nothing"}', "preprocessor_config.json makes no features of sound"),
+])  # fmt: skip
+def test_a_processor_of_sound_that_is_none(tmp_path, content, told):
+    two_halves("Whisper", WHISPER).save_pretrained(tmp_path / "in")
+    (tmp_path / "in" / "preprocessor_config.json").write_text(content)
+    with pytest.raises(ir.CaptureError, match=told):
+        export(tmp_path / "in", tmp_path / "out", tokenizer=False)

@@ -244,6 +244,20 @@ def test_what_cannot_refer(tmp_path, options, told):
     assert not (tmp_path / "out").exists()
 
 
+def test_norms_in_another_type_than_the_weights(tmp_path):
+    model = saved(tmp_path / "in", torch.bfloat16)
+    held = {n: t.float() if "norm" in n else t for n, t in load_file(tmp_path / "in" / "model.safetensors").items()}
+    save_file(held, tmp_path / "in" / "model.safetensors", {"format": "pt"})
+    with pytest.raises(
+        ValueError, match=r"most weights='f32' are made anew, as .* holds bf16, f32: take weights='bf16'"
+    ):
+        language_models.export(tmp_path / "in", path=tmp_path / "out", external_data="reference")
+    made = language_models.export(
+        tmp_path / "in", path=tmp_path / "out", weights="bf16", external_data="reference", verify=True
+    )
+    assert bytes_of(made.path) < 100_000 and model
+
+
 def test_a_model_in_memory(tmp_path):
     model = saved(tmp_path / "in")
     with pytest.raises(ValueError, match="and of a model in memory"):

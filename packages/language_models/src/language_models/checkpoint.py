@@ -95,9 +95,9 @@ def open_checkpoint(
         config = _config(folder)
         task = task or task_of(config, next(iter(config.architectures or ()), None))
         check_task(config, task)
+        files = _kept(folder, task)
         mapped = _mapped(folder, config, dtype, task, streams)
         model = mapped or _read(folder, config, dtype, task)
-    files = _kept(folder, task)
     return Checkpoint(folder.resolve().name, model.eval(), files, folder, task, streams and mapped is not None)
 
 
@@ -108,7 +108,10 @@ def _kept(folder: Path, task: str) -> tuple[Path, ...]:
     files = {f for pattern in _TOKENIZER for f in folder.glob(pattern) if f.is_file()}
     files |= {folder / "config.json"} if folder / "tokenizer.json" in files else set()
     if task not in ("text-generation", "feature-extraction"):
-        files |= {folder / name for name in _PROCESSOR if (folder / name).is_file()}
+        own = {folder / name for name in _PROCESSOR if (folder / name).is_file()}
+        for file in sorted(own):
+            _check_json(file)
+        files |= own
     return tuple(sorted(files))
 
 

@@ -8,6 +8,7 @@ import functools
 import importlib
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from ir.errors import MismatchError, RefusedError
 from ir.files import size_text
 from language_models.checkpoint import Checkpoint, converted, copy_tokenizer, open_checkpoint
 from language_models.finite import check_finite, clamping
-from language_models.folder import Manifest, check_place, described, new_folder, no_export
+from language_models.folder import Manifest, check_place, described, load_call, new_folder, no_export
 from language_models.longrope import longest_short
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
 from language_models.parts import Parts
@@ -44,6 +45,7 @@ class Exported:
     manifest: Manifest | Parts
     usage: str
     loss: Loss | None = None
+    compared: bool = False  # with what the model itself gives
 
     def summary(self) -> dict[str, str]:
         """What there is to say of the folder, for a table."""
@@ -130,11 +132,16 @@ def export(
     dtype = FLOATS[_one_of("weights", weights, runtime.WEIGHTS)] if weights in FLOATS else torch.float32
     _one_of("weights", weights, runtime.WEIGHTS)
     if weights in FLOATS:
-        _only_of_few_bits(weights, lm_head=lm_head, exclude=exclude or None, calibration=calibration)
+        level = options.get("accuracy_level") if target == "onnx" else None
+        _only_of_few_bits(
+            weights, lm_head=lm_head, exclude=exclude or None, calibration=calibration, accuracy_level=level
+        )
     elif lm_head is not None:
         _one_of("lm_head", lm_head, [w for w in runtime.WEIGHTS if w not in ("f16", "bf16")])
     if (level := options.get("accuracy_level", 4)) not in range(5):
         raise ValueError(f"accuracy_level={level!r:.40}: 0 to 4, of which 1 is float32 and 4 int8")
+    if target != "onnx" and "accuracy_level" in options:
+        raise ValueError(f"accuracy_level= is of products with int4 weights in onnxruntime: leave it out for {target}")
     data = options.get("external_data")
     if target == "onnx" and data not in (True, False, None, "reference"):
         raise ValueError(f"external_data={data!r:.40}: True, False, None or 'reference'")
@@ -152,7 +159,12 @@ def export(
     checkpoint = open_checkpoint(source, dtype, tokenizer, task, streams)
     if weights in FLOATS:
         check_finite(checkpoint, source)
-    _only_of_text(checkpoint.task, text=text, calibration=calibration)
+    _only_of_text(
+        checkpoint.task, text=text, calibration=calibration, logits=None if last else logits,
+        accuracy_level=options.get("accuracy_level"),
+    )  # fmt: skip
+    if lm_head is not None and checkpoint.task == "feature-extraction":
+        raise RefusedError("lm_head= is for models that make logits, and this one embeds texts: leave it out")
     writer = importlib.import_module(WRITERS[checkpoint.task]) if checkpoint.task in WRITERS else runtime
     if refers:
         way = _way_to_weights(Path(source), weights, place)
@@ -199,7 +211,18 @@ def export(
         lost = None
         if tokens is not None and floats is not None:
             lost = loss(runtime.load(folder, manifest, **where), floats, tokens)
-    return Exported(place, type(manifest).read(place), writer.usage(place, manifest), lost)
+    manifest = type(manifest).read(place)
+    worded = "tokenizer.json" in manifest.files or manifest.kind == "automatic-speech-recognition"
+    usage = writer.usage(place, manifest) if worded else _of_tokens(place, manifest)
+    return Exported(place, manifest, usage, lost, verify or wary)
+
+
+def _of_tokens(place: Path, manifest: Manifest | Parts) -> str:
+    """Lines that run a folder without a tokenizer."""
+    given = {"feature-extraction": "(input_ids, attention_mask)",
+             "image-text-to-text": ".generate(input_ids, attention_mask, pixel_values=pixel_values)"}  # fmt: skip
+    call = given.get(manifest.kind, ".generate(input_ids)")
+    return f"import language_models\nprint({load_call(place, manifest.weights_folder)}{call})"
 
 
 def load(path: str | os.PathLike[str], **options: Any) -> Any:
@@ -281,12 +304,17 @@ def reference(model: Any, tokens: torch.Tensor, count: int, mask: torch.Tensor |
 
 def _way_to_weights(source: Path, weights: str, place: Path) -> str:
     """The way from the folder that is written to the one that the checkpoint's files lie in."""
-    kinds = {t.dtype.lower() for t in stored.checkpoint(source).values()}
-    if weights not in kinds:
-        fitting = [f"weights={k!r}" for k in sorted(kinds & {*FLOATS})]
+    kinds: Counter[str] = Counter()
+    for tensor in stored.checkpoint(source).values():
+        kinds[tensor.dtype.lower()] += tensor.length
+    floats = {k: kinds[k] for k in sorted(kinds.keys() & {*FLOATS})}
+    if weights not in floats or 2 * floats[weights] < sum(floats.values()):  # norms alone do not count
+        most = [k for k in floats if floats[k] == max(floats.values())]
+        ways = " or ".join([*(f"take weights={k!r}" for k in most), "leave external_data out"])
+        made = f"most weights={weights!r}" if weights in floats else f"weights={weights!r}"
         raise ValueError(
-            f"external_data='reference' copies nothing and weights={weights!r} are made anew, as {source} holds "
-            f"{', '.join(sorted(kinds))}: {' or '.join([*(f'take {f}' for f in fitting), 'leave external_data out'])}"
+            f"external_data='reference' copies nothing and {made} are made anew, as {source} holds "
+            f"{', '.join(sorted(kinds))}: {ways}"
         )
     there = stored.linked_shards(source).folder
     return os.path.relpath(there, place.absolute().parent.resolve() / place.name)

@@ -111,7 +111,7 @@ def llm(
         raise typer.BadParameter(f"--{option.replace('_', '-')}={rest}") from error
 
     if not quiet:
-        _show(made, time.perf_counter() - start, verify)
+        _show(made, time.perf_counter() - start)
 
 
 def _text(path: Path | None) -> str | None:
@@ -128,12 +128,12 @@ def _library() -> Any:
         raise CaptureError(f"{error}: pip install ./packages/language_models of this project's checkout") from error
 
 
-def _show(made: Any, seconds: float, verified: bool) -> None:
+def _show(made: Any, seconds: float) -> None:
     table = Table("", made.manifest.target, show_edge=False, pad_edge=False)
     for name, value in {**made.summary(), "seconds": f"{seconds:.1f}"}.items():
         table.add_row(name, value)
     compared = "tokens" if "task" not in made.summary() else "results"
-    table.add_row(compared, "equal to the model's own" if verified else "not compared (--verify)")
+    table.add_row(compared, "equal to the model's own" if made.compared else "not compared (--verify)")
     console = Console(emoji=False)
     console.print(table)
     console.print(f"\n{made.usage}", highlight=False, markup=False, soft_wrap=True)
