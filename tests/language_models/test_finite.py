@@ -10,7 +10,7 @@ import ir
 import language_models
 from language_models.finite import clamping
 from tests.language_models import checkpoints
-from tests.language_models.test_encoder_decoder import BART, T5, made
+from tests.language_models.test_encoder_decoder import BART, made
 
 transformers = checkpoints.transformers
 SOURCE = torch.tensor([[5, 6, 7, 8, 9]])
@@ -71,7 +71,6 @@ def test_torch_is_as_it_was():
 MODELS = {
     "Bart": lambda: made("Bart", BART, forced_eos_token_id=None),
     "PLBart": lambda: made("PLBart", BART, forced_eos_token_id=None),
-    "LongT5": lambda: made("LongT5", T5),
     "Marian": lambda: transformers.MarianMTModel(
         transformers.MarianConfig(**BART, pad_token_id=95, decoder_start_token_id=95, forced_eos_token_id=None)
     ),
