@@ -23,6 +23,7 @@ from ir.target import Target
 from language_models.contract import Described, element_type
 from language_models.folder import UNSOUND, describe, described, inside, no_export
 from language_models.generation_settings import likeliest
+from language_models.lengths import check_lengths
 from language_models.references import WEIGHTS_FOLDER, weights_elsewhere
 
 SUFFIXES = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}
@@ -111,6 +112,7 @@ def write_part(
             input_names=[*itertools.chain(*called)],
             output_names=list(outputs),
         )
+    check_lengths(module.model, graph)
     file = path.with_name(path.name + SUFFIXES[target])
     options = {**({"external_data": True} if target == "onnx" else {}), **options}
     if (packed := options.pop("packed", None)) is not None:  # what tract.quantised says of NNEF's blocks
