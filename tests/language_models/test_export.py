@@ -276,7 +276,7 @@ def test_states_in_tract_are_always_compared(tmp_path, monkeypatch):
     (bert, {"weights": "int8", "lm_head": "int8"}, "lm_head= is for models that make logits, and this one embeds"),
     (bert, {"weights": "int4", "accuracy_level": 1}, "accuracy_level= is for decoders of text"),
     (lambda: two_halves("T5", T5), {"weights": "int4", "accuracy_level": 1}, "accuracy_level= is for decoders of text"),
-], ids=str)  # fmt: skip
+], ids=["logits of T5", "logits of Bert", "lm_head", "level of Bert", "level of T5"])  # fmt: skip
 def test_options_for_another_kind_of_model(tmp_path, make, options, told):
     with pytest.raises(ir.RefusedError, match=told):
         export(make(), tmp_path / "out", **options)

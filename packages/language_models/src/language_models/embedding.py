@@ -4,8 +4,8 @@
     tokenizer.json, ...              as the checkpoint has them
 
 Names: as Optimum writes models of sentence-transformers. How tokens are pooled is said by the caller, or by the files
-that sentence-transformers keeps beside a checkpoint (modules.json, 1_Pooling/config.json). Padding never counts, on
-whichever side it stands: each text is moved to the left end of its row first, as absolute positions count from there.
+that sentence-transformers keeps beside a checkpoint (modules.json, 1_Pooling/config.json). Padding may stand
+on either side: each text is moved to the left end of its row first, as absolute positions count from there.
 """
 
 from __future__ import annotations

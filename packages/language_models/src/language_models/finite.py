@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensor
 
 from ir.errors import CaptureError, ExportError, RefusedError
 from ir.importer.checkpoint import stored_tensors
 from ir.importer.swapping import swapped
+from ir.importer.torch_api import FakeTensor
 from language_models.checkpoint import Checkpoint
 
 PIECE = 1 << 20  # elements that are looked at a time

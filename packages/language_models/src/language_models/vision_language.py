@@ -161,7 +161,10 @@ def pixels(model: Any, example: torch.Tensor | None) -> torch.Tensor:
         except Exception as error:  # whatever a model says of a shape that it does not take
             errors.append(f"{list(image.shape)}: {type(error).__name__}: {error}")
     said = "; ".join(errors) or "its configuration has no image_size"
-    raise CaptureError(f"{type(model).__name__} takes no image ({said:.600}): give example=, pixels of one image")
+    way = "give example=, pixels of one image"
+    if example is not None:
+        way += " as its processor gives them; where the model wants more than pixels, its images are not read"
+    raise CaptureError(f"{type(model).__name__} takes no image ({said:.600}): {way}")
 
 
 class Generator:
