@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,8 @@ _POSITIONS = re.compile(r"max_.*position_embeddings|max_(source|target)_position
 def check_lengths(model: Any, graph: Any) -> None:
     """Refuse a program of texts of some lengths alone; a shortest length is none of that, for texts can be padded.
 
+    Of one that takes all texts up to some length a warning tells that length.
+
     Raises:
         CaptureError: the model decides by the length; what it says is where.
     """
@@ -29,6 +32,11 @@ def check_lengths(model: Any, graph: Any) -> None:
             continue
         fits = [holds(condition, {BATCH: 2, names[0]: length}) for length in range(1, longest + 1)]
         if True in fits and all(fits[fits.index(True) :]):
+            continue
+        most = fits.index(True) + fits[fits.index(True) :].index(False) if True in fits else 0
+        if most and not any(fits[most:]):
+            warnings.warn(f"{type(model).__name__} decides by the length of the text, and the program takes texts of "
+                          f"at most {most} tokens: it holds only where {condition}", stacklevel=2)  # fmt: skip
             continue
         place = re.search(r": (\S+:\d+) branched on that", said)
         raise CaptureError(
