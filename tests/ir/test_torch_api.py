@@ -24,6 +24,10 @@ OTHERS = {
     "onnxruntime.OrtValue._ortvalue",
     "onnxruntime.InferenceSession._sess",
     "transformers.PreTrainedConfig._attn_implementation",  # set_attn_implementation has no reader
+    # which processors generate() makes of which settings, and in which order, nothing public tells
+    "transformers.GenerationMixin._get_logits_processor",
+    "transformers.GenerationConfig._eos_token_tensor",
+    "transformers.GenerationConfig._get_default_generation_params",
 }
 OTHERS_NAMES = {name.rpartition(".")[2] for name in OTHERS}
 
@@ -75,7 +79,7 @@ def private_uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield node.lineno, name
         elif isinstance(node, ast.Call) and dotted(node.func) in ("getattr", "hasattr", "setattr", "import_module"):
             for text in (a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)):
-                hidden = text.startswith("_") and not text.startswith("__") and text != "_fields"  # of named tuples
+                hidden = text.startswith("_") and not text.startswith("__") and text not in {"_fields", *OTHERS_NAMES}
                 if hidden or is_private(text):
                     yield node.lineno, text
 

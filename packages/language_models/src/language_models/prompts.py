@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ir.errors import RefusedError
+from ir.importer.torch_api import TorchDispatchMode
 
 
 def integers(name: str, value: Any) -> np.ndarray:
