@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-import eager_backend.target
 import ir
 from eager_backend import Eager
+from eager_backend.passes import GRAPH_PASSES
 
 CACHE, PLACE, NEW = torch.randn(2, 2, 8, 4), torch.tensor([3]), torch.randn(2, 2, 1, 4)
 LENGTHS = ({2: "length"}, None, None)
@@ -159,7 +159,8 @@ def test_heads_are_shared_where_the_kernel_takes_groups(monkeypatch: pytest.Monk
     program = compiled(grouped, *given, passes=("attention",), shapes=shapes)
     assert "enable_gqa=True" in program.artifact.source and "expand" not in program.artifact.source
     torch.testing.assert_close(program(*given), grouped(*given))
-    monkeypatch.setattr(eager_backend.target, "takes_groups", lambda device: False)
+    shared = GRAPH_PASSES["attention"]
+    monkeypatch.setitem(GRAPH_PASSES, "attention", shared._replace(pays=lambda device: False))  # type: ignore[misc]
     program = compiled(grouped, *given, passes=("attention",), shapes=shapes)
     assert "enable_gqa" not in program.artifact.source
     torch.testing.assert_close(program(*given), grouped(*given))
