@@ -284,9 +284,9 @@ class EagerHelper(Verbs, OpHelper[Slot]):
 
     def _compile(self, block: Block) -> str:
         for name in self.target.chosen:
-            done = PASSES[name]
-            if not isinstance(done, GraphPass):
-                done(self, block)
+            each = PASSES[name]
+            if not isinstance(each, GraphPass):
+                each(self, block)
         return self.source.function(block)
 
 

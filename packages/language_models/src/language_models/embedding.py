@@ -107,7 +107,7 @@ def pooling_of(folder: Path) -> tuple[str, bool]:
 def _modes(said: Any) -> list[str]:
     """What the settings of a Pooling ask for, by sentence-transformers' names; the mean where they name no mode.
 
-    Versions before 5.4 run none whose modes are all false, which later ones take for the mean.
+    sentence-transformers 5.4 takes settings whose modes are all false for the mean.
     """
     asked = ["include_prompt=false"] if said.get("include_prompt", True) is not True else []
     if "pooling_mode" in said:
@@ -140,11 +140,13 @@ def write(
     module = embedder(checkpoint, pooling, normalise)
     ids = torch.ones(2, 5, dtype=torch.int64)
     given, sizes = {"input_ids": ids, "attention_mask": ids.clone()}, {0: "batch_size", 1: "sequence_length"}
-    part = write_part(module, folder / "model", target, given, dict.fromkeys(given, sizes), [OUTPUT], **options)
     with torch.no_grad(), unchanged(module):
         width = int(module(**given).shape[-1])
         padding = getattr(checkpoint.config, "pad_token_id", None)
         _, positions = limits(lambda text: module(text, torch.ones_like(text)), padding)
+    part = write_part(
+        module, folder / "model", target, given, dict.fromkeys(given, sizes), [OUTPUT], positions=positions, **options
+    )
     said = {"pooling": module.pool.__name__, "normalised": module.normalise, "width": width,
             "vocabulary": checkpoint.config.vocab_size}  # fmt: skip
     said |= {} if positions is None else {"positions": positions}

@@ -128,9 +128,11 @@ def write(
     decode = Decode(model, hidden, mask.get("attention_mask")).eval()
     kept = [n for n in decode.states if _read_only(n)]
     along = {0: "batch_size", **({1: "encoder_sequence_length"} if source.dim() == 2 else {})}
+    limited = _limits(checkpoint, hidden[:1], mask["attention_mask"][:1] if mask else None)
     parts = {ENCODER: write_part(
         encode, folder / ENCODER, target, {"inputs": source, **mask}, {"inputs": along, "attention_mask": along},
-        ["last_hidden_state", *map("present.{}".format, kept)], {"inputs": model.main_input_name}, **options,
+        ["last_hidden_state", *map("present.{}".format, kept)], {"inputs": model.main_input_name},
+        positions=limited.get("source_positions"), **options,
     )}  # fmt: skip
     given: dict[str, Any] = {"input_ids": torch.ones(BATCH, NEW, dtype=torch.int64)}
     given |= {MASK: mask["attention_mask"]} if mask else {}
@@ -142,10 +144,10 @@ def write(
     }
     given["past_key_values"] = {n: t.clone() for n, t in decode.states.items()}
     new = [f"present.{n}" for n in decode.states if not _read_only(n)]
-    parts[DECODER] = write_part(decode, folder / DECODER, target, given, sizes, ["logits", *new], **options)
+    parts[DECODER] = write_part(decode, folder / DECODER, target, given, sizes, ["logits", *new],
+                                positions=limited.get("positions"), **options)  # fmt: skip
     said = _said(checkpoint, decode) | ({} if mask else {"source": list(source.shape[1:])})
-    said |= _limits(checkpoint, hidden[:1], mask["attention_mask"][:1] if mask else None)
-    return Parts(checkpoint.task, target, weights, parts, said)
+    return Parts(checkpoint.task, target, weights, parts, said | limited)
 
 
 def _said(checkpoint: Checkpoint, decode: Decode) -> dict[str, Any]:

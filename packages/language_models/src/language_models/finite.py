@@ -1,5 +1,5 @@
-"""Numbers that are none: weights of an export that have become such are refused, and where a model in float16 looks for
-such numbers to clamp them, it is written as one that always does.
+"""Numbers that are not finite: weights that an export would make such are refused, and a branch of a model in float16
+that clamps them is written as torch.where over both of its sides.
 """
 
 from __future__ import annotations

@@ -10,21 +10,24 @@ from typing import Any
 from ir.conditions import holds
 from ir.dims import Expr
 from ir.errors import CaptureError
+from language_models.contract import Contract
 
 BATCH = "batch_size"
 MOST = 2048  # lengths that are tried
-_POSITIONS = re.compile(r"max_.*position_embeddings|max_(source|target)_positions|n_positions|max_seq_len|seq_length")
 
 
-def check_lengths(model: Any, graph: Any) -> None:
+def check_lengths(model: Any, graph: Any, positions: int | None = None) -> None:
     """Refuse a program of texts of some lengths alone; a shortest length is none of that, for texts can be padded.
 
     Of one that takes all texts up to some length a warning tells that length.
 
+    Args:
+        positions: the longest text that any model of these weights takes, where a table limits it.
+
     Raises:
         CaptureError: the model decides by the length; what it says is where.
     """
-    longest = _longest(model)
+    longest = min(MOST, positions or MOST)
     known = {name for value in graph.inputs for d in value.type.shape if isinstance(d, Expr) for name in d.symbols}
     for condition, said in _conditions(graph):
         names = sorted(condition.symbols - {BATCH}) or [BATCH]
@@ -38,12 +41,30 @@ def check_lengths(model: Any, graph: Any) -> None:
             warnings.warn(f"{type(model).__name__} decides by the length of the text, and the program takes texts of "
                           f"at most {most} tokens: it holds only where {condition}", stacklevel=2)  # fmt: skip
             continue
-        place = re.search(r": (\S+:\d+) branched on that", said)
-        raise CaptureError(
-            f"{type(model).__name__} cannot be exported as it is: it decides by the length of the text, in "
-            f"transformers' code, and a program would hold only where {condition}"
-            + (f"\n  at {place[1]}" if place else "")
-        )
+        raise _refusal(model, condition, said)
+
+
+def check_step(model: Any, graph: Any, contract: Contract, context: int) -> None:
+    """Refuse a step of a decoder that holds for some lengths alone: it is wanted for every text of at most `context`
+    tokens, those before and the new ones.
+
+    Raises:
+        CaptureError: the model decides by these lengths; what it says is where.
+    """
+    few = sorted({*(2**i for i in range(context.bit_length())), 3, 5, context})
+    points = [{contract.batch: 2, contract.new: new, contract.past: past, contract.total: past + new}
+              for new in few for past in [0, *few] if past + new <= context]  # fmt: skip
+    for condition, said in _conditions(graph):
+        if condition.symbols <= points[0].keys() and not all(holds(condition, point) for point in points):
+            raise _refusal(model, condition, said)
+
+
+def _refusal(model: Any, condition: Expr, said: str) -> CaptureError:
+    place = re.search(r": (\S+:\d+) branched on that", said)
+    return CaptureError(
+        f"{type(model).__name__} cannot be exported as it is: it decides by the length of the text, and "
+        f"a program would hold only where {condition}" + (f"\n  at {place[1]}" if place else "")
+    )
 
 
 def _conditions(graph: Any) -> Iterator[tuple[Expr, str]]:
@@ -53,13 +74,3 @@ def _conditions(graph: Any) -> Iterator[tuple[Expr, str]]:
         condition = node.args["self"] if own else None
         if isinstance(condition, Expr):
             yield condition, str(node.args.get("assert_msg", ""))
-
-
-def _longest(model: Any) -> int:
-    """The longest text that any model of these positions takes; padding has positions of its own in some (RoBERTa)."""
-    config = model.config
-    configs = [config, config.get_text_config(), config.get_text_config(decoder=True)]
-    found = [v for c in configs for n, v in vars(c).items() if _POSITIONS.fullmatch(n) and type(v) is int and v > 0]
-    pad = config.get_text_config().pad_token_id
-    taken = 1 + (pad if isinstance(pad, int) and pad > 0 else 0)
-    return max(1, min([MOST, *(n - taken for n in found)]))

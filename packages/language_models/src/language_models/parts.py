@@ -90,11 +90,13 @@ def write_part(
     sizes: Mapping[str, Any],
     outputs: Sequence[str],
     names: Mapping[str, str] | None = None,
+    positions: int | None = None,
     **options: Any,
 ) -> Part:
     """Write one program: what it is given by name, its dynamic sizes, and the names of its results.
 
     The inputs of the file are called as the arguments are, or as `names` has it; those of a mapping `argument.key`.
+    `positions` is the longest text that a table of the model's takes.
 
     Raises:
         ExportError: the module cannot be exported; see ir.errors.
@@ -112,7 +114,7 @@ def write_part(
             input_names=[*itertools.chain(*called)],
             output_names=list(outputs),
         )
-    check_lengths(module.model, graph)
+    check_lengths(module.model, graph, positions)
     file = path.with_name(path.name + SUFFIXES[target])
     options = {**({"external_data": True} if target == "onnx" else {}), **options}
     if (packed := options.pop("packed", None)) is not None:  # what tract.quantised says of NNEF's blocks

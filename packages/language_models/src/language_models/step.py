@@ -23,6 +23,7 @@ from torch import nn
 
 from ir.errors import CaptureError
 from ir.importer import caches
+from ir.importer.ladder import unchanged
 
 BATCH, NEW, PAST = 2, 3, 5  # sizes of the example, all different
 GROWING = ("key", "value")
@@ -141,7 +142,7 @@ def _remembered(model: Any, parameter: str) -> tuple[dict[str, torch.Tensor], An
     cache = fresh_cache(model.config)
     tokens = torch.ones(BATCH, PAST, dtype=torch.int64, device=model.device)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), unchanged(model):
             model(input_ids=tokens, **{parameter: cache}, use_cache=True)
     except Exception as error:
         said = f"{type(error).__name__}: {error}"

@@ -19,6 +19,7 @@ from language_models.checkpoint import Checkpoint
 from language_models.contract import Contract, State
 from language_models.folder import Manifest
 from language_models.generation_settings import settings_of
+from language_models.lengths import check_step
 from language_models.longrope import computes_anew, longest_short
 from language_models.step import BATCH, NEW, PAST, Step, is_state
 
@@ -56,6 +57,7 @@ def traced(
             input_names=[getattr(contract, _FIELDS[n]) if n in _FIELDS else n for n in names],
             output_names=results,
         )
+    check_step(checkpoint.model, graph, contract, checkpoint.context_length)
     return _without_unread_updates(graph), manifest_of(checkpoint, step, contract, target, weights)
 
 
