@@ -106,6 +106,7 @@ def _undefined(
     """What an operation leaves undefined: elements of its result, or of an operand, by which all of the result is."""
     yield _cast_beyond(name, tensors, result)
     yield _sign_of_nan(name, tensors)
+    yield _bits_of_nan(name, tensors, result)
     yield _in_disorder(name, tensors)
     yield _said_to_be_unique(name, kwargs, tensors)
     yield _overflowed(result, wide)
@@ -223,6 +224,14 @@ def _sign_of_nan(name: str, tensors: Sequence[Tensor]) -> bool | Tensor:
     """The sign of a nan, which IEEE 754 leaves to whoever makes it."""
     read = {"signbit": 0, "copysign": 1, "copysign_": 1}.get(name, len(tensors))
     return read < len(tensors) and tensors[read].is_floating_point() and tensors[read].isnan()
+
+
+def _bits_of_nan(name: str, tensors: Sequence[Tensor], result: Tensor) -> bool | Tensor:
+    """A nan that is read as another type: its sign, and which of many it is."""
+    if name != "view" or result.dtype == tensors[0].dtype or not tensors[0].is_floating_point():
+        return False
+    odd = tensors[0].isnan()
+    return odd if odd.shape == result.shape else bool(odd.any())
 
 
 def _overflowed(result: Tensor, wide: Any) -> bool | Tensor:

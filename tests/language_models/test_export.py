@@ -196,25 +196,6 @@ def test_a_model_that_decides_by_lengths(tmp_path):
         export(model, tmp_path / "out")
 
 
-def test_a_decoder_that_decides_by_lengths(tmp_path):
-    import transformers
-
-    class Decides(transformers.LlamaForCausalLM):
-        def forward(self, input_ids, past_key_values, **given):
-            found = super().forward(input_ids, past_key_values=past_key_values, **given)
-            if past_key_values.layers[0].keys.shape[2] > self.most:
-                found.logits = -found.logits
-            return found
-
-    model = Decides(transformers.LlamaConfig(**checkpoints.LLAMA))
-    model.most = 32
-    told = r"Decides cannot be exported as it is: it decides .* only where .*32.*\n +at .*test_export.py:\d+"
-    with pytest.raises(ir.CaptureError, match=told):
-        export(model, tmp_path / "out")
-    model.most = model.config.max_position_embeddings
-    assert export(model, tmp_path / "out").load()
-
-
 def test_a_text_that_ends_is_padded(folder, tmp_path):
     """A row that has ended goes on with padding until the others end, as in transformers."""
     model = checkpoints.model("Llama", **checkpoints.LLAMA)

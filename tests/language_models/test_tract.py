@@ -9,6 +9,7 @@ import warnings
 
 import pytest
 import torch
+import transformers
 
 import language_models
 from language_models import tract_experts
@@ -36,6 +37,17 @@ def test_the_tokens(exported):
     generator = made.load()
     assert isinstance(generator, Folded)
     assert torch.equal(generator.generate(tokens, mask, STEPS), reference(model, tokens, STEPS, mask))
+
+
+def test_positions_are_those_of_generate(tmp_path):
+    """RoBERTa counts from its padding's number on where it is given none."""
+    sizes = {**checkpoints.LAYERS, "intermediate_size": 64, "max_position_embeddings": 64, "is_decoder": True}
+    config = transformers.RobertaConfig(**checkpoints.SIZES, **sizes, pad_token_id=1, initializer_range=0.5)
+    torch.manual_seed(0)
+    model = transformers.RobertaForCausalLM(config).eval()
+    tokens, _ = checkpoints.prompts(1)
+    made = language_models.export(model, path=tmp_path / "out", target="nnef")
+    assert torch.equal(made.load().generate(tokens, max_new_tokens=12), reference(model, tokens, 12))
 
 
 def test_names_order_symbols_and_modes(exported):

@@ -94,6 +94,15 @@ def test_quotients_are_rounded_as_torch_rounds_them(name, dtype):
     same(QUOTIENTS[name], (odd[:, 0].to(dtype), odd[:, 1].to(dtype)))
 
 
+@pytest.mark.parametrize("name", QUOTIENTS)
+def test_divisors_whose_reciprocal_is_infinite(name):
+    """float64 from 2 ** -1024 on; where the quotient is infinite too, torch's own kernels differ in the rest."""
+    least = torch.tensor([0.0, -0.0, 5e-309, -3e-309, 5e-324, 1e-310, 2.5e-308, 1e-300, 1.7e308, inf, nan]).double()
+    x, y = torch.cartesian_prod(torch.cat([least, -7e-290 * torch.ones(1).double()]), least).unbind(1)
+    defined = (x / y).isfinite() | (y.abs() < 1e300) & (x.isinf() | x.isnan()) if name in ("left", "fmod") else y == y
+    same(QUOTIENTS[name], (x[defined], y[defined]))
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_floats_become_integers_as_on_x86(dtype):
     edges = [0.0, -1.5, 255.0, 256.0, -300.0, 65536.0, 2147483647.0, -2147483648.0, 3e9, -1e10, 9.3e18, 1e20]

@@ -10,6 +10,7 @@ from typing import Any
 from ir.conditions import holds
 from ir.dims import Expr
 from ir.errors import CaptureError
+from ir.graph import symbols_in
 from language_models.contract import Contract
 
 BATCH = "batch_size"
@@ -28,7 +29,7 @@ def check_lengths(model: Any, graph: Any, positions: int | None = None) -> None:
         CaptureError: the model decides by the length; what it says is where.
     """
     longest = min(MOST, positions or MOST)
-    known = {name for value in graph.inputs for d in value.type.shape if isinstance(d, Expr) for name in d.symbols}
+    known = symbols_in(d for value in graph.inputs for d in value.type.shape)
     for condition, said in _conditions(graph):
         names = sorted(condition.symbols - {BATCH}) or [BATCH]
         if len(names) > 1 or names[0] not in known:  # that masks are as long as their texts is the contract
@@ -52,8 +53,9 @@ def check_step(model: Any, graph: Any, contract: Contract, context: int) -> None
         CaptureError: the model decides by these lengths; what it says is where.
     """
     few = sorted({*(2**i for i in range(context.bit_length())), 3, 5, context})
+    many = few if contract.new in symbols_in(d for v in graph.inputs for d in v.type.shape) else [1]
     points = [{contract.batch: 2, contract.new: new, contract.past: past, contract.total: past + new}
-              for new in few for past in [0, *few] if past + new <= context]  # fmt: skip
+              for new in many for past in [0, *few] if past + new <= context]  # fmt: skip
     for condition, said in _conditions(graph):
         if condition.symbols <= points[0].keys() and not all(holds(condition, point) for point in points):
             raise _refusal(model, condition, said)

@@ -75,6 +75,8 @@ class Step(nn.Module):
         held = [t.clone() if is_state(name) else t for name, t in past_key_values.items()]
         cache = caches.unflatten(held, self.context)
         if attention_mask is None:
+            if self.takes_positions and position_ids is None:
+                position_ids = _positions(input_ids, past_key_values)
             with _measured(cache):
                 logits = self.logits(input_ids, None, position_ids, cache)
             return {"logits": logits, "present": remembered(cache)}
@@ -111,6 +113,12 @@ def _measured(cache: Any) -> Iterator[None]:
     finally:
         for layer in layers:
             del layer.get_seq_length
+
+
+def _positions(tokens: torch.Tensor, past: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
+    """Those that `generate` gives, 0 for the first token; without them a model may begin elsewhere (RoBERTa)."""
+    before = next((t.shape[2] for name, t in past.items() if not is_state(name)), None)
+    return None if before is None else (torch.arange(tokens.shape[1], device=tokens.device) + before)[None]
 
 
 def padding_behind(mask: torch.Tensor, new: int) -> torch.Tensor:

@@ -218,6 +218,8 @@ def quotient(h: Any, x: Any, y: Any) -> Any:
         return h.emit("div", x, y)  # powers of two have exact reciprocals
     if dtype is not DType.float64:
         return h.cast(h.emit("div", h.cast(x, DType.float64), h.cast(y, DType.float64)), dtype)
+    if lifted := _small(h, y):
+        x, y = (h.emit("mul", v, h.emit("select", lifted, h.const(2.0**128, v), 1.0)) for v in (x, y))
     near = h.emit("div", x, y)
     better = h.emit("add", near, h.emit("div", rest(h, x, near, y), y))
     kept = h.emit("or", h.is_nan(better), h.emit("eq", better, 0.0))  # of -0.0 the sum is 0.0
@@ -279,14 +281,25 @@ def reduced(h: Any, x: Any, y: Any, powers: Sequence[int]) -> Any:
     return x
 
 
-def scaled_down(h: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
-    """A dividend and a divisor in f64 whose products with 2 ** 27 are finite, and what to multiply the rest by after.
+def scaled(h: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
+    """A dividend and a divisor in f64, and what to multiply the rest by after; their products with 2 ** 27 are finite,
+    and so is the reciprocal of the divisor.
 
     The quotient stays what it is: where the divisor would lose bits, it is infinite.
     """
-    large = h.emit("ge", h.emit("abs", x), 2.0**900)
-    down, up = (h.emit("select", large, h.const(2.0**power, x), 1.0) for power in (-128, 128))
-    return h.emit("mul", x, down), h.emit("mul", y, down), up
+    large, small = h.emit("ge", h.emit("abs", x), 2.0**800), _small(h, y)
+    down, back = (h.emit("select", large, h.const(2.0**power, x), 1.0) for power in (-128, 128))
+    if small:
+        lifted = h.emit("and", small, h.emit("not", large))
+        down, back = (h.emit("select", lifted, h.const(2.0**p, x), v) for p, v in ((128, down), (-128, back)))
+    return h.emit("mul", x, down), h.emit("mul", y, down), back
+
+
+def _small(h: Any, y: Any) -> Any:
+    """Where the reciprocal of an f64 may be infinite; None where no element is so small."""
+    if y.array is not None and not (np.abs(y.array[y.array != 0]) < 2.0**-900).any():
+        return None
+    return h.emit("lt", h.emit("abs", y), 2.0**-900)
 
 
 def rest(h: Any, x: Any, q: Any, y: Any) -> Any:

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ir.types import DType
-from nnef_backend.building.exact import divided, integer_power, integers, powers_above, quotient, reduced, scaled_down
+from nnef_backend.building.exact import divided, integer_power, integers, powers_above, quotient, reduced, scaled
 from nnef_backend.handlers.erf import NEAR, erf, erfc, polynomial
 from nnef_backend.registry import register as op
 from nnef_backend.registry import rows
@@ -202,9 +202,9 @@ def remainder(h, self, other):
 
 def _float_division(h, x, y):
     """(x // y, x % y) of floats, in f64."""
-    powers, up = powers_above(y, h.out.dtype), None
+    powers, up, divisor = powers_above(y, h.out.dtype), None, y
     if powers and h.out.dtype is DType.float64:
-        x, y, up = scaled_down(h, x, y)
+        x, y, up = scaled(h, x, y)
     less = reduced(h, x, y, powers)
     cut, left = divided(h, less, y)
     if less is not x:
@@ -214,9 +214,9 @@ def _float_division(h, x, y):
         cut, left = h.emit("select", endless, 0.0, cut), h.emit("select", endless, x, left)
     apart = h.emit("lt", h.emit("mul", h.emit("sign", left), h.emit("sign", y)), 0.0)
     floor, left = (h.emit("select", apart, h.emit(o, a, b), a) for o, a, b in (("sub", cut, 1.0), ("add", left, y)))
-    odd = h.emit("and", h.emit("eq", h.emit("abs", x), math.inf), h.emit("ne", y, 0.0))
+    odd = h.emit("and", h.emit("eq", h.emit("abs", x), math.inf), h.emit("ne", divisor, 0.0))
     floor = h.emit("select", odd, h.const(math.nan, x), floor)
-    left = _by_zero(h, y, left)
+    left = _by_zero(h, divisor, left)
     left = left if up is None else h.emit("mul", left, up)
     return h.cast(floor, h.out.dtype), h.cast(left, h.out.dtype)
 
@@ -247,7 +247,7 @@ def fmod(h, self, other):
     powers, up = powers_above(y, h.out.dtype), None
     endless = _endless_divisor(h, x, y)
     if powers and h.out.dtype is DType.float64:
-        x, y, up = scaled_down(h, x, y)
+        x, y, up = scaled(h, x, y)
     left = divided(h, reduced(h, x, y, powers), y)[1]
     left = _by_zero(h, y, h.emit("select", endless, x, left) if endless else left)
     return h.cast(left if up is None else h.emit("mul", left, up), h.out.dtype)
