@@ -551,6 +551,12 @@ CASES = family(
     row("quotients_of_zeros", lambda x, y: 1 / (x / y), f64(value=[-0.0, 0.0, -2.0]), f64(value=[3.0, 7.0, 5.0])),
     row("equal_behind_an_axis", lambda x: (-1 // x.unsqueeze(0), x.unsqueeze(0) % x), f64(value=2.0)),
     row("equal_behind_slices", lambda x: equal_slices(torch.zeros_like(x) + x.sum()), f32(1, 2)),
+    row(
+        "equal_slices_of_a_product",
+        lambda x, y: torch.diff(torch.cat([x, y], -1) @ torch.ones(4, 3)),
+        f32("B", 1, 2),
+        f32("B", 1, 2),
+    ),
     row("equal_slices_of_a_number", lambda x: slices_of_a_number(0 * x), i64("S", 3, 4, "B")),
     row("equal_slices_thrice", lambda x: torch.cat([(torch.ones(2, 4) * x[0, 0])[i] for i in THREE], 1), f32(2, 4)),
     row("equal_slices_of_a_constant", lambda x: equal_slices(torch.zeros(1, 2) - x.sum()), f32(1, 2)),

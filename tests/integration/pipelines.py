@@ -11,6 +11,7 @@ import torch
 import ir
 from ir.runtime.pipeline import Pipeline
 from tests.zoo import torchvision_shim  # noqa: F401  (transformers imports only after it)
+from tests.zoo.decoding import cache_argument
 
 LIMIT = 20  # seconds within which every process learns that another one has ended
 
@@ -27,7 +28,7 @@ def llama() -> tuple[Any, Any, Any, Any]:
     shapes = {
         "input_ids": {0: "batch"},
         "attention_mask": {0: "batch", 1: "total"},
-        "past_key_values": [{0: "batch", 2: "past"}] * 8,
+        cache_argument(): [{0: "batch", 2: "past"}] * 8,
     }
     return LlamaForCausalLM(config).eval(), _step, shapes, [(3, 9), (1, 5), (4, 17)]
 
@@ -38,7 +39,7 @@ def _step(batch: int, past: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     pairs = torch.randn(8, batch, 2, past, 8).unbind()
     cache = DynamicCache(list(zip(pairs[::2], pairs[1::2], strict=True)))
     mask = torch.ones(batch, past + 1, dtype=torch.int64)
-    return (), {"input_ids": torch.randint(0, 64, (batch, 1)), "attention_mask": mask, "past_key_values": cache}
+    return (), {"input_ids": torch.randint(0, 64, (batch, 1)), "attention_mask": mask, cache_argument(): cache}
 
 
 def bert() -> tuple[Any, Any, Any, Any]:

@@ -17,6 +17,7 @@ import ir
 from ir.importer import caches
 from ir.importer.torch_api import pytree
 from tests.zoo import torchvision_shim  # noqa: F401  (transformers imports only after it)
+from tests.zoo.decoding import cache_argument
 
 transformers = pytest.importorskip("transformers")
 
@@ -26,7 +27,9 @@ SIZES = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "bos_token
 HEADS = {"intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
 T5 = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
 PAST = {0: "batch", 2: "past"}
-ONE = {"input_ids": {0: "batch"}, "past_key_values": PAST}
+CACHE = cache_argument()
+STATES = "cache" if CACHE == "cache" else "cache_params"
+ONE = {"input_ids": {0: "batch"}, CACHE: PAST}
 
 
 def made(family: str, kind: str = "ForCausalLM", **sizes: Any) -> Any:
@@ -50,7 +53,7 @@ def read_again(model: Any) -> Any:
         return type(model).from_pretrained(folder).eval()
 
 
-def same_tokens(model: Any, program: Any, cache: Any, key: str = "past_key_values", **others: Any) -> None:
+def same_tokens(model: Any, program: Any, cache: Any, key: str = CACHE, **others: Any) -> None:
     """Greedy steps of both, each with the cache that its own last step gave."""
     wanted, found = (pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), cache) for _ in range(2))
     name = "decoder_input_ids" if others else "input_ids"
@@ -71,7 +74,7 @@ def decoder() -> tuple[Any, Any, ir.Graph]:
     """The model, a cache and the graph, kept for the next target."""
     model = read_again(llama())
     cache = model(tokens(2, 5)).past_key_values
-    given = {"input_ids": tokens(2, 1), "past_key_values": cache}
+    given = {"input_ids": tokens(2, 1), CACHE: cache}
     return model, cache, ir.capture(model, kwargs=given, dynamic_shapes=ONE)
 
 
@@ -80,7 +83,7 @@ def test_a_decoder_repeats_its_tokens(target):
     model, cache, graph = decoder()
     program = ir.export(graph, target=target)
     program.verify()
-    assert [v.name for v in program.graph.inputs][1:3] == ["past_key_values.0.key", "past_key_values.0.value"]
+    assert [v.name for v in program.graph.inputs][1:3] == [f"{CACHE}.0.key", f"{CACHE}.0.value"]
     assert program.graph.output_names[:3] == ("logits", "present.0.key", "present.0.value")
     same_tokens(model, program, cache)
 
@@ -93,11 +96,11 @@ def encoder_decoder() -> tuple[Any, Any, Any, ir.Graph]:
     source = {0: "batch", 2: "source"}
     graph = ir.capture(
         model,
-        kwargs={"encoder_outputs": states, "decoder_input_ids": tokens(2, 1), "past_key_values": cache},
+        kwargs={"encoder_outputs": states, "decoder_input_ids": tokens(2, 1), CACHE: cache},
         dynamic_shapes={
             "encoder_outputs": {"last_hidden_state": {0: "batch", 1: "source"}},
             "decoder_input_ids": {0: "batch"},
-            "past_key_values": {"decoder": PAST, "encoder": source},
+            CACHE: {"decoder": PAST, "encoder": source},
         },
     )
     return model, states, cache, graph
@@ -107,7 +110,7 @@ def encoder_decoder() -> tuple[Any, Any, Any, ir.Graph]:
 def test_an_encoder_decoder_repeats_its_tokens(target):
     model, states, cache, graph = encoder_decoder()
     program = ir.export(graph, target=target)
-    assert "past_key_values.1.encoder.value" in [v.name for v in program.graph.inputs]
+    assert f"{CACHE}.1.encoder.value" in [v.name for v in program.graph.inputs]
     assert "present.1.decoder.key" in program.graph.output_names
     same_tokens(model, program, cache, encoder_outputs=states)
 
@@ -116,11 +119,11 @@ def test_an_encoder_decoder_repeats_its_tokens(target):
 def state_space() -> tuple[Any, Any, ir.Graph]:
     model = read_again(made("Mamba", **SIZES, state_size=4, pad_token_id=0))
     cache = model(tokens(2, 5)).cache_params
-    shapes = {"input_ids": {0: "batch"}, "cache_params": {0: "batch"}}
+    shapes = {"input_ids": {0: "batch"}, STATES: {0: "batch"}}
     return (
         model,
         cache,
-        ir.capture(model, kwargs={"input_ids": tokens(2, 1), "cache_params": cache}, dynamic_shapes=shapes),
+        ir.capture(model, kwargs={"input_ids": tokens(2, 1), STATES: cache}, dynamic_shapes=shapes),
     )
 
 
@@ -129,15 +132,15 @@ def test_a_state_space_model_repeats_its_tokens(target):
     model, cache, graph = state_space()
     program = ir.export(graph, target=target)
     assert "present.1.recurrent_states" in program.graph.output_names
-    assert "cache_params.1.conv_states" in program.graph.updates  # written in place, and so a result
-    same_tokens(model, program, cache, "cache_params")
+    assert f"{STATES}.1.conv_states" in program.graph.updates  # written in place, and so a result
+    same_tokens(model, program, cache, STATES)
 
 
 @lru_cache(maxsize=1)
 def windowed() -> tuple[Any, Any, ir.Graph]:
     model = made("Mistral", **SIZES, **HEADS, sliding_window=30)
     cache = model(tokens(2, 5)).past_key_values
-    given = {"input_ids": tokens(2, 1), "past_key_values": cache}
+    given = {"input_ids": tokens(2, 1), CACHE: cache}
     with pytest.warns(UserWarning, match="past < 30"):
         return model, cache, ir.capture(model, kwargs=given, dynamic_shapes=ONE)
 
@@ -155,14 +158,14 @@ def static() -> tuple[Any, Any, ir.Graph]:
     cache = transformers.StaticCache(config=model.config, max_cache_len=32)
     with torch.no_grad():
         model(tokens(2, 5), past_key_values=cache)
-    return model, cache, ir.capture(model, kwargs={"input_ids": tokens(2, 1), "past_key_values": cache})
+    return model, cache, ir.capture(model, kwargs={"input_ids": tokens(2, 1), CACHE: cache})
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_static_cache_is_written_in_place(target):
     model, cache, graph = static()
     program = ir.export(graph, target=target)
-    assert "past_key_values.1.cumulative_length" in program.graph.updates
+    assert f"{CACHE}.1.cumulative_length" in program.graph.updates
     same_tokens(model, program, cache)
 
 
@@ -178,27 +181,27 @@ def test_a_prompt_gives_a_cache():
 ])  # fmt: skip
 def test_shapes_are_said_once_by_name_or_layer_by_layer(shape):
     model = llama()
-    given = {"input_ids": tokens(2, 1), "past_key_values": model(tokens(2, 5)).past_key_values}
-    graph = ir.capture(model, kwargs=given, dynamic_shapes={"input_ids": {0: "batch"}, "past_key_values": shape})
+    given = {"input_ids": tokens(2, 1), CACHE: model(tokens(2, 5)).past_key_values}
+    graph = ir.capture(model, kwargs=given, dynamic_shapes={"input_ids": {0: "batch"}, CACHE: shape})
     assert {str(v.type.shape[2]) for v in graph.inputs[1:]} == {"past"}
 
 
 def test_a_wrong_number_of_shapes_is_refused():
     model = llama()
-    given = {"input_ids": tokens(2, 1), "past_key_values": model(tokens(2, 5)).past_key_values}
+    given = {"input_ids": tokens(2, 1), CACHE: model(tokens(2, 5)).past_key_values}
     with pytest.raises(ir.CaptureError, match=r"3 entries for a cache of 4 tensors \(0.key"):
-        ir.capture(model, kwargs=given, dynamic_shapes={"input_ids": None, "past_key_values": [PAST] * 3})
+        ir.capture(model, kwargs=given, dynamic_shapes={"input_ids": None, CACHE: [PAST] * 3})
 
 
 def test_other_caches_are_refused_with_what_differs():
     model = llama()
     cache = model(tokens(2, 5)).past_key_values
-    program = ir.export(model, kwargs={"input_ids": tokens(2, 1), "past_key_values": cache}, target="eager")
+    program = ir.export(model, kwargs={"input_ids": tokens(2, 1), CACHE: cache}, target="eager")
     with pytest.raises(ir.ExportError, match=r"DynamicCache\(\*, \*, \*, \*\)\) and is called with .*DynamicCache\(\)"):
-        program(input_ids=tokens(2, 1), past_key_values=transformers.DynamicCache())
+        program(input_ids=tokens(2, 1), **{CACHE: transformers.DynamicCache()})
     cache.layers[1].is_initialized = False
     with pytest.raises(ir.ExportError, match="is_initialized=True and not False"):
-        program(input_ids=tokens(2, 1), past_key_values=cache)
+        program(input_ids=tokens(2, 1), **{CACHE: cache})
 
 
 @pytest.mark.parametrize("static", [False, True])
@@ -208,13 +211,13 @@ def test_a_full_window_counts_on(static):
     with torch.no_grad():
         for token in tokens(6, 2, 1):
             cache = model(token, past_key_values=cache).past_key_values
-    given = {"input_ids": tokens(2, 1), "past_key_values": cache}
-    shapes = {"input_ids": {0: "batch"}, "past_key_values": {0: "batch"}}
+    given = {"input_ids": tokens(2, 1), CACHE: cache}
+    shapes = {"input_ids": {0: "batch"}, CACHE: {0: "batch"}}
     same_tokens(model, ir.export(model, kwargs=given, dynamic_shapes=shapes, target="eager"), cache)
     fixed = ir.export(model, kwargs=given, target="eager")
     after = fixed(**given).past_key_values
-    with pytest.raises(ir.ExportError, match=r"constant argument 6, not 7, as past_key_values.0.cumulative_length"):
-        fixed(input_ids=tokens(2, 1), past_key_values=after)
+    with pytest.raises(ir.ExportError, match=rf"constant argument 6, not 7, as {CACHE}.0.cumulative_length"):
+        fixed(input_ids=tokens(2, 1), **{CACHE: after})
 
 
 def test_a_cache_that_is_changed_and_not_returned_is_warned_of():
@@ -237,13 +240,13 @@ def test_a_cache_that_is_changed_and_not_returned_is_warned_of():
 def test_a_file_and_a_pickled_program_take_caches(tmp_path, capfd):
     model = llama()
     cache = model(tokens(2, 5)).past_key_values
-    given = {"input_ids": tokens(2, 1), "past_key_values": cache}
+    given = {"input_ids": tokens(2, 1), CACHE: cache}
     caches.register()
     dynamic = torch.export.Dim.DYNAMIC
     axes = [{0: dynamic, 2: dynamic}] * 4
-    program = torch.export.export(model, (), given, dynamic_shapes={"input_ids": {0: dynamic}, "past_key_values": axes})
+    program = torch.export.export(model, (), given, dynamic_shapes={"input_ids": {0: dynamic}, CACHE: axes})
     torch.export.save(program, tmp_path / "model.pt2")
-    names = {"input_ids": {0: "batch"}, "past_key_values": PAST}
+    names = {"input_ids": {0: "batch"}, CACHE: PAST}
     exported = ir.export(tmp_path / "model.pt2", target="eager", dynamic_shapes=names, verify=True)
     same_tokens(model, exported, cache)
     again = pickle.loads(pickle.dumps(ir.export(model, kwargs=given, dynamic_shapes=names, target="eager")))
@@ -255,7 +258,7 @@ import ir, sys, torch
 program = ir.export({str(tmp_path / "model.pt2")!r}, target="onnx")
 assert "transformers" not in sys.modules
 held = {{name: torch.zeros(2, 2, 5, 8) for name in ("0.key", "0.value", "1.key", "1.value")}}
-print(*program(input_ids=torch.tensor([[3], [4]]), past_key_values=held)["past_key_values"])
+print(*program(input_ids=torch.tensor([[3], [4]]), {CACHE}=held)["{CACHE}"])
 """
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
     assert done.stdout.split() == ["0.key", "0.value", "1.key", "1.value"], done.stderr
@@ -269,10 +272,10 @@ register_dynamic_cache_export_support()
 theirs = pytree.SUPPORTED_NODES[transformers.DynamicCache]
 model = llama()
 cache = model(tokens(2, 5)).past_key_values
-program = ir.export(model, kwargs={"input_ids": tokens(2, 1), "past_key_values": cache}, target="eager",
-                    dynamic_shapes={"input_ids": {0: "batch"}, "past_key_values": PAST})
+program = ir.export(model, kwargs={"input_ids": tokens(2, 1), CACHE: cache}, target="eager",
+                    dynamic_shapes={"input_ids": {0: "batch"}, CACHE: PAST})
 assert pytree.SUPPORTED_NODES[transformers.DynamicCache] is theirs
-assert "past_key_values.1.value" in [v.name for v in program.graph.inputs], program.graph.inputs
+assert f"{CACHE}.1.value" in [v.name for v in program.graph.inputs], program.graph.inputs
 same_tokens(model, program, cache)
 """
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)

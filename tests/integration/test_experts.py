@@ -10,6 +10,7 @@ import torch
 
 import ir
 from tests.zoo import torchvision_shim  # noqa: F401  (transformers imports only after it)
+from tests.zoo.decoding import cache_argument
 
 transformers = pytest.importorskip("transformers")
 
@@ -60,8 +61,8 @@ def prompt(family: str) -> ir.Graph:
 @lru_cache(maxsize=1)
 def step(family: str) -> ir.Graph:
     model = made(family)
-    given = {"input_ids": PROMPT[:, :1], "past_key_values": model(PROMPT).past_key_values}
-    shapes = {"input_ids": {0: "batch"}, "past_key_values": {0: "batch", 2: "past"}}
+    given = {"input_ids": PROMPT[:, :1], cache_argument(): model(PROMPT).past_key_values}
+    shapes = {"input_ids": {0: "batch"}, cache_argument(): {0: "batch", 2: "past"}}
     return ir.capture(model, kwargs=given, dynamic_shapes=shapes)
 
 

@@ -13,6 +13,7 @@ import ir
 from ir.runtime import pipeline as pipelines
 from ir.runtime.pipeline import Pipeline
 from tests.integration.pipelines import LIMIT, MODELS, captured, given, process
+from tests.zoo.decoding import cache_argument
 
 pytest.importorskip("transformers")
 TARGETS = ("onnx", "nnef", "eager")
@@ -48,10 +49,9 @@ def test_equal_to_the_whole(graphs, tmp_path, name, stages, target):
 
 def test_caches_lie_with_their_layers(graphs):
     plan = ir.split(graphs["llama"][0], at=["model.layers.1", "model.layers.2", "model.layers.3"]).plan
+    cache = cache_argument()
     for layer, part in enumerate(plan.parts):
-        held = {
-            n.removeprefix("past_key_values.").split(".")[0] for n in part.inputs if n.startswith("past_key_values")
-        }
+        held = {n.removeprefix(f"{cache}.").split(".")[0] for n in part.inputs if n.startswith(cache)}
         assert held == {str(layer)}
         assert {f"present.{layer}.key", f"present.{layer}.value"} <= {*part.outputs}
 

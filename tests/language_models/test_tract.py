@@ -42,7 +42,7 @@ def test_the_tokens(exported):
 def test_positions_are_those_of_generate(tmp_path):
     """RoBERTa counts from its padding's number on where it is given none."""
     sizes = {**checkpoints.LAYERS, "intermediate_size": 64, "max_position_embeddings": 64, "is_decoder": True}
-    config = transformers.RobertaConfig(**checkpoints.SIZES, **sizes, pad_token_id=1, initializer_range=0.5)
+    config = transformers.RobertaConfig(**{**checkpoints.SIZES, **sizes, "pad_token_id": 1, "initializer_range": 0.5})
     torch.manual_seed(0)
     model = transformers.RobertaForCausalLM(config).eval()
     tokens, _ = checkpoints.prompts(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -40,6 +41,13 @@ class T5Decoder(nn.Module):
         return hidden
 
 
+def cache_argument() -> str:
+    """What this version of transformers calls the cache that a model takes."""
+    from transformers import LlamaForCausalLM
+
+    return "cache" if "cache" in inspect.signature(LlamaForCausalLM.forward).parameters else "past_key_values"
+
+
 def _causal_step(build: Callable[[int, bool], nn.Module], heads: tuple[int, int], width: tuple[int, int]) -> Any:
     """From a builder of (vocabulary, small), and the heads and widths of keys, full and small."""
 
@@ -52,7 +60,7 @@ def _causal_step(build: Callable[[int, bool], nn.Module], heads: tuple[int, int]
                 "input_ids": tokens({"batch": batch, "sequence": 1}, vocabulary),
                 # padding stands on the left
                 "attention_mask": padding_mask({"batch": batch, "sequence": length + 1}).flip(1),
-                "past_key_values": _cache(layers, batch, heads[small], length, width[small]),
+                cache_argument(): _cache(layers, batch, heads[small], length, width[small]),
             }
 
         return Variant(lambda: build(vocabulary, small), inputs, _SIZES, _OTHERS)
@@ -76,7 +84,7 @@ def _whisper_step(small: bool) -> Variant:
         return (), {
             "decoder_input_ids": tokens({"batch": batch, "sequence": 1}, 64),
             "encoder_outputs": (floats(batch, length, heads * width),),
-            "past_key_values": EncoderDecoderCache(past, _cache(layers, batch, heads, length, width)),
+            cache_argument(): EncoderDecoderCache(past, _cache(layers, batch, heads, length, width)),
         }
 
     return Variant(lambda: whisper(small), inputs, _SIZES, _OTHERS)
@@ -107,7 +115,7 @@ def _causal_shapes(layers: int) -> dict[str, Any]:
     return {
         "input_ids": {0: "batch"},
         "attention_mask": {0: "batch", 1: "total"},
-        "past_key_values": [{0: "batch", 2: "past"}] * (2 * layers),
+        cache_argument(): [{0: "batch", 2: "past"}] * (2 * layers),
     }
 
 
@@ -116,7 +124,7 @@ def _whisper_shapes(layers: int) -> dict[str, Any]:
     return {
         "decoder_input_ids": {0: "batch"},
         "encoder_outputs": ({0: "batch"},),
-        "past_key_values": [*of_tokens, *of_sound],
+        cache_argument(): [*of_tokens, *of_sound],
     }
 
 

@@ -28,7 +28,7 @@ from language_models.folder import load_call
 from language_models.generation_settings import Settings, settings_of
 from language_models.parts import Parts, Tensors, empty_past, greedy, programs, write_part
 from language_models.prompts import check_count, check_length, limits, texts
-from language_models.step import fresh_cache, remembered
+from language_models.step import cache_argument, fresh_cache, remembered
 
 ENCODER, DECODER = "encoder_model", "decoder_with_past_model"
 TEXT = "input_ids"
@@ -52,9 +52,8 @@ class _Said(BaseModelOutput):  # type: ignore[misc]
 
 def _decoded(model: Any, hidden: torch.Tensor, mask: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
     """Logits of a decoder behind an encoder; the cache takes what is to be remembered."""
-    given = {} if mask is None else {"attention_mask": mask}
-    said = _Said(last_hidden_state=hidden)
-    found = model(**given, encoder_outputs=said, decoder_input_ids=tokens, past_key_values=cache, use_cache=True)
+    given = {cache_argument(model.forward): cache} | ({} if mask is None else {"attention_mask": mask})
+    found = model(**given, encoder_outputs=_Said(last_hidden_state=hidden), decoder_input_ids=tokens, use_cache=True)
     logits: torch.Tensor = found.logits
     return logits
 

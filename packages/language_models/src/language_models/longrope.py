@@ -19,13 +19,17 @@ def longest_short(config: Any) -> int:
     return min((n for n in found if n), default=0)
 
 
-def computes_anew(model: Any, longest: int) -> bool:
-    """True if `generate` drops what is remembered, and reads the text again, one token beyond `longest`."""
+def computes_anew(model: Any, cache: str, longest: int) -> bool:
+    """True if `generate` drops what is remembered, and reads the text again, one token beyond `longest`.
+
+    Args:
+        cache: what the model calls its cache.
+    """
     tokens, held = torch.ones(1, longest + 1, dtype=torch.int64), _Remembered(longest)
     given = model.prepare_inputs_for_generation(
-        tokens, next_sequence_length=1, past_key_values=held, attention_mask=torch.ones_like(tokens)
+        tokens, next_sequence_length=1, attention_mask=torch.ones_like(tokens), **{cache: held}
     )
-    return given.get("past_key_values") is None
+    return given.get(cache) is None
 
 
 class _Remembered:

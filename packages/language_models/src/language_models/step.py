@@ -14,7 +14,7 @@ which the next tokens then stand. Each text is moved to the right end of its row
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,7 +27,7 @@ from ir.importer.ladder import unchanged
 
 BATCH, NEW, PAST = 2, 3, 5  # sizes of the example, all different
 GROWING = ("key", "value")
-_CACHES = ("past_key_values", "cache_params")  # what models call their cache
+_CACHES = ("cache", "past_key_values", "cache_params")  # what versions of transformers call a model's cache
 
 
 class Step(nn.Module):
@@ -45,9 +45,7 @@ class Step(nn.Module):
         self.model = model
         self.last = last
         takes = inspect.signature(model.forward).parameters
-        self.cache = next((name for name in _CACHES if name in takes), "")
-        if not self.cache:
-            raise CaptureError(f"{type(model).__name__} takes no cache: it cannot go on from the tokens before")
+        self.cache = cache_argument(model.forward)
         self.takes_positions = "position_ids" in takes
         self._keep = {"logits_to_keep": 1} if last and "logits_to_keep" in takes else {}
         caches.register(model)
@@ -138,6 +136,20 @@ def moved_right(mask: torch.Tensor) -> torch.Tensor:
     """The mask of the same texts, all padding on their left."""
     length = mask.shape[1]
     return (torch.arange(length, device=mask.device) >= length - mask.sum(1, keepdim=True)).to(mask.dtype)
+
+
+def cache_argument(function: Callable[..., Any]) -> str:
+    """What a model's function calls the cache that it takes.
+
+    Raises:
+        CaptureError: it takes none.
+    """
+    takes = inspect.signature(function).parameters
+    for name in _CACHES:
+        if name in takes:
+            return name
+    model = type(getattr(function, "__self__", function)).__name__
+    raise CaptureError(f"{model} takes no cache: it cannot go on from the tokens before")
 
 
 def is_state(name: str) -> bool:

@@ -144,7 +144,7 @@ def _context(checkpoint: Checkpoint, step: Step, target: str) -> tuple[int, int]
     context, short = checkpoint.context_length, longest_short(checkpoint.config)
     if not 0 < short < context:
         return context, 0
-    anew = short if computes_anew(step.model, short) else 0
+    anew = short if computes_anew(step.model, step.cache, short) else 0
     return short if step.recurrent or (anew and target == "nnef") else context, anew
 
 

@@ -14,9 +14,10 @@ from ir.errors import RefusedError
 from ir.graph import Graph, Value, Weight
 from ir.helper import numpy_dtype
 from ir.types import DType, TensorType
+from nnef_backend.building.alike import uniform
 from nnef_backend.building.emission import Emitter
 from nnef_backend.building.fragments import called
-from nnef_backend.building.hiding import hide, maker, uniform
+from nnef_backend.building.hiding import hide, maker
 from nnef_backend.building.operators import STORED
 from nnef_backend.building.reshaping import settled
 from nnef_backend.building.sizes import computed, is_textual, product_text, size_text

@@ -11,18 +11,16 @@ import numpy as np
 from ir.dims import Dim, Expr
 from ir.types import DType, TensorType
 from nnef_backend.building import batches, library
+from nnef_backend.building.alike import alike, product_alike, repeated, still_alike
 from nnef_backend.building.data_dependent_sizes import DataDependentSizes
 from nnef_backend.building.exact import instead
 from nnef_backend.building.hiding import (
-    alike,
     as_said,
     bare,
     number,
     opaque,
-    repeated,
     sized,
     solid,
-    still_alike,
     stretched,
 )
 from nnef_backend.building.operators import (
@@ -195,6 +193,8 @@ class Emitter(DataDependentSizes):
             made.source = x if op in REARRANGEMENTS else None
         elif op == "slice":
             made.alike = values[0].alike
+        elif op in CONTRACTIONS:
+            made.alike = product_alike(op, values, shape, attributes)
         elif values and OPERATORS[op].broadcasts:
             made.alike = alike(values, shape)
         return made

@@ -12,6 +12,7 @@ import numpy as np
 from ir.dims import Dim, Expr, minimum, quotient
 from ir.geometry import broadcast
 from ir.types import DType
+from nnef_backend.building.alike import repeated
 from nnef_backend.building.sizes import hides
 from nnef_backend.building.steps import NnefValue, Step, leaves, map_values
 
@@ -43,62 +44,6 @@ def _never(h: Any) -> Any:
 
 
 # -- products of what is repeated: tract takes the repetition out, and loses its size or its terms ---------------------
-
-
-def repeated(
-    op: str, old: Sequence[Any], known: frozenset[int], shape: Sequence[Any], attributes: Mapping[str, Any]
-) -> frozenset[int]:
-    """The axes of a result along which, to tract, one element is repeated: it sees through these operations.
-
-    `old` is the operand's shape, and `known` are such axes of it.
-    """
-    axes = attributes.get("axes", ())
-    if op in ("tract_core_broadcast", "tile"):
-        new = len(shape) - len(old)
-        kept = {a for a in range(new, len(shape)) if old[a - new] == shape[a] and a - new not in known}
-        return frozenset(range(len(shape))) - kept - {a for a, s in enumerate(shape) if s == 1}
-    if not known:
-        return frozenset()
-    if op == "transpose":
-        return frozenset(i for i, a in enumerate(axes) if a in known)
-    if op == "squeeze":
-        return frozenset(i for i, a in enumerate(a for a in range(len(old)) if a not in axes) if a in known)
-    if op == "unsqueeze":
-        return frozenset(a for i, a in enumerate(a for a in range(len(shape)) if a not in axes) if i in known)
-    if op != "reshape":
-        return known
-    first, count = attributes.get("axis_start", 0), attributes.get("axis_count", len(old))
-    grown, middle = len(shape) - len(old), range(first, first + count)
-    apart = {a if a < first else a + grown for a in known if a not in middle}
-    whole = all(a in known or old[a] == 1 for a in middle)
-    return frozenset(apart | set(range(first, first + count + grown) if whole else ()))
-
-
-def still_alike(
-    op: str, old: Sequence[Any], known: frozenset[int], shape: Sequence[Any], attributes: Mapping[str, Any]
-) -> frozenset[int]:
-    """The axes of a result along which all its elements are equal: as `repeated`, but of one element alone."""
-    found, new = repeated(op, old, known, shape, attributes), len(shape) - len(old)
-    if op not in ("tract_core_broadcast", "tile"):
-        return found
-    return frozenset(a for a in found if a < new or a - new in known or old[a - new] == 1)
-
-
-def uniform(array: np.ndarray) -> frozenset[int]:
-    """The axes of a constant along which all its elements are equal."""
-    axes = range(array.ndim) if array.size else ()
-    return frozenset(a for a in axes if (array == array.take([0], a)).all())
-
-
-def alike(xs: Sequence[NnefValue], shape: Sequence[Any]) -> frozenset[int]:
-    """The axes of a result of operands that broadcast along which all its elements are equal."""
-    if any(x.type.shape is None for x in xs):
-        return frozenset()
-    return frozenset(
-        axis
-        for axis, size in enumerate(shape)
-        if size != 1 and all(axis >= x.type.rank or x.type.shape[axis] == 1 or axis in x.alike for x in xs)
-    )
 
 
 def solid(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:

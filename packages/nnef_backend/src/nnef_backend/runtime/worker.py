@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -235,4 +236,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if not getattr(sys.flags, "safe_path", False):  # Python 3.10: `import tract` would find the file beside this one
+        sys.path.pop(0)
     main()
