@@ -48,7 +48,7 @@ def _axes(x: Tensor, output_size: Sequence[Any] | None, scales: Sequence[Scales]
 
 def _ratio(a: Axis, real: torch.dtype, corners: bool = False, copies: bool = False) -> Any:
     """How far apart in the input the places of the result lie; `copies` takes an unchanged size for a factor of 1."""
-    old, new = (torch.scalar_tensor(n - corners, dtype=real) for n in (a.old, a.new))
+    old, new = (torch.scalar_tensor(n - int(corners), dtype=real) for n in (a.old, a.new))
     if corners:
         return torch.where(new > 0, old / new, 0.0)
     if a.factor is None:

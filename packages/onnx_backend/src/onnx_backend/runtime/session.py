@@ -30,6 +30,7 @@ from onnx_backend.runtime.settings import Settings
 from onnx_backend.runtime.timing import timed
 
 LIMIT = 2**31 - 2**20  # what a protobuf message may hold, less room for the graph itself
+_TOP_K_OF_NOTHING = (1, 31)  # the first version that runs it: earlier ones divide by zero (SIGFPE)
 
 
 class OnnxProgram:
@@ -50,6 +51,11 @@ class OnnxProgram:
         self._artifact, self._lowered = artifact, lowered
         self.graph, self.small_sizes, self._shared = graph, SmallSizes(graph), SharedSizes(graph)
         self._settings, self._places = settings or Settings(), places_of(artifact)
+        self._ends_on_nothing = _version() < _TOP_K_OF_NOTHING and any(
+            node.op_type == "TopK"
+            for part in [artifact.graph, *(f.graph for f in artifact.functions.values())]
+            for node in onnx_ir.traversal.RecursiveGraphIterator(part)
+        )
         self._open = functools.partial(self._opened, artifact, path, folder)
         self._open()
         outlive_fork(self)
@@ -99,6 +105,11 @@ class OnnxProgram:
         self._shared.check(inputs)
         if reason := self.small_sizes.refused(inputs) or self._shorter(inputs):
             raise RefusedError(f"target 'onnx' refuses to run: {reason}")
+        if self._ends_on_nothing and any(0 in x.shape for x in inputs):
+            raise RefusedError(
+                "target 'onnx' refuses to run: before version 1.31 onnxruntime ends the process where TopK is given no "
+                "elements, and an input has none; update onnxruntime"
+            )
         if os.getpid() != self._owner:  # after a fork
             self._open()
         try:
@@ -185,9 +196,14 @@ def _lend(options: Any, held: contextlib.ExitStack, files: Mapping[str, Path]) -
 @functools.cache
 def _is_bool() -> tuple[bool, ...]:
     """What onnxruntime's dlpack import takes beside the memory: until 1.31, whether it holds bools."""
+    return (False,) if _version() < (1, 32) else ()
+
+
+def _version() -> tuple[int, ...]:
+    """onnxruntime's, (1, 31)."""
     import onnxruntime
 
-    return (False,) if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 32) else ()
+    return tuple(map(int, onnxruntime.__version__.split(".")[:2]))
 
 
 def _tensor(value: Any) -> Any:
