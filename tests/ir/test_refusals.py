@@ -25,6 +25,10 @@ REFUSED = {
 }
 
 
+if torch.__version__ < "2.12":  # where torch.export fails of such a result with an error of its own
+    del REFUSED["not a known type\n"]
+
+
 @pytest.mark.parametrize("said", REFUSED)
 def test_the_way_out_is_named(said):
     model, args, way = REFUSED[said]

@@ -230,3 +230,20 @@ def test_what_is_refused(tmp_path):
     with pytest.raises(ValueError, match="pooling='median' is none of cls, last, mean"):
         language_models.export(model, path=tmp_path / "out", pooling="median")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_done_to_texts_before_they_are_tokens_is_told(tmp_path):
+    bert().save_pretrained(tmp_path / "in")
+    checkpoints.tokenizer(tmp_path / "in")
+    said = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    (tmp_path / "in" / "config_sentence_transformers.json").write_text(json.dumps(said))
+    (tmp_path / "in" / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
+    with pytest.warns(UserWarning, match="puts 'query: ' in front and makes lower case of the texts"):
+        language_models.export(tmp_path / "in", path=tmp_path / "out", target="eager")
+
+
+def test_a_model_that_gives_fewer_vectors_than_tokens_is_refused(tmp_path):
+    sizes = {"d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 64, "block_sizes": [1, 1], "vocab_size": 96}
+    model = transformers.FunnelBaseModel(transformers.FunnelConfig(**sizes)).eval()
+    with pytest.raises(ir.CaptureError, match="FunnelBaseModel gives 3 vectors for 5 tokens"):
+        language_models.export(model, path=tmp_path / "out", target="eager", pooling="mean")

@@ -10,9 +10,11 @@ on either side: each text is moved to the left end of its row first, as absolute
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,18 @@ def pooling_of(folder: Path) -> tuple[str, bool]:
     return _MODES[modes[0]], "Normalize" in places
 
 
+def _before_tokens(folder: Path) -> list[str]:
+    """What sentence-transformers does to texts before they become tokens, by the files that it keeps."""
+    said: dict[str, Any] = {}
+    for name in ("config_sentence_transformers.json", "sentence_bert_config.json"):
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):  # what it would not read either
+            said |= json.loads((folder / name).read_bytes())
+    prompts, name = said.get("prompts"), said.get("default_prompt_name")
+    prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
+    return [*([f"puts {prompt!r:.60} in front"] if prompt else []),
+            *(["makes lower case"] if said.get("do_lower_case") is True else [])]  # fmt: skip
+
+
 def _modes(said: Any) -> list[str]:
     """What the settings of a Pooling ask for, by sentence-transformers' names; the mean where they name no mode.
 
@@ -122,6 +136,9 @@ def embedder(checkpoint: Checkpoint, pooling: str | None, normalise: bool | None
     if pooling is not None and pooling not in POOLING:
         raise ValueError(f"pooling={pooling!r:.60} is none of {', '.join(sorted(POOLING))}")
     said = ("mean", False) if pooling is not None or checkpoint.folder is None else pooling_of(checkpoint.folder)
+    if checkpoint.folder is not None and (done := _before_tokens(checkpoint.folder)):
+        what = f"sentence-transformers {' and '.join(done)} of the texts, which a program of tokens cannot"
+        warnings.warn(f"{checkpoint.folder}: {what}; do so before the tokenizer", stacklevel=2)
     model = checkpoint.model
     if model.main_input_name != "input_ids":
         raise CaptureError(f"{type(model).__name__} takes {model.main_input_name} and no texts: there is no embedding")
@@ -141,7 +158,11 @@ def write(
     ids = torch.ones(2, 5, dtype=torch.int64)
     given, sizes = {"input_ids": ids, "attention_mask": ids.clone()}, {0: "batch_size", 1: "sequence_length"}
     with torch.no_grad(), unchanged(module):
-        width = int(module(**given).shape[-1])
+        vectors = _body(checkpoint.model)(**given, **module._given).last_hidden_state
+        if vectors.shape[:2] != ids.shape:
+            raise CaptureError(f"{type(checkpoint.model).__name__} gives {vectors.shape[1]} vectors for {ids.shape[1]} "
+                               "tokens, and pooling takes one for each")  # fmt: skip
+        width = int(vectors.shape[-1])
         padding = getattr(checkpoint.config, "pad_token_id", None)
         _, positions = limits(lambda text: module(text, torch.ones_like(text)), padding)
     part = write_part(
