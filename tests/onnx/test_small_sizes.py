@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ir
+from onnx_backend.runtime import session
 from tests.cases.base import Case, Spec, f16, f32, i64, mod, row
 
 Sizes = dict[str, int]
@@ -256,3 +257,15 @@ def test_sizes_that_the_ranges_keep_above_zero_cost_nothing() -> None:
     module = row("", lambda x, w: F.conv2d(x, w, stride=2).mean((2, 3)), f32(1), f32(1)).module()
     program = ir.export(module, (*args, torch.randn(4, 3, 3, 3)), dynamic_shapes=({2: height}, None), target="onnx")
     assert [n.op_type for n in program.artifact.graph] == ["Conv", "ReduceMean"]
+
+
+def test_top_k_of_nothing_before_it_runs(monkeypatch):
+    """onnxruntime up to 1.30 divides by the number of rows, and with it ends the caller's process."""
+    x, given = torch.randn(3, 5), {"target": "onnx", "dynamic_shapes": ({0: "B"},)}
+    assert ir.export(lambda x: x.topk(2)[0], (x,), **given)(x[:0]).shape == (0, 2)
+    monkeypatch.setattr(session, "_version", lambda: (1, 30))
+    program = ir.export(lambda x: x.topk(2)[0], (x,), **given)
+    assert torch.equal(program(x[:1]), x[:1].topk(2)[0])
+    with pytest.raises(ir.RefusedError, match=r"before version 1\.31 onnxruntime ends the process where TopK"):
+        program(x[:0])
+    assert ir.export(lambda x: x + 1, (x,), **given)(x[:0]).shape == (0, 5)
