@@ -109,9 +109,9 @@ def pooling_of(folder: Path) -> tuple[str, bool]:
 def _before_tokens(folder: Path) -> list[str]:
     """What sentence-transformers does to texts before they become tokens, by the files that it keeps."""
     said: dict[str, Any] = {}
-    for name in ("config_sentence_transformers.json", "sentence_bert_config.json"):
+    for file in ("config_sentence_transformers.json", "sentence_bert_config.json"):
         with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):  # what it would not read either
-            said |= json.loads((folder / name).read_bytes())
+            said |= json.loads((folder / file).read_bytes())
     prompts, name = said.get("prompts"), said.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     return [*([f"puts {prompt!r:.60} in front"] if prompt else []),
