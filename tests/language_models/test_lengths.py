@@ -62,3 +62,12 @@ def test_a_mask_as_long_as_the_text_is_no_decision(tmp_path, family):
     """Of a step of one token, whose masks ask whether all of the text but that token is remembered."""
     model = checkpoints.model(family, **ARCHITECTURES[family])
     assert (language_models.export(model, path=tmp_path / "out", target="onnx").path / "model.onnx").exists()
+
+
+@pytest.mark.parametrize("family", ["LlamaForCausalLM", "BertModel"], ids=str.lower)
+def test_lengths_that_no_text_has_are_not_told(tmp_path, recwarn, family):
+    """torch.export's warning of a text of one token, at which the model gives the same, and of none."""
+    config = transformers.AutoConfig.for_model(family.partition("F")[0].removesuffix("Model").lower())
+    config.update({**checkpoints.SIZES, **checkpoints.LAYERS, "intermediate_size": 64, "num_key_value_heads": 4})
+    language_models.export(getattr(transformers, family)(config), path=tmp_path / "out", target="nnef")
+    assert not [w for w in recwarn if "dynamic sizes" in str(w.message)]

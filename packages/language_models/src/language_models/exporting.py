@@ -22,6 +22,7 @@ from ir.files import size_text
 from language_models.checkpoint import Checkpoint, converted, copy_tokenizer, open_checkpoint
 from language_models.finite import check_finite, clamping
 from language_models.folder import Manifest, check_place, described, load_call, new_folder, no_export
+from language_models.lengths import known_lengths
 from language_models.longrope import longest_short
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
 from language_models.parts import Parts
@@ -190,7 +191,7 @@ def export(
         raise ValueError(f"{min(options)}= is no option of the eager target: leave it out")
     options |= {"last": last} if writer is runtime else {"target": target}
     with new_folder(place) as folder:
-        with told_of(checkpoint), clamping() if weights == "f16" else contextlib.nullcontext():
+        with told_of(checkpoint), known_lengths(), clamping() if weights == "f16" else contextlib.nullcontext():
             manifest = writer.write(checkpoint, folder, weights=weights, **options)
         manifest = replace(manifest, weights_folder=way)
         copy_tokenizer(checkpoint, folder)

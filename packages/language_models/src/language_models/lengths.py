@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
 from collections.abc import Iterator
@@ -15,6 +16,21 @@ from language_models.contract import Contract
 
 BATCH = "batch_size"
 MOST = 2048  # lengths that are tried
+_DECIDED = r"torch\.export takes dynamic sizes to be 2 or more, and what the model's code asked .*"
+_KNOWN = (
+    "the model branches on dynamic sizes",  # a mask is as long as its text; the rest is checked here
+    rf"(?s){_DECIDED}\n[^\n]* the model gives the same there",
+    rf"{_DECIDED}(\n.* = 0)+\nthe model was not run there",  # a text has a token, and a batch a text
+)
+
+
+@contextlib.contextmanager
+def known_lengths() -> Iterator[None]:
+    """Inside of the block there is no warning of sizes at which a text gives what it should, or that no text has."""
+    with warnings.catch_warnings():
+        for message in _KNOWN:
+            warnings.filterwarnings("ignore", message=message)
+        yield
 
 
 def check_lengths(model: Any, graph: Any, positions: int | None = None) -> None:

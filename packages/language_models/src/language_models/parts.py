@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -104,16 +103,13 @@ def write_part(
     called = [
         [f"{n}.{key}" for key in v] if isinstance(v, Mapping) else [(names or {}).get(n, n)] for n, v in given.items()
     ]
-    with warnings.catch_warnings():
-        # that masks are as long as the texts that they are for is the contract
-        warnings.filterwarnings("ignore", message="the model branches on dynamic sizes")
-        graph = ir.capture(
-            module,
-            kwargs=dict(given),
-            dynamic_shapes={n: sizes[n] for n in given},
-            input_names=[*itertools.chain(*called)],
-            output_names=list(outputs),
-        )
+    graph = ir.capture(
+        module,
+        kwargs=dict(given),
+        dynamic_shapes={n: sizes[n] for n in given},
+        input_names=[*itertools.chain(*called)],
+        output_names=list(outputs),
+    )
     check_lengths(module.model, graph, positions)
     file = path.with_name(path.name + SUFFIXES[target])
     options = {**({"external_data": True} if target == "onnx" else {}), **options}

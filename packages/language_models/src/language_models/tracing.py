@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,16 +46,13 @@ def traced(
     given = _example(step, contract, single)
     names = [*(n for n in given if n != "past_key_values"), *map(contract.state_in, step.states)]
     results = [contract.logits, *map(contract.state_out, step.states)]
-    with warnings.catch_warnings():
-        # that the mask is as long as the text before and the new tokens together is the contract
-        warnings.filterwarnings("ignore", message="the model branches on dynamic sizes")
-        graph = ir.capture(
-            step,
-            kwargs=given,
-            dynamic_shapes=_sizes(step, given, contract, single),
-            input_names=[getattr(contract, _FIELDS[n]) if n in _FIELDS else n for n in names],
-            output_names=results,
-        )
+    graph = ir.capture(
+        step,
+        kwargs=given,
+        dynamic_shapes=_sizes(step, given, contract, single),
+        input_names=[getattr(contract, _FIELDS[n]) if n in _FIELDS else n for n in names],
+        output_names=results,
+    )
     check_step(checkpoint.model, graph, contract, checkpoint.context_length)
     return _without_unread_updates(graph), manifest_of(checkpoint, step, contract, target, weights)
 
