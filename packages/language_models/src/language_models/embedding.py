@@ -158,11 +158,7 @@ def write(
     ids = torch.ones(2, 5, dtype=torch.int64)
     given, sizes = {"input_ids": ids, "attention_mask": ids.clone()}, {0: "batch_size", 1: "sequence_length"}
     with torch.no_grad(), unchanged(module):
-        vectors = _body(checkpoint.model)(**given, **module._given).last_hidden_state
-        if vectors.shape[:2] != ids.shape:
-            raise CaptureError(f"{type(checkpoint.model).__name__} gives {vectors.shape[1]} vectors for {ids.shape[1]} "
-                               "tokens, and pooling takes one for each")  # fmt: skip
-        width = int(vectors.shape[-1])
+        width = _width(module, given)
         padding = getattr(checkpoint.config, "pad_token_id", None)
         _, positions = limits(lambda text: module(text, torch.ones_like(text)), padding)
     part = write_part(
@@ -172,6 +168,21 @@ def write(
             "vocabulary": checkpoint.config.vocab_size}  # fmt: skip
     said |= {} if positions is None else {"positions": positions}
     return Parts(TASK, target, weights, {"model": part}, said)
+
+
+def _width(module: Embed, given: dict[str, torch.Tensor]) -> int:
+    """The numbers of a vector; raises CaptureError where the model gives none for each token."""
+    name, length = type(module.model).__name__, given["input_ids"].shape[1]
+    try:
+        vectors = _body(module.model)(**given, **module._given).last_hidden_state
+    except Exception as error:  # of all classes: it is the model's own
+        said = f"{type(error).__name__}: {error}"
+        raise CaptureError(f"{name} gives no vectors for tokens and a mask alone: {said:.300}") from error
+    if vectors.shape[1] != length:
+        raise CaptureError(
+            f"{name} gives {vectors.shape[1]} vectors for {length} tokens, and pooling takes one for each"
+        )
+    return int(vectors.shape[-1])
 
 
 class Embedder:
