@@ -551,6 +551,7 @@ CASES = family(
     row("quotients_of_zeros", lambda x, y: 1 / (x / y), f64(value=[-0.0, 0.0, -2.0]), f64(value=[3.0, 7.0, 5.0])),
     row("equal_behind_an_axis", lambda x: (-1 // x.unsqueeze(0), x.unsqueeze(0) % x), f64(value=2.0)),
     row("equal_behind_slices", lambda x: equal_slices(torch.zeros_like(x) + x.sum()), f32(1, 2)),
+    row("equal_sums_of_a_number", lambda x: torch.logaddexp(x.mean(), x.sum()) + x.amax() * x.prod(), f32(1)),
     row(
         "equal_slices_of_a_product",
         lambda x, y: torch.diff(torch.cat([x, y], -1) @ torch.ones(4, 3)),

@@ -85,8 +85,8 @@ def _among(actual: Tensor, seen: Sequence[Tensor], counts: bool = False) -> Tens
         ok |= (actual >= torch.stack(list(seen)).amin(0)) & (actual <= torch.stack(list(seen)).amax(0))
     if actual.is_floating_point():
         stacked = torch.stack(list(seen)).double()
-        low, high = (stacked.nan_to_num(n, math.inf, -math.inf) for n in (math.inf, -math.inf))
-        low, high = low.amin(0), high.amax(0)
+        low, high = (torch.where(stacked.isfinite(), stacked, n) for n in (math.inf, -math.inf))
+        low, high = low.amin(0), high.amax(0)  # of the finite ones: a quotient by what is rounding's alone may be any
         spread = (high - low).nan_to_num(0.0, 0.0, 0.0)
         ok |= (actual.double() >= low - spread) & (actual.double() <= high + spread) & (spread > 0)
     return ok

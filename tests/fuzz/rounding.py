@@ -85,7 +85,8 @@ class Shaken(torch.fx.Interpreter):
                     value = args[2] if len(args) > 2 else kwargs["value"]  # what cancels is rounding's alone
                     lost = value[value.isfinite()].abs().amax().item() if value.isfinite().any() else 0.0
                     lost *= torch.finfo(t.dtype).eps * keys
-                    self._move(t, torch.full_like(t, lost))
+                    part = torch.rand(t.shape, generator=self.generator) if self.seed % 4 else torch.ones(t.shape)
+                    self._move(t, lost * part.to(t.dtype))  # a quotient by what is left is large beside 0 alone
                     self._put(t, torch.zeros_like(t), (t.abs() <= lost) & (self.seed % 6 == 4))
                 else:
                     self.shake(t, w, _ulps(target, t.dtype))

@@ -247,6 +247,9 @@ class Verbs(OpHelper["NnefValue"]):
         if x.type.rank == 0:
             return self._unreduced(op, x)
         axes = sorted(self.axes(axes, x))
+        if op in _REDUCTIONS.values() and all(x.type.shape[a] == 1 for a in axes):
+            # so it is to tract, which then finds a sum and a mean of one number equal, and fails to merge them
+            return x if keepdim else self.squeeze(x, axes)
         if op == "sum_reduce" and x.type.dtype is DType.int64 and axes:
             return self._long_sum(x, axes, keepdim)
         if op in ("sum_reduce", "mean_reduce") and self.counted([x.type.shape[a] for a in axes]):
