@@ -214,6 +214,38 @@ def test_a_wrong_file_is_seen(folder, tmp_path):
         check(language_models.checkpoint.Checkpoint("other", other), made.load())
 
 
+class _Last:
+    """Greedy tokens of a model, the last of those that are equally likely: another order of the same sums."""
+
+    def __init__(self, model, manifest, beside=0):
+        self.model, self.manifest, self.beside = model, manifest, beside
+
+    def generate(self, tokens, max_new_tokens):
+        for _ in range(max_new_tokens):
+            logits = self.model(tokens).logits[:, -1].float().flip(-1)
+            token = logits.shape[-1] - 1 - logits.argmax(-1, keepdim=True)
+            tokens = torch.cat([tokens, (token + self.beside) % logits.shape[-1]], 1)
+        return tokens
+
+
+def test_tokens_that_are_as_likely_in_16_bits_are_no_mismatch(tmp_path):
+    """Two rows of lm_head are equal, so that one token or the other is the likeliest by the order of a kernel."""
+    model = checkpoints.model("Llama", **{**checkpoints.LLAMA, "tie_word_embeddings": False}).to(torch.bfloat16)
+    model.generation_config.eos_token_id = None
+    manifest = export(model, tmp_path / "out", target="eager", weights="bf16").load().manifest
+    with torch.no_grad():
+        half = model.config.vocab_size // 2
+        model.lm_head.weight[half:] = model.lm_head.weight[:half]
+        own = language_models.checkpoint.Checkpoint("ties", model)
+        tokens = torch.randint(0, half, (1, 12))
+        assert not torch.equal(_Last(model, manifest).generate(tokens, 4), reference(model, tokens, 4))
+        check(own, _Last(model, manifest))
+        with pytest.raises(ir.MismatchError, match="the folder generates"):
+            check(own, _Last(model, manifest, beside=1))
+        with pytest.raises(ir.MismatchError, match="the folder generates"):  # which float32 tells apart
+            check(language_models.checkpoint.Checkpoint("ties", model.float()), _Last(model, manifest))
+
+
 def test_a_terminal_shows_what_is_being_done(folder, tmp_path, monkeypatch, capsys):
     from ir.cli import main
 
