@@ -52,3 +52,15 @@ def test_arguments_by_name_follow():
 def test_a_builtin_tells_no_names_of_its_arguments():
     with pytest.raises(ir.CaptureError, match=r"names 'input'.*give a tuple with an entry for each argument"):
         ir.capture(torch.add, (X, X), dynamic_shapes={"input": N, "other": N})
+
+
+def test_dynamic_sizes_of_an_argument_that_forward_does_not_name():
+    class Model(torch.nn.Module):
+        def forward(self, x, **others):
+            return x + others["y"]
+
+    x = torch.ones(3)
+    with pytest.raises(ir.CaptureError, match=r"names 'y', .*forward takes it by \*\*kwargs, .* named parameter"):
+        ir.capture(Model(), (x,), {"y": x}, dynamic_shapes={"x": {0: "n"}, "y": {0: "n"}})
+    with pytest.raises(ir.CaptureError, match=r"names 'y', and the example has x$"):  # a key of an input is no argument
+        ir.capture(lambda x: x["y"] + 1, ({"y": x},), dynamic_shapes={"y": {0: "n"}})

@@ -73,11 +73,13 @@ def check_shapes(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], s
                 "3 or more, or None for a size that is fixed"
             )
     try:
-        bound = inspect.signature(getattr(model, "forward", model)).bind(*args, **kwargs).arguments
+        signature = inspect.signature(getattr(model, "forward", model))
+        bound = signature.bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
         return
     if isinstance(shapes, Mapping):
-        _check_keys(bound, shapes)
+        others = [p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+        _check_keys(list(bound), {key for name in others for key in bound.get(name, ())}, shapes)
         pairs = [(name, bound[name], shape) for name, shape in shapes.items() if name in bound]
     elif isinstance(shapes, (list, tuple)):
         pairs = list(zip(bound, bound.values(), shapes, strict=False))
@@ -103,9 +105,9 @@ def _check_axes(argument: str, shape: Mapping[Any, Any]) -> None:
             raise CaptureError(f"{what} names a size {size!r:.40}: write a word, {plain!r:.40}")
 
 
-def _check_keys(bound: Mapping[str, Any], shapes: Mapping[Any, Any]) -> None:
-    names, known = list(bound), [*bound, "args", "kwargs"]
-    unnamed = [name for value in bound.values() if isinstance(value, Mapping) for name in value if name in shapes]
+def _check_keys(names: list[str], unnamed: set[str], shapes: Mapping[Any, Any]) -> None:
+    """`unnamed` are the arguments that forward takes by `**kwargs`."""
+    known = [*names, "args", "kwargs"]
     for key in shapes:
         if isinstance(key, int):
             raise CaptureError(
@@ -115,8 +117,8 @@ def _check_keys(bound: Mapping[str, Any], shapes: Mapping[Any, Any]) -> None:
             near = difflib.get_close_matches(key, names, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             if key in unnamed:
-                hint = ": forward takes it among its other keywords, whose sizes torch.export cannot name; give it by "
-                hint += "the name that forward has for it now, or name it there"
+                hint = ": forward takes it by **kwargs, where torch.export allows no dynamic sizes; pass it as a named "
+                hint += "parameter of forward"
             if names[:1] == ["args"]:  # of a builtin
                 hint = ": give a tuple with an entry for each argument, in their order"
             raise CaptureError(f"dynamic_shapes names {key!r:.60}, and the example has {', '.join(names)}{hint}")
