@@ -23,10 +23,10 @@ from . import (
 from .base import OTHER, TRACED, Case
 
 # what torch.export does not take of these, or of their dynamic sizes, before torch 2.13
-_LATER = {"cross_entropy_probabilities", "pad_sequence"} if torch.__version__ < "2.13" else set()
+_SINCE_2_13 = {"cross_entropy_probabilities", "pad_sequence"} if torch.__version__ < "2.13" else set()
 
 FAMILIES: dict[str, list[Case]] = {
-    module.__name__.rpartition(".")[2]: [c for c in module.CASES if c.name.rpartition("/")[2] not in _LATER]
+    module.__name__.rpartition(".")[2]: [c for c in module.CASES if c.name.rpartition("/")[2] not in _SINCE_2_13]
     for module in (
         elementwise,
         reduce,

@@ -106,7 +106,7 @@ def pooling_of(folder: Path) -> tuple[str, bool]:
     return _MODES[modes[0]], "Normalize" in places
 
 
-def _before_tokens(folder: Path) -> list[str]:
+def _text_preprocessing(folder: Path) -> list[str]:
     """What sentence-transformers does to texts before they become tokens, by the files that it keeps."""
     said: dict[str, Any] = {}
     for file in ("config_sentence_transformers.json", "sentence_bert_config.json"):
@@ -136,7 +136,7 @@ def embedder(checkpoint: Checkpoint, pooling: str | None, normalise: bool | None
     if pooling is not None and pooling not in POOLING:
         raise ValueError(f"pooling={pooling!r:.60} is none of {', '.join(sorted(POOLING))}")
     said = ("mean", False) if pooling is not None or checkpoint.folder is None else pooling_of(checkpoint.folder)
-    if checkpoint.folder is not None and (done := _before_tokens(checkpoint.folder)):
+    if checkpoint.folder is not None and (done := _text_preprocessing(checkpoint.folder)):
         what = f"sentence-transformers {' and '.join(done)} of the texts, which a program of tokens cannot"
         warnings.warn(f"{checkpoint.folder}: {what}; do so before the tokenizer", stacklevel=2)
     model = checkpoint.model

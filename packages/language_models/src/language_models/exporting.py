@@ -22,7 +22,7 @@ from ir.files import size_text
 from language_models.checkpoint import Checkpoint, converted, copy_tokenizer, open_checkpoint
 from language_models.finite import check_finite, clamping
 from language_models.folder import Manifest, check_place, described, load_call, new_folder, no_export
-from language_models.lengths import known_lengths
+from language_models.lengths import without_expected_warnings
 from language_models.longrope import longest_short
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
 from language_models.parts import HALVES, Parts
@@ -33,7 +33,7 @@ from language_models.weights import Plan
 
 TARGETS = {"onnx": "language_models.onnx_genai", "nnef": "language_models.tract", "eager": "language_models.eager"}
 FARTHEST = 512  # tokens of the longest text that is compared
-UNITS = 4  # in the last place, by which two computations of logits in 16 bits may differ
+TIE_ULPS = 4  # in the last place, by which two computations of logits in 16 bits may differ
 P = ParamSpec("P")
 T = TypeVar("T")
 FLOATS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -192,7 +192,11 @@ def export(
         raise ValueError(f"{min(options)}= is no option of the eager target: leave it out")
     options |= {"last": last} if writer is runtime else {"target": target}
     with new_folder(place) as folder:
-        with told_of(checkpoint), known_lengths(), clamping() if weights == "f16" else contextlib.nullcontext():
+        with (
+            told_of(checkpoint),
+            without_expected_warnings(),
+            clamping() if weights == "f16" else contextlib.nullcontext(),
+        ):
             manifest = writer.write(checkpoint, folder, weights=weights, **options)
         manifest = replace(manifest, weights_folder=way)
         copy_tokenizer(checkpoint, folder)
@@ -288,7 +292,7 @@ def _compare(checkpoint: Checkpoint, generator: Any, length: int, count: int) ->
     wanted = reference(checkpoint.model, tokens, count)
     found = generator.generate(tokens, max_new_tokens=count)
     while not torch.equal(wanted, found):
-        after = _behind_a_tie(checkpoint.model, wanted, found) if not generator.manifest.rules else 0
+        after = _after_tie(checkpoint.model, wanted, found) if not generator.manifest.rules else 0
         if not after:
             said = f"the folder generates {found[0, length:].tolist()}, the model {wanted[0, length:].tolist()}"
             raise MismatchError(said)
@@ -299,7 +303,7 @@ def _compare(checkpoint: Checkpoint, generator: Any, length: int, count: int) ->
         raise MismatchError("the model's own logits are nan, of which no token is the likeliest: check its weights")
 
 
-def _behind_a_tie(model: Any, wanted: torch.Tensor, found: torch.Tensor) -> int:
+def _after_tie(model: Any, wanted: torch.Tensor, found: torch.Tensor) -> int:
     """Where to go on behind the first tokens that differ, if these are equally likely up to rounding in a float of 16
     bits, as many of a large vocabulary are; 0 if they are not, or the model has wider floats.
     """
@@ -310,7 +314,7 @@ def _behind_a_tie(model: Any, wanted: torch.Tensor, found: torch.Tensor) -> int:
     first = int(differ[0])
     logits = logits_of(model, wanted[:, :first])[0, -1]
     gap = float((logits[wanted[0, first]] - logits[found[0, first]]).abs())
-    return first + 1 if gap <= UNITS * torch.finfo(model.dtype).eps * float(logits.abs().max()) else 0
+    return first + 1 if gap <= TIE_ULPS * torch.finfo(model.dtype).eps * float(logits.abs().max()) else 0
 
 
 def reference(model: Any, tokens: torch.Tensor, count: int, mask: torch.Tensor | None = None) -> torch.Tensor:

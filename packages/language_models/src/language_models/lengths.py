@@ -17,7 +17,7 @@ from language_models.contract import Contract
 BATCH = "batch_size"
 MOST = 2048  # lengths that are tried
 _DECIDED = r"torch\.export takes dynamic sizes to be 2 or more, and what the model's code asked .*"
-_KNOWN = (
+_EXPECTED = (
     "the model branches on dynamic sizes",  # a mask is as long as its text; the rest is checked here
     rf"(?s){_DECIDED}\n[^\n]* the model gives the same there",
     rf"{_DECIDED}(\n.* = 0)+\nthe model was not run there",  # a text has a token, and a batch a text
@@ -25,10 +25,10 @@ _KNOWN = (
 
 
 @contextlib.contextmanager
-def known_lengths() -> Iterator[None]:
-    """Inside of the block there is no warning of sizes at which a text gives what it should, or that no text has."""
+def without_expected_warnings() -> Iterator[None]:
+    """Ignore warnings of sizes at which the program is right, or that no text has, inside of the block."""
     with warnings.catch_warnings():
-        for message in _KNOWN:
+        for message in _EXPECTED:
             warnings.filterwarnings("ignore", message=message)
         yield
 

@@ -30,7 +30,7 @@ from onnx_backend.runtime.settings import Settings
 from onnx_backend.runtime.timing import timed
 
 LIMIT = 2**31 - 2**20  # what a protobuf message may hold, less room for the graph itself
-_TOP_K_OF_NOTHING = (1, 31)  # the first version that runs it: earlier ones divide by zero (SIGFPE)
+_RUNS_EMPTY_TOP_K = (1, 31)  # the first version of onnxruntime that does: earlier ones divide by zero (SIGFPE)
 
 
 class OnnxProgram:
@@ -51,7 +51,7 @@ class OnnxProgram:
         self._artifact, self._lowered = artifact, lowered
         self.graph, self.small_sizes, self._shared = graph, SmallSizes(graph), SharedSizes(graph)
         self._settings, self._places = settings or Settings(), places_of(artifact)
-        self._ends_on_nothing = _version() < _TOP_K_OF_NOTHING and any(
+        self._crashes_on_empty = _version() < _RUNS_EMPTY_TOP_K and any(
             node.op_type == "TopK"
             for part in [artifact.graph, *(f.graph for f in artifact.functions.values())]
             for node in onnx_ir.traversal.RecursiveGraphIterator(part)
@@ -105,7 +105,7 @@ class OnnxProgram:
         self._shared.check(inputs)
         if reason := self.small_sizes.refused(inputs) or self._shorter(inputs):
             raise RefusedError(f"target 'onnx' refuses to run: {reason}")
-        if self._ends_on_nothing and any(0 in x.shape for x in inputs):
+        if self._crashes_on_empty and any(0 in x.shape for x in inputs):
             raise RefusedError(
                 "target 'onnx' refuses to run: before version 1.31 onnxruntime ends the process where TopK is given no "
                 "elements, and an input has none; update onnxruntime"
