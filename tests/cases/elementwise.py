@@ -86,6 +86,17 @@ def slices_of_a_number(x):
     return x == 1, x[:, 2:], x[:, :2][:, :1], x[None, :, -1] + 1
 
 
+def exchanged(x):
+    """Choices and differences of one value in two forms, in both orders."""
+    forms = [
+        (torch.stack([x[0], x[1]]), torch.cat(x.split(1))),
+        (torch.cat(x.split(1, 1), 1), torch.stack([x[:, 0], x[:, 1]], 1)),
+        (x.double().float(), x.unsqueeze(0).cumsum(0)[0]),
+        (x.roll(1, 0).roll(-1, 0), torch.cat(x.chunk(2))),
+    ]
+    return [torch.where(a > 0.5, a, b) - torch.where(a > 0.5, b, a) + (a - b) / (b - a + 1) for a, b in forms]
+
+
 def equal_slices(x):
     """Slices of what is the same everywhere, joined with the whole, in a product that tract splits."""
     joined = torch.cat([x, x.roll(1, 1)], 1)
@@ -551,6 +562,8 @@ CASES = family(
     row("quotients_of_zeros", lambda x, y: 1 / (x / y), f64(value=[-0.0, 0.0, -2.0]), f64(value=[3.0, 7.0, 5.0])),
     row("equal_behind_an_axis", lambda x: (-1 // x.unsqueeze(0), x.unsqueeze(0) % x), f64(value=2.0)),
     row("equal_behind_slices", lambda x: equal_slices(torch.zeros_like(x) + x.sum()), f32(1, 2)),
+    row("equal_repeats", lambda x: torch.logaddexp(x.repeat(2, 1, 1), x), f32(2, 3)),
+    row("equal_exchanged", exchanged, f32(2, 2)),
     row("equal_sums_of_a_number", lambda x: torch.logaddexp(x.mean(), x.sum()) + x.amax() * x.prod(), f32(1)),
     row(
         "equal_slices_of_a_product",

@@ -17,6 +17,7 @@ from nnef_backend.building.exact import instead
 from nnef_backend.building.hiding import (
     as_said,
     bare,
+    exchanged,
     number,
     opaque,
     sized,
@@ -165,6 +166,7 @@ class Emitter(DataDependentSizes):
         elif operator.broadcasts and all(x.fixed for x in inputs):
             inputs = tuple(opaque(self, x) if op == "select" or x.repeated else x for x in inputs)
         inputs = tuple(sized(self, op, inputs))
+        inputs = tuple(exchanged(self, op, inputs)) if operator.broadcasts else inputs
         if op in ROUNDINGS:
             inputs = map_values(inputs, lambda x: number(self, x))
         inputs = tuple(self.anchored(inputs, attributes))

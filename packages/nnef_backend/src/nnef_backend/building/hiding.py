@@ -241,6 +241,22 @@ def apart(h: Any, xs: Sequence[Any]) -> list[Any]:
     return made
 
 
+def exchanged(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
+    """The operands, the last hidden where the same operation stands here with its last two the other way round.
+
+    Where tract finds that the two are one, the operations are one, too, and it fails where it merges them ("eval()
+    called on a Dummy op"). So it is in `where(c, a, b) - where(c, b, a)` with an `a` and a `b` of two forms.
+    """
+    if len(operands) < 2 or not h.target.tract or not h.inputs:
+        return operands
+    *others, a, b = operands
+    if a is b or a.fixed or b.fixed or a.type.shape != b.type.shape:
+        return operands
+    hidden = (op, *others, b, a) in h.scope.pairs
+    h.scope.pairs.add((op, *operands))
+    return [*others, a, hide(h, b)] if hidden else operands
+
+
 def repeated_number(h: Any, x: NnefValue) -> NnefValue | None:
     """The number that `x` repeats: parts of `x` repeat it, too, and there is nothing for tract to move a slice to."""
     step = maker(h, x) if x.type.rank else None

@@ -117,6 +117,7 @@ class Scope:
     known: dict[Any, list[NnefValue]] = field(default_factory=dict)
     loop: bool = False  # in the body of a loop
     zeros: dict[DType, dict[Any, NnefValue]] = field(default_factory=dict)  # by name: what constants are hidden by
+    pairs: set[tuple[Any, ...]] = field(default_factory=set)  # operations that broadcast, with their operands
 
     def add(self, step: Step) -> None:
         """Put an operation at the end."""

@@ -40,7 +40,9 @@ def repeat(h, self, repeats=None, dims=None):
     repeats = list(dims if repeats is None else repeats)
     repeats = [1] * (self.type.rank - len(repeats)) + [not_negative(h, r) for r in repeats]
     x = h.unsqueeze(self, list(range(len(repeats) - self.type.rank)))
-    return x if all(r == 1 for r in repeats) else h.emit("tile", x, repeats=repeats)
+    if all(r == 1 or (d == 1 and r != 0) for d, r in zip(x.type.shape, repeats, strict=True)):
+        return h.expand(x, h.out.shape)  # in one form: of two, tract makes one, and fails over what reads both
+    return h.emit("tile", x, repeats=repeats)
 
 
 @op("aten::repeat_interleave.self_Tensor")
