@@ -21,7 +21,7 @@ SOME = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("target", ["onnx", "eager"])
+@pytest.mark.parametrize("target", ["onnx", pytest.param("eager", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", SOME)
 def test_a_model_that_decides_by_the_length_of_the_text(tmp_path, kind, target):
     family, sizes, told = SOME[kind]

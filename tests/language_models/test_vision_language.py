@@ -110,3 +110,18 @@ def test_pixels_of_the_processor_in_half_precision(tmp_path):
     text = torch.tensor([[1, *[IMAGE] * 16, 7]])
     found, half = (program.generate(text, max_new_tokens=4, pixel_values=i) for i in (image, image.bfloat16()))
     assert torch.equal(found, half)
+
+
+def test_a_decoder_that_decides_by_lengths(tmp_path):
+    class Decides(transformers.LlavaForConditionalGeneration):
+        def forward(self, past_key_values=None, **given):
+            found = super().forward(past_key_values=past_key_values, **given)
+            if past_key_values is not None and past_key_values.layers[0].keys.shape[2] > 32:
+                found.logits = -found.logits
+            return found
+
+    model = llava()
+    model.__class__ = Decides
+    told = r"it decides by the length of the text, .* only where .*32.*\n +at .*test_vision_language.py:\d+"
+    with pytest.raises(ir.CaptureError, match=told):
+        language_models.export(model, path=tmp_path / "out", target="onnx")

@@ -45,7 +45,7 @@ def check_lengths(model: Any, graph: Any, positions: int | None = None) -> None:
         CaptureError: the model decides by the length; what it says is where.
     """
     longest = min(MOST, positions or MOST)
-    known = symbols_in(d for value in graph.inputs for d in value.type.shape)
+    known = sizes_in(graph)
     for condition, said in _conditions(graph):
         names = sorted(condition.symbols - {BATCH}) or [BATCH]
         if len(names) > 1 or names[0] not in known:  # that masks are as long as their texts is the contract
@@ -69,12 +69,17 @@ def check_step(model: Any, graph: Any, contract: Contract, context: int) -> None
         CaptureError: the model decides by these lengths; what it says is where.
     """
     few = sorted({*(2**i for i in range(context.bit_length())), 3, 5, context})
-    many = few if contract.new in symbols_in(d for v in graph.inputs for d in v.type.shape) else [1]
+    many = few if contract.new in sizes_in(graph) else [1]
     points = [{contract.batch: 2, contract.new: new, contract.past: past, contract.total: past + new}
               for new in many for past in [0, *few] if past + new <= context]  # fmt: skip
     for condition, said in _conditions(graph):
         if condition.symbols <= points[0].keys() and not all(holds(condition, point) for point in points):
             raise _refusal(model, condition, said)
+
+
+def sizes_in(graph: Any) -> frozenset[str]:
+    """The dynamic sizes of a graph's inputs, by name."""
+    return symbols_in(d for value in graph.inputs for d in value.type.shape)
 
 
 def _refusal(model: Any, condition: Expr, said: str) -> CaptureError:

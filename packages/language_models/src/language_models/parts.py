@@ -19,10 +19,10 @@ import ir
 from ir.opening import open_artifact
 from ir.plugins import find_target
 from ir.target import Target
-from language_models.contract import Described, element_type
+from language_models.contract import GENAI, Described, element_type
 from language_models.folder import UNSOUND, describe, described, inside, no_export
 from language_models.generation_settings import likeliest
-from language_models.lengths import check_lengths
+from language_models.lengths import MOST, check_lengths, check_step, sizes_in
 from language_models.references import WEIGHTS_FOLDER, weights_elsewhere
 
 SUFFIXES = {"onnx": ".onnx", "nnef": ".nnef.tgz", "eager": ".pt2"}
@@ -111,6 +111,8 @@ def write_part(
         output_names=list(outputs),
     )
     check_lengths(module.model, graph, positions)
+    if GENAI.past in sizes_in(graph):  # a step, whose sizes are called as genai's are
+        check_step(module.model, graph, GENAI, min(MOST, positions or MOST))
     file = path.with_name(path.name + SUFFIXES[target])
     options = {**({"external_data": True} if target == "onnx" else {}), **options}
     if (packed := options.pop("packed", None)) is not None:  # what tract.quantised says of NNEF's blocks
