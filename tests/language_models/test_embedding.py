@@ -247,3 +247,11 @@ def test_a_model_that_gives_fewer_vectors_than_tokens_is_refused(tmp_path):
     model = transformers.FunnelBaseModel(transformers.FunnelConfig(**sizes)).eval()
     with pytest.raises(ir.CaptureError, match="FunnelBaseModel gives 3 vectors for 5 tokens"):
         language_models.export(model, path=tmp_path / "out", target="eager", pooling="mean")
+
+
+def test_a_model_that_wants_more_than_tokens_is_refused_with_its_line(tmp_path):
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config = transformers.CLIPConfig(text_config={**sizes, "vocab_size": 96}, vision_config={**sizes, "image_size": 16})
+    told = r"CLIPModel gives no vectors for tokens and a mask alone: .*\n +at .*modeling_clip.py:\d+ .*pixel_values"
+    with pytest.raises(ir.CaptureError, match=told):
+        language_models.export(transformers.CLIPModel(config).eval(), path=tmp_path / "out", pooling="mean")

@@ -23,6 +23,7 @@ from torch import nn
 
 from ir.errors import CaptureError, MismatchError
 from ir.importer.ladder import unchanged
+from ir.importer.refusals import own_line
 from language_models.checkpoint import Checkpoint
 from language_models.folder import inside, load_call
 from language_models.parts import Parts, programs, write_part
@@ -176,8 +177,8 @@ def _width(module: Embed, given: dict[str, torch.Tensor]) -> int:
     try:
         vectors = _body(module.model)(**given, **module._given).last_hidden_state
     except Exception as error:  # of all classes: it is the model's own
-        said = f"{type(error).__name__}: {error}"
-        raise CaptureError(f"{name} gives no vectors for tokens and a mask alone: {said:.300}") from error
+        said = "\n  ".join([f"{f'{type(error).__name__}: {error}':.300}", *own_line(error)])
+        raise CaptureError(f"{name} gives no vectors for tokens and a mask alone: {said}") from error
     if vectors.shape[1] != length:
         raise CaptureError(
             f"{name} gives {vectors.shape[1]} vectors for {length} tokens, and pooling takes one for each"

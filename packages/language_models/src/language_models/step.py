@@ -24,6 +24,7 @@ from torch import nn
 from ir.errors import CaptureError
 from ir.importer import caches
 from ir.importer.ladder import unchanged
+from ir.importer.refusals import own_line
 
 BATCH, NEW, PAST = 2, 3, 5  # sizes of the example, all different
 GROWING = ("key", "value")
@@ -165,7 +166,7 @@ def _remembered(model: Any, parameter: str) -> tuple[dict[str, torch.Tensor], An
         with torch.no_grad(), unchanged(model):
             model(input_ids=tokens, **{parameter: cache}, use_cache=True)
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
+        said = "\n  ".join([f"{type(error).__name__}: {error}", *own_line(error)])
         raise CaptureError(f"{type(model).__name__} does not run with transformers' DynamicCache: {said}") from error
     leaves, context = caches.flatten(cache)
     named = dict(zip(context[0], leaves, strict=True))
