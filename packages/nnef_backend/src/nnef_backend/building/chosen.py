@@ -11,7 +11,10 @@ from nnef_backend.building.steps import NnefValue, leaves
 
 
 def constant_chosen(h: Any, condition: Any, one: Any, other: Any) -> Any:
-    """The constant of floats that a choice of one side all over gives; None of any other choice."""
+    """The constant that a choice between it and itself gives, or one of floats by the same side all over; None of any
+    other choice."""
+    if h.is_value(one) and one is other and one.fixed:  # tract may know the condition
+        return h.expand(one, broadcast(condition.type.shape, one.type.shape))
     content = _one_number(h, condition)
     if content is None:
         return None

@@ -93,12 +93,17 @@ def _absorbed(h: Any, op: str, x: Any, y: Any) -> Any:
         if not h.is_value(moving) or moving.type.dtype.is_float:
             continue
         content = _content(h, fixed) if h.is_value(fixed) else fixed
-        if content is None and fixed.fixed and fixed.repeated and not moving.fixed:
+        if content is None and fixed.fixed and not moving.fixed and _may_be_one_number(fixed):
             return h.emit(op, moving, hide(h, fixed))
         if content is not None and not isinstance(content, Expr) and _all(content, _ABSORBING[op]):
             shape = broadcast(moving.type.shape, fixed.type.shape if h.is_value(fixed) else ())
             return h.expand(h.const(_ABSORBING[op], moving.type.dtype), shape)
     return None
+
+
+def _may_be_one_number(x: Any) -> bool:
+    """True of what is computed of constants, that is one number or repeats some."""
+    return bool(x.repeated) or (not x.is_literal and all(s == 1 for s in x.type.shape))
 
 
 def _rooted(h: Any, op: str, x: Any, y: Any) -> Any:
