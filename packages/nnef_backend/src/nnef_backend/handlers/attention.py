@@ -77,4 +77,5 @@ def _added(h, mask, scores):
 @op("aten::_scaled_dot_product_flash_attention_for_cpu")
 def flash_attention(h, query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, attn_mask=None,
                     scale=None):  # fmt: skip
-    return [attention(h, query, key, value, attn_mask, dropout_p, is_causal, scale), None]
+    # what torch.export makes of attention with grouped heads as well
+    return [attention(h, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa=True), None]
