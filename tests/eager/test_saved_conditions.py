@@ -165,3 +165,21 @@ def test_what_the_model_asserts_of_data_holds_in_the_file(name, tmp_path):
     assert torch.equal(opened(*(a.clone() for a in args))[0], model(*(a.clone() for a in args)))
     with pytest.raises(ir.ExportError, match=r"by a check in the model|the model checks that"):
         opened(*(a.clone() for a in args[:-1]), bad)
+
+
+class PartByData(nn.Module):
+    """A view whose place and size are numbers that data has, by torch's rules; `detach_` makes that observed anew."""
+
+    def forward(self, x):
+        size = torch.tensor(min(x.shape[0], 64))
+        part = torch.arange(384.0).view(128, 3)[64 - size : 64 + size]
+        return -1 % part.unsqueeze(0) + x.sum()
+
+
+def test_a_view_whose_size_data_decides(tmp_path):
+    model, shapes = PartByData(), ({0: torch.export.Dim("n")},)
+    ir.export(model, (R(4, 3),), target="eager", path=tmp_path / "m.pt2", dynamic_shapes=shapes)
+    x = R(5, 3)
+    assert torch.equal(open_artifact(tmp_path / "m.pt2")(x)[0], model(x))
+    torch.export.save(torch.export.export(model, (x,), dynamic_shapes=shapes), tmp_path / "torch.pt2")
+    assert torch.equal(ir.export(tmp_path / "torch.pt2", target="eager")(x), model(x))

@@ -256,7 +256,11 @@ class _Observer:
         target: Any = node.target
         schema = op_schema(target)
         args, kwargs = self._given((node.args, dict(node.kwargs)), env)
+        noted = node.meta.get("val")
         try:
+            if schema.views and _by_data(noted, (args, kwargs)) and not _are_moved(node, env):
+                # fake tensors hold no data: a run fails, or counts by new symbols, which what reads the view has not
+                return _placed(noted, schema.bind(args, kwargs)[schema.views[0]])
             if not schema.writes:  # an assertion returns nothing
                 return self._of_rule(target, args, kwargs) if schema_of(target).returns else None
             bound = schema.bind(args, kwargs)
@@ -266,9 +270,6 @@ class _Observer:
                 outcome.computed = [_look(first)] if same else self._computed(schema.functional, bound)
             result = bound[schema.writes[0]] if schema.returns_self and not schema.moves else target(*args, **kwargs)
         except Exception as error:
-            with contextlib.suppress(Exception):
-                if schema.views and _by_data(node.meta.get("val"), (args, kwargs)):  # fake tensors hold none
-                    return _placed(node.meta["val"], schema.bind(args, kwargs)[schema.views[0]])
             raise CaptureError(
                 f"{target} cannot be run on fake tensors, which tell what shares memory with what: {error}\n"
                 f"  at {origin_of(node)}"

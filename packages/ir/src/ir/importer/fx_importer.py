@@ -274,7 +274,7 @@ class Importer:
 
     def _scalar(self, node: FxNode, schema: OpSchema, value: Any) -> Any:
         """Sizes and their arithmetic become expressions; a number read out of a tensor, a symbol with a source."""
-        before = set(self.symbols.names.values()) if schema.op == "aten::sym_storage_offset" else set()
+        before = set(self.symbols.nodes) if schema.op == "aten::sym_storage_offset" else set()
         converted, source = self.symbols.convert(value), self._arg(node.args[0]) if node.args else None
         if schema.op in ("aten::item", "aten::_local_scalar_dense") and isinstance(source, Value):
             read = number(node.name, source, value, self.symbols)
