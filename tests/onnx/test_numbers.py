@@ -119,3 +119,19 @@ def test_padding_by_a_negative_zero():
     x = torch.tensor([1.0, -2.0])
     pad = ir.export(lambda x: torch.nn.functional.pad(x, (1, 0), value=-0.0), (x,), target="onnx")
     assert pad(x)[0].signbit()
+
+
+BFLOAT16: dict[str, Callable[[Tensor], Tensor]] = {
+    "mul": lambda x: x * 1.3,
+    "div": lambda x: x / 1.3,
+    "reciprocal": lambda x: 1.3 / x,
+    "add": lambda x: x + 1.3,
+    "softplus": lambda x: F.softplus(x, beta=1.3),
+    "softshrink": lambda x: F.softshrink(x, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", BFLOAT16)
+def test_numbers_beside_bfloat16_are_rounded_where_torch_rounds_them(name: str) -> None:
+    x, function = torch.linspace(-3, 3, 301).bfloat16(), BFLOAT16[name]
+    assert torch.equal(ir.export(lambda x: function(x), (x,), target="onnx")(x), function(x))

@@ -200,6 +200,14 @@ def test_floats_of_8_bits_go_in_and_out(dtype, shape, tmp_path) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_numbers_beyond_floats_of_8_bits(dtype) -> None:
+    x = torch.tensor([inf, -inf, 1e9, -1e5, 57344, 448, 464, 480, -0.0])
+    cast = ir.export(lambda x: x.to(dtype).float(), (x,), target="onnx")
+    assert torch.equal(cast(x), x.to(dtype).float())
+    assert cast(x * nan).isnan().all()
+
+
 @pytest.mark.parametrize("numbers", [[1, 2, 2, 5], [127, 0], [255], []])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
 def test_numbers_of_narrow_types_are_counted(dtype, numbers) -> None:

@@ -84,6 +84,10 @@ CONVOLUTIONS = _aten(
 )  # fmt: skip
 # A network of no steps ends onnxruntime's process, or has a state of zeros there.
 RECURRENT = _aten("lstm", "gru", "rnn_tanh", "rnn_relu")
+# Their CPU kernels read a Python number beside 16-bit floats in float32; others round it to the tensor's type.
+READ_NUMBERS_IN_FLOAT32 = _aten(
+    "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "softshrink", "float_power",
+)  # fmt: skip
 # They compute nothing: they look at data and raise, or print.
 CHECKS = _aten("_assert_async", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_print")
 # The number in every element of a new tensor; None: the argument `fill_value`.

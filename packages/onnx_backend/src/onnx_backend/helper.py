@@ -14,7 +14,7 @@ from ir.errors import RefusedError
 from ir.graph import Graph, Value, Weight
 from ir.types import DType, TensorType
 from onnx_backend.building.assemble import make_model
-from onnx_backend.building.dtypes import TO_ONNX
+from onnx_backend.building.dtypes import FLOAT8, TO_ONNX, saturates
 from onnx_backend.building.graphs import Graphs
 from onnx_backend.building.made import Index, Made
 from onnx_backend.building.told_shapes import told_shape
@@ -121,7 +121,7 @@ class OnnxHelper(Graphs):
             self.refuse(f"ONNX's Cast knows no complex numbers ({x.type.dtype} to {dtype})")
 
         def make() -> OnnxValue:
-            made = self.emit("Cast", x, to=dtype)
+            made = self.emit("Cast", x, to=dtype, saturate=0 if dtype in FLOAT8 and not saturates(dtype) else None)
             made.before = x
             return made
 

@@ -16,19 +16,15 @@ import numpy as np
 from ir.errors import RefusedError
 from ir.graph import ComputedWeight, Graph, Node, Value, Weight, map_arg
 from ir.helper import numpy_dtype
+from ir.ops import READ_NUMBERS_IN_FLOAT32
 from ir.passes.contract import contract
 from ir.passes.graph_editor import GraphEditor, over_graphs
 from ir.types import DType
 
 NARROW, WIDE = DType.bfloat16, DType.float32
 ROUND = "nnef::bfloat16"
-# The names of numbers that torch's kernels round to the tensors' type, and the ops whose kernels do not: measured.
-_NUMBERS = ("self", "other", "exponent", "lambd")
+_NUMBERS = ("self", "other", "exponent", "lambd")  # which torch's kernels round to the tensors' type
 _SCALED = ("aten::add", "aten::sub", "aten::subtract", "aten::rsub")  # of these alpha too
-_UNROUNDED = {
-    f"aten::{n}"
-    for n in ("mul", "multiply", "div", "divide", "true_divide", "floor_divide", "softshrink", "float_power")
-}
 _DIVISIONS = ("aten::div", "aten::divide", "aten::floor_divide")
 
 
@@ -75,7 +71,7 @@ def _like_kernels(node: Node) -> Node:
         raise _refused(node, "torch rounds to bfloat16 in the middle of this division; divide in float32")
     if node.overload in ("aten::view.dtype", "aten::nextafter"):
         raise _refused(node, "it reads the bits of bfloat16, which tract has not; use float32")
-    if node.op not in _UNROUNDED:
+    if node.op not in READ_NUMBERS_IN_FLOAT32:
         for name in (*_NUMBERS, *(("alpha",) if node.op in _SCALED else ())):
             if isinstance(args.get(name), float):
                 args[name] = _narrow(args[name])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from functools import cache
+
 import onnx_ir
 
 from ir.types import DType
@@ -29,3 +32,12 @@ TO_ONNX = {d: onnx_ir.DataType[n] for d, (n, _) in _NAMES.items()}
 FROM_ONNX = {o: d for d, o in TO_ONNX.items()}
 SCHEMA_NAMES = {d: f"tensor({s})" for d, (_, s) in _NAMES.items()}
 FROM_SCHEMA = {s: d for d, s in SCHEMA_NAMES.items()}
+FLOAT8 = frozenset({DType.float8_e4m3fn, DType.float8_e5m2})
+
+
+@cache
+def saturates(dtype: DType) -> bool:
+    """True where torch casts what is beyond a type of 8 bits to its largest number, and not to infinity or NaN."""
+    import torch
+
+    return math.isfinite(torch.tensor(math.inf).to(getattr(torch, dtype.name)).float().item())

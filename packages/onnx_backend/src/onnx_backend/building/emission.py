@@ -15,6 +15,7 @@ from ir.dims import Dim, Expr
 from ir.graph import Graph, Node
 from ir.helper import OpHelper
 from ir.opened import Place
+from ir.ops import READ_NUMBERS_IN_FLOAT32
 from ir.types import DType, TensorType
 from onnx_backend.building import wide_integers
 from onnx_backend.building.devices import ORIGIN
@@ -132,7 +133,7 @@ class Emitter(OpHelper[OnnxValue]):
         """
         domain, _, name = op.removeprefix("ai.onnx::").rpartition("::")
         schema = None if domain else self._schema(name)
-        values = self._operands(schema, list(inputs))
+        values = self._operands(name, schema, list(inputs))
         if schema is not None:  # EyeLike and RandomNormal have attributes of these names
             attributes |= {k: v for k, v in (("dtype", dtype), ("shape", shape)) if k in schema.attributes}
             floats = {k for k, is_float in schema.attributes.items() if is_float} & attributes.keys()
@@ -162,7 +163,7 @@ class Emitter(OpHelper[OnnxValue]):
     def emit_kernel(self, op: str, *inputs: Any) -> Any:
         """As `emit`, by onnxruntime's own kernel even where `emit` would write the op in others."""
         schema = self._schema(op)
-        return self._added("", op, schema, self._operands(schema, list(inputs)), {}, (1, None, None))[0]
+        return self._added("", op, schema, self._operands(op, schema, list(inputs)), {}, (1, None, None))[0]
 
     def _added(
         self, domain: str, name: str, schema: OpSchema | None, values: list[OnnxValue | None], given: dict[str, Any],
@@ -230,7 +231,7 @@ class Emitter(OpHelper[OnnxValue]):
             raise TypeError(f"{op} is no ONNX op{near(op)}")
         return self.refuse(f"it needs {op}, which opset {self.opset} does not have; use opset={first}")
 
-    def _operands(self, schema: OpSchema | None, inputs: list[Any]) -> list[OnnxValue | None]:
+    def _operands(self, op: str, schema: OpSchema | None, inputs: list[Any]) -> list[OnnxValue | None]:
         while inputs and inputs[-1] is None:
             inputs.pop()
         known = [x.type.dtype if isinstance(x, OnnxValue) else None for x in inputs]
@@ -251,6 +252,8 @@ class Emitter(OpHelper[OnnxValue]):
             if isinstance(x, (list, tuple)) and any(isinstance(e, Expr) for e in x):
                 result.append(self.sizes(x))
             else:
+                if wanted is DType.bfloat16 and formal and self.node.op in READ_NUMBERS_IN_FLOAT32:
+                    wanted = work_type(op, self.opset, formal.variable, wanted)
                 result.append(self.tensor(x, wanted))
         return result
 

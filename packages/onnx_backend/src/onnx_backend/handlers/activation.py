@@ -136,13 +136,14 @@ def prelu(h, self, weight):
 
 @op("aten::softplus")
 def softplus(h, self, beta=1, threshold=20):
-    inner = self if beta == 1 else h.emit("Mul", self, beta)
+    x = h.cast(self, DType.float32) if self.type.dtype.bits < 32 and beta != 1 else self  # rounded once, at the end
+    inner = x if beta == 1 else h.emit("Mul", x, beta)
     soft = h.emit("Softplus", inner)
     soft = soft if beta == 1 else h.emit("Div", soft, beta)
     known = not (isinstance(beta, Expr) or isinstance(threshold, Expr))
     if known and threshold >= 20 and abs(beta) <= 1:
-        return soft  # the two agree from there on; by a larger beta the product may overflow
-    return h.emit("Where", h.emit("Greater", inner, threshold), self, soft)
+        return h.cast(soft, self.type.dtype)  # the two agree from there on; by a larger beta the product may overflow
+    return h.cast(h.emit("Where", h.emit("Greater", inner, threshold), x, soft), self.type.dtype)
 
 
 @op("aten::log_sigmoid")
@@ -162,10 +163,11 @@ def hardshrink(h, self, lambd=0.5):
 
 @op("aten::softshrink")
 def softshrink(h, self, lambd=0.5):
-    """Zeros are written, not left to cancel: onnxruntime may round a half for one kernel and not for another."""
-    within = h.emit("LessOrEqual", h.emit("Abs", self), lambd)
-    beyond = h.emit("Sub", self, h.emit("Clip", self, -lambd, lambd))
-    return h.emit("Where", within, h.const(0, self), beyond)
+    """Of halves in float32, as torch computes; zeros are written, not left to cancel."""
+    x = h.cast(self, DType.float32) if self.type.dtype.bits < 32 else self
+    within = h.emit("LessOrEqual", h.emit("Abs", x), lambd)
+    beyond = h.emit("Sub", x, h.emit("Clip", x, -lambd, lambd))
+    return h.cast(h.emit("Where", within, h.const(0, x), beyond), self.type.dtype)
 
 
 @op("aten::threshold")

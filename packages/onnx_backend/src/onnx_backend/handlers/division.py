@@ -13,7 +13,8 @@ def div(h, self, other, rounding_mode=None):
         return nothing(h)
     if rounding_mode == "floor":
         return floor_divide(h, self, other)
-    self, other = operands(h, self, other)
+    number = h.out.dtype.is_float and isinstance(other, float)  # which emit rounds, or not, as torch does
+    self, other = (h.tensor(self, h.out.dtype), other) if number else operands(h, self, other)
     quotient = h.emit("Div", self, other)  # of integers: rounded to zero
     return trunc(h, quotient) if rounding_mode == "trunc" else quotient
 

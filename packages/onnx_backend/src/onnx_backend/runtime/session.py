@@ -21,7 +21,7 @@ from ir.graph import Graph
 from ir.opened import Timed
 from ir.passes.exact_sizes import exact_sizes, with_empty_slices
 from ir.types import DType
-from onnx_backend.building.dtypes import FROM_ONNX, TO_ONNX
+from onnx_backend.building.dtypes import FLOAT8, FROM_ONNX, TO_ONNX
 from onnx_backend.format.comparison import same_content
 from onnx_backend.format.data_files import locations
 from onnx_backend.format.writer import proto_of
@@ -212,7 +212,7 @@ def _tensor(value: Any) -> Any:
     if value.element_type() == onnx_ir.DataType.BFLOAT16:
         return torch.utils.dlpack.from_dlpack(value.to_dlpack()).clone()
     dtype = FROM_ONNX.get(onnx_ir.DataType(value.element_type()))
-    if dtype in (DType.float8_e4m3fn, DType.float8_e5m2):  # numpy has no such type
+    if dtype in FLOAT8:  # numpy has no such type
         size = math.prod(value.shape())
         held = bytearray((ctypes.c_char * size).from_address(value.data_ptr()).raw if size else b"")
         return torch.tensor(held, dtype=torch.uint8).view(getattr(torch, dtype.name)).reshape(value.shape())
