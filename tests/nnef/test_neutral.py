@@ -31,6 +31,16 @@ WIDENED = {
 }
 
 
+FUSED = {"add": torch.add, "sub": torch.sub, "maximum": torch.maximum, "minimum": torch.minimum, "mul": torch.mul}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_what_one_number_widens_behind_a_convolution_keeps_its_size(name):
+    conv = torch.nn.Conv2d(4, 2, 3, stride=2, padding=1)
+    same(lambda x: FUSED[name](conv(x), torch.ones(4)), (torch.randn(2, 4, 3, 1),))
+    same(lambda x: FUSED[name](x @ x[:, :1], torch.ones(4)), (torch.randn(4, 4),))
+
+
 @pytest.mark.parametrize("dtype", (torch.float32, torch.int64), ids=str)
 @pytest.mark.parametrize("name", WIDENED)
 def test_neutral_operands_keep_their_sizes(name, dtype):

@@ -144,19 +144,20 @@ def maker(h: Any, x: Any) -> Step | None:
 
 
 _NEUTRAL = frozenset({"mul", "div", "pow", "and", "or", "select"})
+_FUSED = frozenset({"add", "sub", "max", "min"})  # into a product before, by the one number of the other operand
 
 
 def sized(h: Any, op: str, operands: Sequence[Any]) -> Sequence[Any]:
     """The operands of an operation, those hidden that tract may take for neutral and leave out, and a size with them.
 
     A product with ones or a choice by what is true all over is, to tract, its other operand, also where that is smaller
-    than the result.
+    than the result. So is what it fuses, to a product of matrices or a convolution that is smaller.
     """
-    if op not in _NEUTRAL | {"add"} or not h.target.tract or not h.inputs or all(x.fixed for x in operands):
+    if op not in _NEUTRAL | _FUSED or not h.target.tract or not h.inputs or all(x.fixed for x in operands):
         return operands
     if op in ("mul", "add"):
         operands = [hide(h, x) if _is_nothing_in_f32(h, x) else x for x in operands]
-    if op not in _NEUTRAL:
+    if op in _FUSED and not all(x.type.rank for x in operands):  # to a number nothing is fused
         return operands
     chooses = op == "select" and operands[1].type.dtype.is_integer  # to zero all over, whose products tract takes for 0
     # or to an operand that is repeated to fill the result: to tract a product of it has the smaller size
