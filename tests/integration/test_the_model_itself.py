@@ -65,6 +65,26 @@ def test_sizes_at_which_the_model_does_something_else_are_refused(
     assert f"not run at b={size}" in str(program.verify())
 
 
+def checked(x: Tensor) -> Tensor:
+    torch._check(x.size(0) > 1, lambda: "more than one")
+    return x * 2
+
+
+def asserted(x: Tensor) -> Tensor:
+    torch._assert(x.size(0) > 1, "more than one")
+    return x * 2
+
+
+@pytest.mark.parametrize("model", [checked, asserted])
+def test_sizes_at_which_a_check_of_torch_raises_are_refused(model: Callable[[Tensor], Tensor]) -> None:
+    with pytest.warns(UserWarning, match=r"the program refuses these\n  b > 1 is True .*not at b = 0 or b = 1"):
+        program = ir.export(model, X, target="onnx", dynamic_shapes=({0: "b"},))
+    assert torch.equal(program(X[:2]), model(X[:2]))
+    for size in (0, 1):
+        with pytest.raises(ir.RefusedError, match=r"where b > 1 is True \(.*_itself.py:\d+\), and does something else"):
+            program(X[:size])
+
+
 def mean_of_some(x: Tensor) -> Tensor:
     return x.sum() / max(x.shape[0], 1)
 

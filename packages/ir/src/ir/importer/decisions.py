@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ir.graph import Specialized
-from ir.importer import size_arguments
+from ir.importer import assertions, size_arguments
 from ir.importer.swapping import swapped
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import expression, files_of_modes, hints, unnoted_file
@@ -65,6 +65,8 @@ def recorded(met: list[Decision]) -> Iterator[None]:
             stack.enter_context(_recording(torch.SymInt, f"__sym_{larger.__name__}__", larger, met))
         for name, of_layout in _LAYOUTS.items():
             stack.enter_context(_recording(torch.Tensor, name, of_layout, met))
+        for name in ("_check", "_assert"):
+            stack.enter_context(_recording_check(name, met))
         yield
 
 
@@ -74,13 +76,8 @@ def _recording(cls: Any, name: str, asked: Callable[..., Any], met: list[Decisio
     @functools.wraps(ask)
     def recording(*given: Any, **options: Any) -> Any:
         answer = ask(*given, **options)
-        caller: Any = getattr(inspect.currentframe(), "f_back", None)
-        while caller is not None and caller.f_code.co_filename in _between():
-            caller = caller.f_back
-        file = caller.f_code.co_filename if caller is not None else ""
-        if file in ("", _GENERATED) or file.startswith(NOT_THE_MODEL):
+        if not (place := _place_of(inspect.currentframe())):
             return answer
-        place = f"{file}:{caller.f_lineno}"
         if name in _LAYOUTS:
             met.append(Decision(asked, (), None, place))
         elif (known := _known(answer)) is not None:
@@ -90,10 +87,34 @@ def _recording(cls: Any, name: str, asked: Callable[..., Any], met: list[Decisio
     return swapped(cls, name, recording)
 
 
+def _recording_check(name: str, met: list[Decision]) -> Any:
+    """As `_recording`, of a function of torch that raises where a condition is false."""
+    ask = getattr(torch, name)
+
+    @functools.wraps(ask)
+    def recording(*given: Any, **options: Any) -> Any:
+        answer = ask(*given, **options)
+        asked = next(iter((*given, *options.values())), None)
+        if isinstance(asked, torch.SymBool) and (place := _place_of(inspect.currentframe())):
+            met.append(Decision(operator.truth, (expression(asked),), True, place))
+        return answer
+
+    return swapped(torch, name, recording)
+
+
+def _place_of(frame: Any) -> str:
+    """The line that called the recording function of this frame; empty where torch or this package did."""
+    caller = frame.f_back
+    while caller is not None and caller.f_code.co_filename in _between():
+        caller = caller.f_back
+    file = caller.f_code.co_filename if caller is not None else ""
+    return "" if file in ("", _GENERATED) or file.startswith(NOT_THE_MODEL) else f"{file}:{caller.f_lineno}"
+
+
 @functools.cache
 def _between() -> frozenset[str]:
-    """The files of torch that a call of `max` in a model passes."""
-    modules = (torch, torch.overrides, size_arguments)
+    """The files that a call of `max` or `torch._assert` in a model passes."""
+    modules = (torch, torch.overrides, size_arguments, assertions)
     return frozenset((*(str(m.__file__) for m in modules), *files_of_modes()))
 
 
