@@ -103,3 +103,10 @@ def test_masks_are_held_in_range():
     graph = ir.capture(Masked(), (torch.randn(3, 16),))
     for target in ("onnx", "eager"):
         ir.export(graph, target=target, dtype="float16", max_error=1e-2, verify=True)
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_a_divisor_beyond_the_range_is_the_models(target):
+    x = torch.tensor([1e4, 3e4, -2e4])
+    found = ir.export(lambda x: x / 1e5, (x,), target=target, dtype="float16")(x)
+    torch.testing.assert_close(found.float(), x / 1e5, rtol=1e-3, atol=0)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 from ir.graph import Graph, Node, Value, Weight, map_arg
 from ir.types import DType
+
+_DIVIDING = ("aten::div", "aten::divide", "aten::true_divide")
 
 
 def lower_precision(graph: Graph, dtype: DType, keep: Collection[str] = ()) -> Graph:
@@ -32,6 +35,17 @@ def is_kept(node: Node, keep: Collection[str]) -> bool:
         if module.startswith(f"{wanted}.") or any(n and fnmatch.fnmatchcase(n, wanted) for n in names):
             return True
     return False
+
+
+def within(node: Node, arg: Any, limit: float) -> Any:
+    """A number among the arguments of a node that is to compute in a type whose largest is `limit`.
+
+    By another number than the model's nothing is divided: torch takes that one in float32, and so do targets.
+    """
+    divides = node.op in _DIVIDING and arg is node.args.get("other")
+    if isinstance(arg, float) and limit < abs(arg) < float("inf") and not divides:
+        return math.copysign(limit, arg)
+    return arg
 
 
 class _Pass:
@@ -76,17 +90,11 @@ class _Pass:
         def operand(arg: Any) -> Any:
             if isinstance(arg, Value):
                 return self._version(arg, dtype) if arg.type.dtype is DType.float32 else self.now.get(arg, arg)
-            return self._literal(arg) if narrow else arg
+            return within(node, arg, self.graph.context.largest(self.dtype)) if narrow else arg
 
         args = {k: map_arg(a, operand) for k, a in node.args.items()}
         self.nodes.append(replace(node, args=args, outputs=outputs))
         self.now.update(zip(node.outputs, outputs, strict=True))
-
-    def _literal(self, arg: Any) -> Any:
-        limit = self.graph.context.largest(self.dtype)
-        if isinstance(arg, float) and limit < abs(arg) < float("inf"):
-            return limit if arg > 0 else -limit
-        return arg
 
     def _typed(self, value: Value, dtype: DType) -> Value:
         return value if value.type.dtype is dtype else Value(value.name, value.type.with_dtype(dtype))
