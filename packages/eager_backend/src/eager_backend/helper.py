@@ -14,9 +14,10 @@ from torch import Tensor
 from eager_backend.bind import arguments_of, flat, returns_tensors
 from eager_backend.building import io_contract
 from eager_backend.building.constants import Constants
+from eager_backend.building.own_dtype import OwnDtype
 from eager_backend.building.plan import Plan
 from eager_backend.building.source import Source
-from eager_backend.building.steps import Block, Formula, Function, Names, Number, Slot, Step, leaves, map_leaves
+from eager_backend.building.steps import Block, Formula, Function, Names, Number, Slot, Step, map_leaves
 from eager_backend.building.verbs import Verbs
 from eager_backend.passes import PASSES, GraphPass
 from eager_backend.passes.autotune import example
@@ -28,7 +29,7 @@ from ir.importer.schema import TORCH_DTYPES
 from ir.types import DType, TensorType
 
 
-class EagerHelper(Verbs, OpHelper[Slot]):
+class EagerHelper(OwnDtype, Verbs, OpHelper[Slot]):
     """Collects the steps of one graph."""
 
     value_class = Slot
@@ -74,20 +75,11 @@ class EagerHelper(Verbs, OpHelper[Slot]):
             single = isinstance(type, TensorType)
             types = (type,) if isinstance(type, TensorType) else tuple(type)
         outputs = tuple(self._slot(f"{self.node.name}_{i}" if i else self.node.name, t) for i, t in enumerate(types))
-        self._step(fn, args, kwargs, outputs, single)
-        if self.target.dtype is not None:
-            outputs = tuple(self._in_own_dtype(o, (*args, *kwargs.values())) for o in outputs)
+        if self.target.dtype is None:
+            self._step(fn, args, kwargs, outputs, single)
+        else:
+            outputs = self._own_step(fn, args, kwargs, outputs, single)
         return outputs[0] if single else list(outputs)
-
-    def _in_own_dtype(self, made: Slot, args: tuple[Any, ...]) -> Slot:
-        """A result in the program's element type, where no operand has one that torch could take for it."""
-        operands = [a for a in leaves(args) if isinstance(a, Slot)]
-        told = any(a is self.target.dtype for a in args) or any(o.type.dtype.is_float for o in operands)
-        if told or made.type.dtype is not DType.float32:
-            return made
-        converted = self._slot(made.name, made.type)
-        self._step(Tensor.to, (made, self.target.dtype), {}, (converted,), True)
-        return converted
 
     def native(self, fn: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """The node as one call of `fn`, its arguments in the order of the schema, trailing defaults left out."""

@@ -45,7 +45,9 @@ class Eager(Target[Program]):
         device: where the weights go, and where the program makes new tensors.
         dtype: None keeps what was captured. Otherwise float32 becomes this: in weights and buffers once, in inputs at
             every call (which may come in either), and where the model names float32 itself (a cast, a factory); so
-            results come out in it. Every other element type stays as it is.
+            results come out in it. Every other element type stays as it is. What reads none of it (a range), and what
+            torch has no kernel for in it, is computed in float32 and then cast. A float beyond its range becomes its
+            largest number.
         optimize: True for every pass that pays everywhere, or the names of those wanted
             (`eager_backend.passes.PASSES`); False, or none, gives the very kernels of the captured program in the same
             order, bit for bit.

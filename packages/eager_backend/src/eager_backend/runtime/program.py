@@ -18,6 +18,7 @@ from eager_backend.inspection import layers, profiling
 from eager_backend.runtime import captured, state
 from eager_backend.runtime.counts import unpacked
 from eager_backend.runtime.cuda_graphs import CapturedProgram
+from eager_backend.runtime.kernels import without_kernel
 from ir.conditions import sizes_of, small
 from ir.debug import Table
 from ir.errors import ExportError
@@ -71,6 +72,8 @@ class Program:
             raise
         except (IndexError, RuntimeError, ValueError) as error:
             if told := unpacked(error):
+                raise told from error
+            if told := without_kernel(error, self.plan.target.dtype, self.run):  # type: ignore[attr-defined]
                 raise told from error
             if small(sizes_of(self.graph, inputs)):  # a kernel of the graph's refuses what the model's own takes
                 return captured.run(self, inputs, error)
