@@ -14,6 +14,7 @@ from torch import Tensor
 from eager_backend.bind import arguments_of, flat, returns_tensors
 from eager_backend.building import io_contract
 from eager_backend.building.constants import Constants
+from eager_backend.building.default_dtype import told
 from eager_backend.building.own_dtype import OwnDtype
 from eager_backend.building.plan import Plan
 from eager_backend.building.source import Source
@@ -83,7 +84,8 @@ class EagerHelper(OwnDtype, Verbs, OpHelper[Slot]):
 
     def native(self, fn: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """The node as one call of `fn`, its arguments in the order of the schema, trailing defaults left out."""
-        args, kwargs = arguments_of(self.node, arguments, self.target.device)
+        node, arguments = told(self, arguments)
+        args, kwargs = arguments_of(node, arguments, self.target.device)
         return self.emit(fn if returns_tensors(self.node) else flat(fn), *args, **kwargs)
 
     def _step(

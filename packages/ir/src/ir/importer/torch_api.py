@@ -258,7 +258,7 @@ def guards_code(program: Any) -> Any:
 
 
 def put(program: Any, **parts: Any) -> None:
-    """Replace `_state_dict`, `_guards_code` or `_module_call_graph` of an ExportedProgram: no way to is public."""
+    """Replace parts of an ExportedProgram by their names without `_` (state_dict): no way to is public."""
     for name, part in parts.items():
         setattr(program, f"_{name}", part)
 

@@ -16,7 +16,9 @@ from torch.fx import Node as FxNode
 
 from ir.errors import CaptureError
 from ir.importer import fake_rules
+from ir.importer.default_dtype import Kind, arguments_in_default
 from ir.importer.pt2.expressions import Size
+from ir.importer.schema import op_schema
 from ir.importer.tensor_meta import Described, graphs_of
 from ir.importer.torch_api import DataDependentOutputException, OpOverload, pytree, schema_of
 
@@ -71,6 +73,7 @@ class _Run:
                 key = node.target, _key(args), tuple((k, _key(a)) for k, a in kwargs.items())
                 if key not in self._made:
                     self._made[key] = self._operator(node, args, kwargs)
+                _default_dtype(node, env[node], self._made[key], args, kwargs)
                 _compare(node, env[node], self._made[key], known)
             elif isinstance(env[node], int | float) and node.target is not operator.getitem:
                 _compare(node, env[node], _number(node.target, args), known)
@@ -163,6 +166,25 @@ def _number(target: Any, args: Any) -> Any:
         return target(*args)
     except (ArithmeticError, ValueError, TypeError):
         return None
+
+
+def _default_dtype(node: FxNode, said: Any, made: Any, args: Any, kwargs: Any) -> None:
+    """Raises CaptureError: it is torch's default dtype that makes the difference, and the file does not say it."""
+    if not isinstance(said, _Tensor) or not isinstance(made, _Tensor) or said.dtype == made.dtype:
+        return
+    given = op_schema(node.target).bind(tuple(args), kwargs)
+    kinds = pytree.tree_map_only(_Tensor, lambda t: Kind(t.dtype, len(t.shape)), given, is_leaf=_is_described)
+    if arguments_in_default(node.target, kinds, [said.dtype])[0] is None:
+        return
+    here, then = (str(d).removeprefix("torch.") for d in (torch.get_default_dtype(), torch.finfo(said.dtype).dtype))
+    raise CaptureError(
+        f"the node {node.name} gives {made}, the file says {said}: that is torch's default dtype, {here} here and "
+        f"{then} where the file was made; call torch.set_default_dtype(torch.{then}) before it is opened"
+    )
+
+
+def _is_described(arg: Any) -> bool:
+    return isinstance(arg, _Tensor)
 
 
 def _compare(node: FxNode, said: Any, made: Any, known: Any) -> None:

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from ir import errors
 from ir.importer.calling_convention import keys_of
 from ir.importer.file_guards import sources
+from ir.importer.pt2.told_dtypes import with_dtypes
 from ir.importer.torch_api import guards_code, put, pytree
 
 
@@ -25,6 +26,7 @@ def serializable(program: ExportedProgram, warns: bool = True) -> ExportedProgra
     Warns:
         UserWarning: what was a class, and no tuple, is a dict or a tuple in the file; where `warns` is set.
     """
+    program = with_dtypes(program)
     changed: list[str] = []
     entries = []
     for entry in program.module_call_graph:
