@@ -71,6 +71,21 @@ def test_a_file_runs_on_arrays(call, files, tmp_path, target):
     assert np.allclose(first, expected, atol=1e-5) and np.allclose(second, total, atol=1e-5)
 
 
+def test_what_a_run_reads_is_not_written_over(call, files, tmp_path):
+    """By whatever name, and before it runs: the sizes that are given do not fit."""
+    source = files[0] / "all.npz"
+    before, kept = source.read_bytes(), (files[0] / "net.pt2").read_bytes()
+    (tmp_path / "link.npz").symlink_to(source)
+    (tmp_path / "hard.npz").hardlink_to(source)
+    (tmp_path / "file.npz").hardlink_to(files[0] / "net.pt2")
+    for output in ("all.npz", "./all.npz", *(str(tmp_path / n) for n in ("link.npz", "hard.npz", "file.npz"))):
+        code, out, err = call(f"run net.pt2 --input all.npz --size none=3 -o {output}")
+        assert (code, out) == (2, "") and "is read by this run" in err and err.count("\n") == 1
+    assert call("run net.pt2 --input x=x.npy -o x.npy")[0] == 2
+    assert (source.read_bytes(), (files[0] / "net.pt2").read_bytes()) == (before, kept)
+    assert (tmp_path / "link.npz").is_symlink()
+
+
 @pytest.mark.parametrize("target", FILES)
 def test_a_file_runs_on_random_inputs_of_its_signature(call, target):
     code, out, _ = call(f"run {FILES[target]} --json" + (" -t khronos" if target == "khronos" else ""))

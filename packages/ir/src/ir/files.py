@@ -306,6 +306,13 @@ def identity(place: Path) -> str:
     return f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
 
 
+def is_same(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
+    """Whether two names are of one file or folder, by a link or by another way to it; not where there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        return os.path.samefile(first, second)
+    return False
+
+
 def _exchange(first: Path, second: Path) -> bool:
     """Give two directories each other's name, at once; False where the system cannot."""
     call = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None

@@ -14,7 +14,7 @@ import torch
 from ir.cli.inputs import Input, parse
 from ir.cli.wrong import WrongCall
 from ir.errors import OutputError, RefusedError
-from ir.files import opened, staged
+from ir.files import is_same, opened, staged, writable
 from ir.opened import Opened, Port, extent, symbols_of
 from ir.runtime.binding import Binding
 from ir.types import DType
@@ -40,9 +40,19 @@ def given(texts: Sequence[str]) -> dict[str, torch.Tensor | Input]:
     return found
 
 
-def _one(text: str) -> list[tuple[str, torch.Tensor | Input]]:
+def files(texts: Sequence[str]) -> list[str]:
+    """The files that `--input` names, beside words for inputs that are made, which are names of none."""
+    return [_parted(text)[1] for text in texts]
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """The name of an input and its file; "" for none."""
     name, equals, rest = text.partition("=")
-    path, name = (rest, name) if equals and not Path(text).exists() else (text, "")
+    return (name, rest) if equals and not Path(text).exists() else ("", text)
+
+
+def _one(text: str) -> list[tuple[str, torch.Tensor | Input]]:
+    name, path = _parted(text)
     if path.lower().endswith(".npz"):
         with _read(path) as held:
             return [(key, _tensor(held[key], path)) for key in held.files]
@@ -169,14 +179,25 @@ def _as_declared(port: Port, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.bfloat16() if port.dtype is DType.bfloat16 and tensor.dtype is torch.float32 else tensor
 
 
+def check_output(path: Path, read: Sequence[str | Path]) -> None:
+    """Before the run begins: whether results may be written there, `read` being what the run is of.
+
+    Raises:
+        OutputError: the name is none of a .npz, one that is read bears it, too, or something else lies there.
+    """
+    if path.suffix.lower() != ".npz":
+        raise OutputError(f"{path}: results are written to a .npz; call it {path.stem}.npz")
+    _ours(writable(path))
+    if same := next((r for r in read if is_same(r, path)), None):
+        raise OutputError(f"{path} is read by this run, as {same}: give another name, as -o {path.stem}.out.npz")
+
+
 def save(path: Path, results: Mapping[str, torch.Tensor]) -> None:
     """Results by name in a .npz; bfloat16 as float32, for numpy has no word for it.
 
     Raises:
-        OutputError: the name is none of a .npz, or something else lies there.
+        OutputError: something else lies there.
     """
-    if path.suffix.lower() != ".npz":
-        raise OutputError(f"{path}: results are written to a .npz; call it {path.stem}.npz")
     with staged(path, _ours) as temporary:
         held: dict[str, Any] = {n: as_array(t) for n, t in results.items()}
         np.savez(temporary, **held)

@@ -15,7 +15,7 @@ from ir.cli import sources, summary
 from ir.cli.options import chosen_target
 from ir.cli.progress import Stages
 from ir.errors import OutputError
-from ir.files import stem, writable
+from ir.files import is_same, stem, writable
 from ir.progress import listening
 
 
@@ -48,7 +48,7 @@ def export(source: str, request: sources.Request, call: Call, seed: int, progres
     places = [_place(given.name, call.output, target, targets) for target in targets]
     for target, place in zip(targets, places, strict=True):  # before the capture, which may take minutes
         target.check_path(writable(place))
-        if place.exists() and Path(source).exists() and place.samefile(source):
+        if is_same(place, source):
             raise OutputError(f"{place} is what is exported: give another name, as -o {place.stem}.{target.name}.pt2")
     with listening(stages):
         graph = ir.capture(given.model, given.args, given.kwargs, dynamic_shapes=given.dynamic_shapes)

@@ -53,6 +53,8 @@ def run_file(
     options: Mapping[str, Any] | None = None,
 ) -> tuple[list[Result], dict[str, int]]:
     """Run a file once; its results and the sizes that were chosen for it."""
+    if output is not None:
+        arrays.check_output(output, [path, *arrays.files(inputs)])
     program = _opened(path, target, threads, options)
     tensors, known = arrays.fitting(program, arrays.given(inputs), arrays.sizes(sizes), seed)
     results = dict(zip([p.name for p in program.outputs], program(*tensors), strict=True))
