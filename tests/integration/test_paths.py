@@ -127,6 +127,38 @@ def test_a_stale_directory_of_ours_goes_and_one_of_somebody_else_stays(graph, ta
     assert {p.name for p in tmp_path.iterdir()} == {name, *(p.name for p in theirs)}
 
 
+@pytest.mark.parametrize(("target", "name"), PLACES)
+def test_permissions_are_those_of_what_is_replaced(graph, target, name, tmp_path):
+    path = ir.export(graph, target=target, path=tmp_path / name).path
+    there = [path, *path.rglob("*")]
+    modes = [0o700, 0o640, *[0o600] * len(there)] if name in DIRECTORIES else [0o640]
+    for file, mode in zip(there, modes, strict=False):
+        file.chmod(mode)
+    ir.export(nn.Linear(3, 4), X, target=target, path=path)
+    assert [stat.S_IMODE(p.stat().st_mode) for p in there] == modes[: len(there)]
+    path.rename(tmp_path / "kept")
+    path.symlink_to("kept")
+    if name not in DIRECTORIES:  # which a link does not stand for
+        ir.export(graph, target=target, path=path)
+        assert stat.S_IMODE(path.lstat().st_mode) == 0o640 and not path.is_symlink()
+
+
+def test_permissions_of_what_the_replaced_artifact_did_not_have(tmp_path):
+    """A data file beside a model that had none, a weight of another name in a folder."""
+    x = (torch.randn(1, 64),)
+    for target, name in (("onnx", "m.onnx"), ("nnef", "folder")):
+        path = ir.export(nn.ReLU(), x, target=target, path=tmp_path / name).path
+        for file in (path, *path.rglob("*")):
+            file.chmod(0o700 if file.is_dir() else 0o600)
+        options = {"external_data": True} if target == "onnx" else {}
+        ir.export(nn.Linear(64, 64), x, target=target, path=path, **options)
+    assert len(list(tmp_path.rglob("*"))) == 6
+    assert {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.rglob("*") if p.is_file()} == {0o600}
+    (tmp_path / "m.onnx").chmod(0o644)
+    ir.export(nn.Linear(64, 64), x, target="onnx", path=tmp_path / "m.onnx", external_data=True)
+    assert [stat.S_IMODE(p.stat().st_mode) for p in sorted(tmp_path.glob("m.onnx*"))] == [0o644, 0o600]
+
+
 def test_a_copy_of_a_model_keeps_its_data(tmp_path):
     model = nn.Linear(64, 64)
     x = (torch.randn(1, 64),)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import hashlib
+import operator
 import os
 import re
 import secrets
@@ -259,6 +261,7 @@ def _move(
     """Give everything its place; what is about to happen stands in the lock file before."""
     made = [e for e in staging.iterdir() if e.name not in (_LOCK, _LEFT, place.name)]
     gone = [place.with_name(name) for name in sides(place) if os.path.lexists(place.with_name(name))]
+    _keep_modes(staging / place.name, place, made, gone)
     lines = [f"{sign} {identity(e)} {e.name}" for sign, files in (("+", made), ("-", gone)) for e in files]
     lock.write("\0".join([*lines, "."]))
     lock.flush()
@@ -278,6 +281,26 @@ def _move(
     else:
         os.rename(place, staging / _OLD)
         os.rename(source, place)
+
+
+def _keep_modes(source: Path, place: Path, made: Iterable[Path], gone: Iterable[Path]) -> None:
+    """Give what is about to be moved the permissions of what it replaces: its owner may have kept others from it."""
+    if not place.exists():
+        return
+    there = [p for p in (place, *place.rglob("*")) if p == place or not p.is_symlink()]
+    older = {(p.relative_to(place), p.is_dir()): _mode(p) for p in there}
+    common = functools.reduce(operator.and_, older.values())  # for a new name: who may read all that was there
+    for path in (source, *source.rglob("*")):
+        key = path.relative_to(source), path.is_dir()
+        if key in older or path.is_file():
+            path.chmod(older.get(key, _mode(path) & (common | stat.S_IRWXU)))
+    beside = functools.reduce(operator.and_, [_mode(p) for p in gone if p.exists()] or [_mode(place)])
+    for path in made:
+        path.chmod(beside)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode) & 0o777
 
 
 def _settle(staging: Path, place: Path, lock: IO[str]) -> None:
