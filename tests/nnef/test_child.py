@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import ir
+from ir.temporary import sweep
 from nnef_backend.errors import TractTimeout
 from nnef_backend.format import archive
 from nnef_backend.format.document import Document, Expr, Operation
@@ -209,3 +212,45 @@ def test_a_forked_process_starts_one_of_its_own(doubled: Path) -> None:
         process.join(60)
         assert process.exitcode == 0
     assert program.run([np.float32([7])])[0].tolist() == [14]
+
+
+OPEN = """
+import time, torch, ir
+program = ir.export(torch.nn.Linear(4, 3), (torch.randn(2, 4),), target="nnef")
+program.runner
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGKILL"])
+def test_a_killed_process_leaves_its_folder_to_the_next(number: str, tmp_path: Path, monkeypatch) -> None:
+    """What bears such a name and is not surely left by a process of this machine that is gone stays as it is."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPEN], stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)}
+        )
+        for _ in range(2)
+    ]
+    try:
+        assert [p.stdout.readline() for p in processes] == [b"ready\n"] * 2
+        killed, lives = processes
+        killed.send_signal(getattr(signal, number))
+        killed.wait()
+        (left,) = (f for f in tmp_path.glob("nnef-*") if (f / ".ir.lock").read_text().startswith(f"{killed.pid} "))
+        (kept,) = set(tmp_path.glob("nnef-*")) - {left}
+        others = [tmp_path / f"nnef-{n}" for n in ("a1b2c3d4", *(f"{i:016x}" for i in range(4)))]
+        notes = [None, None, "", f"{killed.pid} another machine\n", "my notes"]
+        for folder, note in zip(others, notes, strict=True):
+            folder.mkdir()
+            if note is not None:
+                (folder / ".ir.lock").write_text(note)
+        sweep.cache_clear()
+        program = ir.export(torch.nn.ReLU(), (torch.ones(2),), target="nnef")
+        assert program.runner and set(tmp_path.glob("nnef-*")) == {kept, *others, program.runner._folder.path}
+        assert (kept / "model" / "graph.nnef").is_file() and lives.poll() is None
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()

@@ -25,7 +25,7 @@ from typing import IO, BinaryIO
 
 from ir.errors import OutputError
 
-_LOCK, _OLD, _LEFT = ".ir.lock", ".ir.old", ".ir.left"
+LOCK, _OLD, _LEFT = ".ir.lock", ".ir.old", ".ir.left"
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 _LONGEST = 200  # bytes of a name that its staging directory bears, too
 
@@ -128,7 +128,7 @@ def staged(
         finally:
             _settle(staging, place, lock)
             lock.close()
-            _remove(staging)
+            remove(staging)
     except OutputError:
         raise
     except OSError as error:
@@ -152,13 +152,13 @@ def _staging(place: Path) -> tuple[Path, IO[str]]:
         folder = place.parent / f"{_prefix(place)}{secrets.token_hex(8)}.partial"
         folder.mkdir(0o700)
         try:
-            lock = (folder / _LOCK).open("x+", encoding="utf-8", newline="")
+            lock = (folder / LOCK).open("x+", encoding="utf-8", newline="")
         except FileNotFoundError:  # the sweep of another process took it for one that was left
             continue
         except BaseException:
             folder.rmdir()
             raise
-        if _lock(lock) and (folder / _LOCK).exists():
+        if take_lock(lock) and (folder / LOCK).exists():
             return folder, lock
         lock.close()
 
@@ -168,7 +168,7 @@ def _prefix(place: Path) -> str:
     return f".{place.name if len(name) <= _LONGEST else hashlib.sha256(name).hexdigest()}."
 
 
-def _lock(file: IO[str] | int, wait: bool = False) -> bool:
+def take_lock(file: IO[str] | int, wait: bool = False) -> bool:
     """Take a lock that ends with the process; False if another process has it."""
     try:
         import fcntl
@@ -189,7 +189,7 @@ def _alone(folder: Path) -> Iterator[None]:
         return
     held = os.open(folder, os.O_RDONLY)
     try:
-        _lock(held, wait=True)
+        take_lock(held, wait=True)
         yield
     finally:
         os.close(held)
@@ -220,11 +220,11 @@ def _sweep(place: Path, staging: Path) -> None:
     for folder in stale:
         with contextlib.suppress(OSError):
             folder.rmdir()  # killed before it had its lock
-        with contextlib.suppress(OSError), (folder / _LOCK).open("r+", encoding="utf-8", newline="") as lock:
-            if _lock(lock):
+        with contextlib.suppress(OSError), (folder / LOCK).open("r+", encoding="utf-8", newline="") as lock:
+            if take_lock(lock):
                 _settle(folder, place, lock)
                 _keep(folder, place, staging / _LEFT)
-                _remove(folder)
+                remove(folder)
 
 
 def _keep(folder: Path, place: Path, kept: Path) -> None:
@@ -236,15 +236,15 @@ def _keep(folder: Path, place: Path, kept: Path) -> None:
                 os.replace(entry, kept / entry.name)
 
 
-def _remove(folder: Path) -> None:
+def remove(folder: Path) -> None:
     """Take away a staging directory, by the lock file last: without it nobody knows whose it is."""
     with contextlib.suppress(OSError):
         for entry in folder.iterdir():
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
-            elif entry.name != _LOCK:
+            elif entry.name != LOCK:
                 entry.unlink()
-        (folder / _LOCK).unlink()
+        (folder / LOCK).unlink()
         folder.rmdir()
 
 
@@ -259,7 +259,7 @@ def _move(
     sides: Callable[[Path], Iterable[str]],
 ) -> None:
     """Give everything its place; what is about to happen stands in the lock file before."""
-    made = [e for e in staging.iterdir() if e.name not in (_LOCK, _LEFT, place.name)]
+    made = [e for e in staging.iterdir() if e.name not in (LOCK, _LEFT, place.name)]
     gone = [place.with_name(name) for name in sides(place) if os.path.lexists(place.with_name(name))]
     _keep_modes(staging / place.name, place, made, gone)
     lines = [f"{sign} {identity(e)} {e.name}" for sign, files in (("+", made), ("-", gone)) for e in files]

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +14,7 @@ from ir.errors import ExportError, RefusedError, RuntimeFailure
 from ir.graph import Graph
 from ir.helper import numpy_dtype
 from ir.opened import Timed
+from ir.temporary import TemporaryFolder, sweep
 from ir.types import DType
 from nnef_backend.errors import TractTimeout
 from nnef_backend.format import archive
@@ -27,6 +24,8 @@ from nnef_backend.runtime import tract as runtime
 from nnef_backend.runtime.child import LIMIT
 from nnef_backend.runtime.failures import Failures
 from nnef_backend.runtime.tract import Limits
+
+_KIND = "nnef"  # of temporary folders
 
 
 class NnefProgram:
@@ -117,28 +116,11 @@ def _array(tensor: Any) -> np.ndarray:
     return np.asarray((tensor if str(tensor.dtype) != "torch.bfloat16" else tensor.float()).numpy(), order="C")
 
 
-class _Folder:
-    """A temporary folder that goes with this object, in the process that made it."""
-
-    def __init__(self) -> None:
-        self.path, self._owner = Path(tempfile.mkdtemp(prefix="nnef-")), os.getpid()
-        weakref.finalize(self, _remove, self.path, self._owner)
-
-    @property
-    def is_inherited(self) -> bool:
-        """True in a process that was forked since."""
-        return os.getpid() != self._owner
-
-
-def _remove(folder: Path, owner: int) -> None:
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _on_disk(artifact: Document, path: Path | None) -> tuple[_Folder | None, Path]:
+def _on_disk(artifact: Document, path: Path | None) -> tuple[TemporaryFolder | None, Path]:
     """The document's own path, or a temporary folder and the path in it."""
     if path is not None:
+        sweep(_KIND)
         return None, path
-    folder = _Folder()
+    folder = TemporaryFolder(_KIND)
     archive.write_new(artifact, folder.path / "model")
     return folder, folder.path / "model"
