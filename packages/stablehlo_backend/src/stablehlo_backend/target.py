@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
-import tempfile
-import weakref
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from ir.passes.promote import promote
 from ir.passes.simplify_arithmetic import simplify_arithmetic
 from ir.registry import Registry
 from ir.target import Pass, Runner, Target
+from ir.temporary import TemporaryFolder
 from stablehlo_backend.format.module import SUFFIXES, Module, own_archive
 from stablehlo_backend.helper import HloHelper
 from stablehlo_backend.registry import load
@@ -84,12 +82,11 @@ class HloProgram:
 
     def __init__(self, target: StableHLO, artifact: Module, graph: Graph, path: Path | None) -> None:
         self.graph, self.artifact, self.small_sizes = graph, artifact, SmallSizes(graph)
-        self._folder = Path(tempfile.mkdtemp(prefix="stablehlo-"))
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._folder = TemporaryFolder("stablehlo")
         if path is None:
-            path = self._folder / "model.vmfb"
+            path = self._folder.path / "model.vmfb"
             target.write(artifact, path)
-        self._module = loaded(path, self._folder, target.cpu, target.flags)
+        self._module = loaded(path, self._folder.path, target.cpu, target.flags)
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """The results in the order of the graph's outputs and updates."""

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shutil
-import tempfile
-import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +14,7 @@ import numpy as np
 from ir.errors import ExportError, RuntimeFailure
 from ir.opened import Place, Port
 from ir.runtime.binding import Binding
+from ir.temporary import TemporaryFolder
 from ir.types import DType
 from stablehlo_backend.format.module import archive_of
 from stablehlo_backend.runtime.child import shared
@@ -74,10 +72,9 @@ class HloFile:
     places: Mapping[str, Place] = {}  # the file does not tell
 
     def __init__(self, path: Path, cpu: str, flags: Sequence[str]) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="stablehlo-"))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._folder = TemporaryFolder("stablehlo")
         self.path = path
-        self._module = loaded(path, folder, cpu, flags)
+        self._module = loaded(path, self._folder.path, cpu, flags)
         said = shared().request("describe", *self._module)
         if not {"inputs", "outputs"} <= said.keys():
             raise ExportError(f"{path}: its main function does not note its inputs and outputs, as ours do")
