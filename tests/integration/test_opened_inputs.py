@@ -44,6 +44,7 @@ WRONG = {
     "another rank": ((R(3, 4, 1), AT, BY), r"^x is float32\[3, 4, 1\], and the file takes float32\[b, 4\]"),
     "another size": ((R(3, 5), AT, BY), r"^x is float32\[3, 5\], and the file takes float32\[b, 4\]"),
     "a vector for a number": ((R(3, 4), AT, R(1)), r"^by is float32\[1\], and the file takes float32\[\]"),
+    "a sparse tensor": ((R(3, 4).to_sparse(), AT, BY), "^the input x is a sparse_coo tensor"),
     "two sizes of one name": ((R(4, 4), AT, BY), "^b is 4 in x and 3 in at, and the file takes one size for both"),
 }
 
@@ -53,6 +54,17 @@ def test_a_wrong_call_is_refused_in_a_sentence(opened, name):
     args, told = WRONG[name]
     with pytest.raises(ir.RefusedError, match=told):
         opened(*args)
+
+
+@pytest.mark.parametrize("target", FILES)
+def test_tensors_that_cannot_be_read_are_refused_as_by_the_program(target, tmp_path):
+    program = ir.export(torch.nn.Conv1d(4, 3, 1), (R(2, 4, 5),), target=target, path=tmp_path / FILES[target])
+    opened = open_artifact(program.path)
+    opened(R(2, 4, 5))  # sizes and types that were looked at once are not again
+    for x in (R(2, 4, 5).to("meta"), R(2, 4, 5).to_sparse()):
+        for call in (program, opened):
+            with pytest.raises(ir.RefusedError, match=r"^the input input is a (meta|sparse_coo) tensor, the program"):
+                call(x)
 
 
 def test_arrays_of_numpy_are_tensors(opened):

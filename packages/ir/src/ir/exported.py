@@ -13,12 +13,12 @@ from typing import Any, Generic
 from ir.conditions import Conditions
 from ir.debug.certificate import Certificate, cache_folder, certificate_path, certify
 from ir.debug.explain import explained
-from ir.errors import ExportError, MismatchError, RuntimeFailure
+from ir.errors import MismatchError, RuntimeFailure
 from ir.files import identity, staged
 from ir.graph import Graph
 from ir.importer.autocasts import uncast
 from ir.importer.capture import arguments
-from ir.importer.plain import refused_layout, refused_sharing
+from ir.importer.plain import refused_layout, refused_sharing, run_in_torch
 from ir.index_bounds import IndexBounds
 from ir.loading import loaded
 from ir.target import A, Runner, Target
@@ -107,15 +107,8 @@ class Exported(Generic[A]):
         inputs = self.graph.structure.flatten(args, kwargs)
         if self._written_inputs:
             refused_sharing(self.graph.inputs, self._written_inputs, inputs)
-        if self.target.has_ranks:  # the runtime is torch, which says itself what it does not read
-            try:
-                return self.runner(*inputs)
-            except ExportError:
-                raise
-            except Exception as error:
-                if refused := refused_layout(self.graph.inputs, inputs):
-                    raise refused from error
-                raise
+        if self.target.has_ranks:
+            return run_in_torch(self.runner, self.graph.inputs, inputs)
         if refused := refused_layout(self.graph.inputs, inputs):
             raise refused
         self._conditions.check(inputs)

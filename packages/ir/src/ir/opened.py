@@ -24,11 +24,12 @@ class Port:
     name: str
     dtype: DType
     shape: tuple[Size, ...]
+    is_sparse: bool = False
 
     @classmethod
     def of(cls, value: Value, name: str = "") -> Port:
         """The port for a value of a graph."""
-        return cls(name or value.name, value.type.dtype, tuple(map(_size, value.type.shape)))
+        return cls(name or value.name, value.type.dtype, tuple(map(_size, value.type.shape)), value.type.is_sparse)
 
     @property
     def symbols(self) -> set[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from eager_backend.runtime.program import Program
+from ir.importer.plain import run_in_torch
 from ir.opened import Place, Port, Timed, places_in
 from ir.runtime.binding import Binding
 
@@ -22,7 +23,7 @@ class EagerFile:
         self.program = program
         self.inputs = [Port.of(v) for v in program.graph.inputs]
         self.outputs = [Port.of(v, name) for name, v in program.graph.results.items()]
-        self._bound = Binding(self.inputs)
+        self._bound = Binding(self.inputs, any_layout=True)
 
     @property
     def threads(self) -> int:
@@ -41,7 +42,8 @@ class EagerFile:
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The results in the graph's order."""
-        return self.program(*self._bound(inputs))
+        results: Sequence[Any] = run_in_torch(self.program, self.program.graph.inputs, self._bound(inputs))
+        return results
 
     def timed(self, inputs: Sequence[Any], runs: int) -> list[Timed]:
         """The time of each step in one call, the median over `runs`."""

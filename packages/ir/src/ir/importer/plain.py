@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from ir.errors import RefusedError
+from ir.errors import ExportError, RefusedError
 from ir.graph import Value
 
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
@@ -20,20 +20,40 @@ def refused_layout(values: Sequence[Value], tensors: Sequence[torch.Tensor]) -> 
 
     Such are sparse, nested, fake and meta tensors, and subclasses that compute by code of their own.
     """
-    for value, x in zip(values, tensors, strict=True):
-        if x.layout is torch.strided and not (x.is_meta or x.is_nested) and type(x).__torch_dispatch__ is _NO_DISPATCH:
-            continue
-        if value.type.is_sparse and x.layout is not torch.strided:
-            continue
-        if x.layout is not torch.strided:
-            kind = f"{x.layout} tensor".removeprefix("torch.")
-        else:
-            kind = "meta tensor" if x.is_meta else "nested tensor" if x.is_nested else type(x).__name__
-        return RefusedError(
-            f"the input {value.name} is a {kind}, the program was made for a plain tensor {value.type}; "
-            "give one whose elements lie in memory, as .to_dense() makes it of a sparse one"
-        )
-    return None
+    both = zip(values, tensors, strict=True)
+    return next((no for v, x in both if (no := refused_tensor(v.name, v.type, v.type.is_sparse, x))), None)
+
+
+def refused_tensor(name: str, wanted: object, is_sparse: bool, x: torch.Tensor) -> RefusedError | None:
+    """As `refused_layout`, for one input of this name, and of this type, to say it."""
+    if x.layout is torch.strided and not (x.is_meta or x.is_nested) and type(x).__torch_dispatch__ is _NO_DISPATCH:
+        return None
+    if is_sparse and x.layout is not torch.strided:
+        return None
+    if x.layout is not torch.strided:
+        kind = f"{x.layout} tensor".removeprefix("torch.")
+    else:
+        kind = "meta tensor" if x.is_meta else "nested tensor" if x.is_nested else type(x).__name__
+    return RefusedError(
+        f"the input {name} is a {kind}, the program was made for a plain tensor {wanted}; "
+        "give one whose elements lie in memory, as .to_dense() makes it of a sparse one"
+    )
+
+
+def run_in_torch(program: Callable[..., Any], values: Sequence[Value], tensors: Sequence[torch.Tensor]) -> Any:
+    """A program's results; torch, its runtime, reads tensors of most layouts, and says itself which it does not.
+
+    Raises:
+        RefusedError: in place of what torch says where a tensor is of another layout than the graph's input.
+    """
+    try:
+        return program(*tensors)
+    except ExportError:
+        raise
+    except Exception as error:
+        if refused := refused_layout(values, tensors):
+            raise refused from error
+        raise
 
 
 def refused_sharing(values: Sequence[Value], written: Collection[int], tensors: Sequence[torch.Tensor]) -> None:

@@ -14,14 +14,16 @@ import numpy as np
 import torch
 
 from ir.errors import ExportError, RefusedError
+from ir.importer.plain import refused_tensor
 from ir.opened import Port, extent
 
 
 class Binding:
     """A file's inputs; a call gives the tensors for its runtime."""
 
-    def __init__(self, ports: Sequence[Port]) -> None:
+    def __init__(self, ports: Sequence[Port], any_layout: bool = False) -> None:
         self._ports = tuple(ports)
+        self._any_layout = any_layout  # the runtime is torch
         self._accepted: list[Any] = []  # the types of the last inputs that were looked at
         sized = [(p, place, axis, d) for place, p in enumerate(ports) for axis, d in enumerate(p.shape)]
         texts = [(p, place, axis, d) for p, place, axis, d in sized if isinstance(d, str)]
@@ -32,15 +34,15 @@ class Binding:
         """One tensor for each input, in order; an array of numpy is one.
 
         Raises:
-            RefusedError: there are more or fewer, or one has another element type, rank or sizes than the file says;
-                or sizes of one name differ.
+            RefusedError: there are more or fewer, or one has another element type, rank or sizes than the file says, or
+                has no elements that can be read; or sizes of one name differ.
         """
         strange = [type(g).__name__ for g in given if not isinstance(g, (torch.Tensor, np.ndarray))]
         if strange or len(given) != len(self._ports):
             what = f"a {strange[0]}" if strange else str(len(given))
             raise RefusedError(f"{self._form}; {what} {'is' if strange or len(given) == 1 else 'are'} given")
         tensors = [g if isinstance(g, torch.Tensor) else _tensor(p, g) for p, g in zip(self._ports, given, strict=True)]
-        types = [(t.dtype, t.shape) for t in tensors]
+        types = [(t.dtype, t.shape, t.layout, t.is_meta, type(t)) for t in tensors]
         if types != self._accepted:
             self._check(tensors)
             self._accepted = types
@@ -57,6 +59,9 @@ class Binding:
             fixed = [isinstance(d, int) and d != s for d, s in zip(port.shape, tensor.shape, strict=False)]
             if tensor.dtype is not getattr(torch, port.dtype.name) or tensor.dim() != len(port.shape) or any(fixed):
                 raise _misfit(port, tensor)
+            refused = None if self._any_layout else refused_tensor(port.name, port, port.is_sparse, tensor)
+            if refused is not None:
+                raise refused
         first: dict[str, tuple[int, Port]] = {}
         for port, place, axis, name in self._named:
             size = tensors[place].shape[axis]
