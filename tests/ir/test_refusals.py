@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 
 import ir
 
@@ -23,6 +24,19 @@ REFUSED = {
     "not a known type\n": (lambda x: Unregistered(x + 1), (X,), "torch.export.register_dataclass(Unregistered)"),
     "narrow begins where a tensor says": (lambda x, n: x.narrow(0, n, 2), (X, torch.tensor(1)), "start.item()"),
 }
+
+LAYER = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+MASK = nn.Transformer.generate_square_subsequent_mask(3)
+REFUSED |= {
+    "whether a mask is the causal one": (nn.TransformerEncoder(LAYER, 1), (torch.ones(2, 3, 8), MASK), "is_causal=Fal"),
+    r"a torch.Generator, which has no form in the IR\n  at .*generator=": (
+        lambda x: x + torch.rand(2, generator=torch.Generator()), (X,), "draw without generator="
+    ),
+    "operator flex_attention has no": (lambda x: flex_attention(x, x, x), (torch.ones(1, 1, 8, 16),), "attn_mask="),
+    "torch.quint8 has no form": (
+        lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8).dequantize(), (X,), "convert_pt2e"
+    ),
+}  # fmt: skip
 
 
 if torch.__version__ < "2.12":  # where torch.export fails of such a result with an error of its own

@@ -14,7 +14,7 @@ from torch.fx import Node as FxNode
 from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Node, Origin, Value, Weight, leaves, symbols_in
-from ir.importer import conditions
+from ir.importer import conditions, fx_ops
 from ir.importer.aliases import Outcome, Uses, copies_by_size, memories_in, observe, written_in
 from ir.importer.conditions import SCATTERS, are_open, may_do_something
 from ir.importer.functionalize import Memories
@@ -22,7 +22,7 @@ from ir.importer.fx_ops import CAPTURED, HIGHER_ORDER, VANISH, WRAPPERS, handed_
 from ir.importer.origins import origin_of
 from ir.importer.private_writes import writes
 from ir.importer.scalar_inputs import number, reading, scalar
-from ir.importer.schema import DTYPES, LAYOUTS, OpSchema, op_schema, plain
+from ir.importer.schema import DTYPES, LAYOUTS, OpSchema, no_dtype, op_schema, plain
 from ir.importer.strided import layout
 from ir.importer.symbols import Symbols
 from ir.importer.tensor_meta import Tensors, holds_tensor
@@ -60,7 +60,7 @@ class Importer:
         if fake.layout not in LAYOUTS:
             raise CaptureError(f"a tensor of layout {fake.layout} has no form in the IR; densify it in the model")
         if fake.dtype not in DTYPES:
-            raise CaptureError(f"dtype {fake.dtype} has no form in the IR")
+            raise no_dtype(fake.dtype)
         return TensorType(DTYPES[fake.dtype], tuple(map(self.symbols.convert, fake.shape)), LAYOUTS[fake.layout])
 
     def value(self, name: str, fake: Any) -> Value:
@@ -324,7 +324,7 @@ class Importer:
             graph_at, first = WRAPPERS[name]
             return self._inline(node, self._arg(node.args[graph_at]), node.args[first:])
         if name not in HIGHER_ORDER:
-            raise CaptureError(f"the higher-order operator {name} has no form in the IR\n  at {origin_of(node)}")
+            raise fx_ops.no_operator(name, node)
         args = {key: self._arg(arg) for key, arg in zip(HIGHER_ORDER[name], node.args, strict=False)}
         captured = next((k for k in reversed(args) if k in CAPTURED), "")
         operands = args.get(captured, ())

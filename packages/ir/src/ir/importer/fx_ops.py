@@ -5,6 +5,8 @@ from __future__ import annotations
 from torch.fx import Graph as FxGraph
 from torch.fx import Node as FxNode
 
+from ir.errors import CaptureError
+from ir.importer.origins import origin_of
 from ir.importer.schema import OpSchema, op_schema
 from ir.importer.torch_api import OpOverload
 from ir.ops import DROPOUTS, TRAINING_FLAG, WRITE_NO_DATA, may_be_view
@@ -27,12 +29,22 @@ HIGHER_ORDER: dict[str, tuple[str, ...]] = {
     "associative_scan": ("combine_graph", "xs", "additional_inputs"),
     "map_impl": ("graph", "xs", "pos_args"),
 }
+_INSTEAD = {
+    "flex_attention": "write it as torch.nn.functional.scaled_dot_product_attention, with what its functions and its "
+    "block mask say as attn_mask="
+}
 CAPTURED = ("operands", "additional_inputs", "pos_args")  # what sub-graphs read from outside, after all else
 VANISH = frozenset({
     "aten::_assert_tensor_metadata", "aten::_functional_assert_async", "aten::_functional_assert_scalar",
     "aten::_functional_sym_constrain_range", "aten::_functional_sym_constrain_range_for_size",
     "inductor::accumulate_grad_",
 })  # fmt: skip
+
+
+def no_operator(name: str, node: FxNode) -> CaptureError:
+    """What to raise for a higher-order operator that is none of these."""
+    lines = [f"the higher-order operator {name} has no form in the IR", f"at {origin_of(node)}", _INSTEAD.get(name, "")]
+    return CaptureError("\n  ".join(filter(None, lines)))
 
 
 def writers(graph: FxGraph) -> list[FxNode]:

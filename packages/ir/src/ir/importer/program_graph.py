@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import Node as FxNode
 
 from ir.collector import held_back
 from ir.dims import Dim, Expr, solve
@@ -25,6 +26,7 @@ from ir.importer.fx_importer import Importer
 from ir.importer.ladder import Rung
 from ir.importer.literal_sizes import literal_sizes
 from ir.importer.live import Live
+from ir.importer.origins import origin_of
 from ir.importer.private_writes import writes
 from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.program import SavedProgram
@@ -92,6 +94,15 @@ def graph_of(
     return worded(within_axes(graph))
 
 
+def _no_form(node: FxNode, spec: Any) -> CaptureError:
+    """What to raise for an input that is neither a tensor nor a number, with the first line that uses it."""
+    kind = getattr(spec.arg, "class_fqn", spec.kind.name).replace("torch._C.", "torch.")
+    way = "draw without generator=, or outside of the model, and give the numbers as an input"
+    lines = [f"the input {node.name} is a {kind}, which has no form in the IR"]
+    lines += [f"at {origin_of(user)}" for user in list(node.users)[:1]]
+    return CaptureError("\n  ".join([*lines, way] if kind == "torch.Generator" else lines))
+
+
 class _ProgramImporter:
     """The work on one program."""
 
@@ -115,7 +126,7 @@ class _ProgramImporter:
             elif spec.kind in _STORED:
                 self.importer.env[node] = self.importer.constant(node, spec.target, self._tensor(spec))
             else:
-                raise CaptureError(f"the input {node.name} is a {spec.kind.name}, which has no form in the IR")
+                raise _no_form(node, spec)
         self._warn_of_sizes()
 
     def _warn_of_sizes(self) -> None:

@@ -48,6 +48,10 @@ _INSTEAD_OF_MASK = (
     "take the places of a mask first, places = mask.nonzero().squeeze(1), say how many there are where other sizes "
     "have to fit them, torch._check(places.shape[0] == ...), and index with them; or keep all elements, by torch.where"
 )
+_INSTEAD_OF_COMPARISON = (
+    "say which it is in the call: is_causal=False takes any mask as it is, True one that is causal (tgt_is_causal= and "
+    "src_is_causal= in nn.TransformerDecoder and nn.Transformer)"
+)
 _INSTEAD_OF_NUMPY = (
     "compute with torch in forward, and what does not depend on the inputs before it, in __init__; or make the part an "
     "op of your own, by ir.custom_op, with a handler for the target"
@@ -115,6 +119,8 @@ def told(error: Exception) -> str:
     if op := missing_fake(error):
         said = f"{schema_of(op).name} has no fake, so torch does not know the shapes of its results"
         way = _fake_of(op)
+    elif _compares_mask(error):
+        said, way = "it asks whether a mask is the causal one, which depends on the data", _INSTEAD_OF_COMPARISON
     elif question := question_about_data(text):
         said, way = question
     elif fixed := _fixed(text):
@@ -200,6 +206,13 @@ def _of_packed_sequence(error: BaseException) -> bool:
     frames = [f for f, _ in traceback.walk_tb(error.__traceback__) if Path(f.f_code.co_filename).name == "rnn.py"]
     kind = torch.nn.utils.rnn.PackedSequence
     return any(isinstance(held, kind) for f in frames for held in list(f.f_locals.values()))
+
+
+def _compares_mask(error: BaseException) -> bool:
+    """True if torch's transformer layers stopped where they compare a mask with the causal one."""
+    while error.__traceback__ is None and error.__cause__ is not None:
+        error = error.__cause__
+    return any(f.f_code.co_name == "_detect_is_causal_mask" for f, _ in traceback.walk_tb(error.__traceback__))
 
 
 def is_own(frame: traceback.FrameSummary) -> bool:

@@ -66,11 +66,18 @@ class OpSchema:
         return {n: bound[n] if n in bound else kwargs.get(n, self.defaults.get(n)) for n in self.names}
 
 
+def no_dtype(dtype: torch.dtype) -> CaptureError:
+    """What to raise for an element type that the IR has not."""
+    quantised = str(dtype).startswith(("torch.qint", "torch.quint"))
+    way = "; quantise by torchao, its quantize_ or its convert_pt2e, in place of torch's quantised tensors"
+    return CaptureError(f"dtype {dtype} has no form in the IR{way if quantised else ''}")
+
+
 def plain(value: Any) -> Any:
     """A static argument in the IR's terms: dtypes as DType, devices, layouts and memory formats as text."""
     if isinstance(value, torch.dtype):
         if value not in DTYPES:
-            raise CaptureError(f"dtype {value} has no form in the IR")
+            raise no_dtype(value)
         return DTYPES[value]
     if isinstance(value, _PLAIN):
         return str(value).removeprefix("torch.")
