@@ -39,6 +39,32 @@ def test_another_way_than_the_traced_one(target: str) -> None:
     assert program.verify().ok
 
 
+class Padded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        return self.layers(x, src_key_padding_mask=padding)
+
+
+def test_the_explanation_is_of_what_the_model_has() -> None:
+    args = torch.randn(2, 3, 8), torch.tensor([[False, False, True], [False, False, False]])
+    program = ir.export(Padded().eval(), args, target="eager")
+    with pytest.raises(ir.MismatchError, match="the model itself gives other results") as caught:
+        program.verify()
+    assert "dynamic size" not in str(caught.value) and "transformers leaves" not in str(caught.value)
+    assert "set_fastpath_enabled(False)" in str(caught.value)
+    was = torch.backends.mha.get_fastpath_enabled()
+    try:
+        torch.backends.mha.set_fastpath_enabled(False)
+        assert program.verify().ok
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was)
+    with pytest.raises(ir.MismatchError, match=r"a dynamic size is 0 or 1.* state in Python\.$"):
+        ir.export(when_exported, X, target="eager", dynamic_shapes=({0: "b"},)).verify()
+
+
 def of_one_raising(x: Tensor) -> Tensor:
     if x.size(0) == 1:
         raise ValueError("a batch of 1")

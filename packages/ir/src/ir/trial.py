@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,11 +23,20 @@ from ir.verify import Report, Row, held_to_float64, rows
 
 _ANOTHER_WAY = "the artifact agrees with torch.export's program, but the model itself gives other results:"
 _WHY = (
-    "The model's code takes another way while torch.export traces it. It asks whether a dynamic size is 0 or 1, which "
-    "torch.export takes to be 2 or more (give Dim(min=2), or branch by torch.cond), or whether it is exported, or "
-    "it has state in Python. transformers leaves out a mask of ones only where it is not exported: give every input "
-    "that the processor gives."
+    "The model's code takes another way while torch.export traces it. It asks {}whether it is exported, or it has "
+    "state in Python."
 )
+_ASKS_SIZES = (
+    "whether a dynamic size is 0 or 1, which torch.export takes to be 2 or more (give Dim(min=2), or branch by "
+    "torch.cond), or "
+)
+_WHY_IN = {  # by the modules that there are, in the words of regular expressions
+    r"\btorch\.nn\.modules\.(transformer\.|activation\.MultiheadAttention)": "torch.nn's encoder layers and attention "
+    "have a fast path in evaluation, which torch.export does not take; rows of padding are 0 there. With "
+    "torch.backends.mha.set_fastpath_enabled(False) the model gives what its program gives.",
+    r"\btransformers\.": "transformers leaves out a mask of ones only where it is not exported: give every input that "
+    "the processor gives.",
+}
 _RAISES = "at {} the model itself raises and the artifact does not (a Dim with a min keeps such sizes out): {}"
 _ORDER = (
     "the model reads the order of a dict's keys, and gives other results where they come in another one; the artifact "
@@ -152,7 +162,7 @@ class Trial:
         try:
             made = self.graph.context.of_model(self.graph, args, kwargs, self._weights)
         except MismatchError as error:
-            raise MismatchError("\n".join([_ANOTHER_WAY, str(error), _WHY])) from error
+            raise MismatchError("\n".join([_ANOTHER_WAY, str(error), _why(self.graph, sizes)])) from error
         except Exception as error:  # of any kind: it refuses what its program takes, or its weights are elsewhere
             if self._model_runs:
                 what = ": ".join(dict.fromkeys((type(error).__name__, _line(error))))
@@ -160,7 +170,7 @@ class Trial:
             return
         self._model_runs = self._model_runs or made is not None
         if wrong := self._unlike(made or [], expected, sizes):
-            raise MismatchError("\n".join([_ANOTHER_WAY, *wrong, _WHY]))
+            raise MismatchError("\n".join([_ANOTHER_WAY, *wrong, _why(self.graph, sizes)]))
 
     def _unlike(self, made: list[Any], expected: list[Any], sizes: Sizes) -> list[str]:
         """The rows of the model's results that differ from those of its program."""
@@ -233,6 +243,13 @@ class Trial:
             return found
         both = zip(found, doubted, actual, expected, exact, strict=True)
         return tuple(held_to_float64(r, a, e, x) if doubt else r for r, doubt, a, e, x in both)
+
+
+def _why(graph: Graph, sizes: Sizes) -> str:
+    """What may make a model differ from the program that torch.export made of it; `sizes` are the dynamic ones."""
+    kinds = {str(kind) for n in graph.nodes for _, kind in (n.origin.modules or {}).values()}
+    known = [text for pattern, text in _WHY_IN.items() if any(re.search(pattern, k) for k in kinds)]
+    return " ".join([_WHY.format(_ASKS_SIZES if sizes else ""), *known])
 
 
 def _text(sizes: Mapping[str, int]) -> str:
