@@ -293,14 +293,21 @@ def _keep_modes(source: Path, place: Path, made: Iterable[Path], gone: Iterable[
     for path in (source, *source.rglob("*")):
         key = path.relative_to(source), path.is_dir()
         if key in older or path.is_file():
-            path.chmod(older.get(key, _mode(path) & (common | stat.S_IRWXU)))
+            _give_mode(path, older.get(key, _mode(path) & (common | stat.S_IRWXU)))
     beside = functools.reduce(operator.and_, [_mode(p) for p in gone if p.exists()] or [_mode(place)])
     for path in made:
-        path.chmod(beside)
+        _give_mode(path, beside)
 
 
 def _mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode) & 0o777
+    return path.stat().st_mode & 0o777
+
+
+def _give_mode(path: Path, mode: int) -> None:
+    """Set permissions, where they are others: a file system that has the same for all its files refuses to."""
+    now = stat.S_IMODE(path.stat().st_mode)
+    if now & 0o777 != mode:
+        path.chmod(now & ~0o777 | mode)  # the group of a folder's files is told by a bit beyond them
 
 
 def _settle(staging: Path, place: Path, lock: IO[str]) -> None:
