@@ -212,7 +212,8 @@ class OpHelper(abc.ABC, Generic[V]):
             self.refuse(f"{value} is no {dtype}, and would be cut to one; cast the operand beside it to a float type")
         if dtype.is_integer and array.dtype.kind in "iu":
             return self.constant(array.astype(numpy_dtype(dtype)))
-        return self.constant(np.asarray(value, numpy_dtype(dtype)))
+        with np.errstate(over="ignore"):  # infinity is what torch makes of it, too
+            return self.constant(np.asarray(value, numpy_dtype(dtype)))
 
     def tensor(self, x: Any, dtype: DType | V | None = None) -> V:
         """The operand `x` as a tensor: a value is cast, a number becomes a constant, a size expression a 0-d tensor.
