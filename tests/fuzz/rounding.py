@@ -106,6 +106,8 @@ class Shaken(torch.fx.Interpreter):
                         # a running mean, which of numbers whose sum is 0 is next to it
                         large = args[0][args[0].isfinite()].abs().amax() if args[0].isfinite().any() else 0.0
                         self._put(t, torch.zeros_like(t), t.abs() <= 4 * torch.finfo(t.dtype).eps * large)
+                    if name_of(target) in ("mean", "var_mean") and t is leaves[-1]:  # a sum times 1 / n to tract
+                        self._move(t, t.abs() * torch.finfo(t.dtype).eps)
                     if name_of(target) == "gelu":  # x (1 + erf(x)) / 2: of what cancels, torch's too is rounding's
                         self._move(t, args[0].abs() * torch.finfo(t.dtype).eps)
                     if name_of(target) in ("lstm", "gru"):  # gates of the runtimes' kernels are right beside 1 alone
