@@ -257,10 +257,11 @@ class _Observer:
         schema = op_schema(target)
         args, kwargs = self._given((node.args, dict(node.kwargs)), env)
         noted = node.meta.get("val")
-        try:
-            if schema.views and _by_data(noted, (args, kwargs)) and not _are_moved(node, env):
-                # fake tensors hold no data: a run fails, or counts by new symbols, which what reads the view has not
+        if schema.views and _by_data(noted, (args, kwargs)) and not _are_moved(node, env):
+            # fake tensors hold no data: a run fails, or counts by new symbols, which what reads the view has not
+            with contextlib.suppress(Exception):  # of memory that the view does not fit into for sure
                 return _placed(noted, schema.bind(args, kwargs)[schema.views[0]])
+        try:
             if not schema.writes:  # an assertion returns nothing
                 return self._of_rule(target, args, kwargs) if schema_of(target).returns else None
             bound = schema.bind(args, kwargs)
