@@ -85,8 +85,14 @@ def test_sound(tmp_path, target):
     out = language_models.export(model, path=tmp_path / "out", target=target, example=example, verify=True)
     found = out.load().generate(example, max_new_tokens=STEPS)
     assert torch.equal(found, reference(model, example, STEPS))
+    program = out.load()
+    assert torch.equal(
+        program.generate(example, torch.tensor([[1] * 60, [1] * 20 + [0] * 40]), STEPS), found
+    )  # unheeded
+    with pytest.raises(ir.RefusedError, match=r"of shape \[2, 8\] or \[2, 60\] with these inputs"):
+        program.generate(example, torch.ones(5, 7).long())
     with pytest.raises(ir.RefusedError, match=r"features of sound of shape \['batch', 8, 60\] are wanted"):
-        out.load().generate(example[..., 1:])
+        program.generate(example[..., 1:])
     own = model.generate(example, max_new_tokens=STEPS, do_sample=False, num_beams=1)  # without the first token
     assert torch.equal(found[:, 1 : own.shape[1] + 1], own)
 
@@ -164,11 +170,89 @@ MOONSHINE = {"hidden_size": 32, "intermediate_size": 64, "vocab_size": 96, "deco
                 for n, v in (("num_hidden_layers", 2), ("num_attention_heads", 4))}}  # fmt: skip
 
 
-def test_a_model_that_asks_its_encoder_for_more(tmp_path):
-    """Moonshine wants the mask of what its encoder said, of which all is heard."""
-    model, example = made("Moonshine", MOONSHINE), torch.randn(1, 4000, generator=torch.Generator().manual_seed(2))
-    program = language_models.export(model, path=tmp_path / "out", target="eager", example=example).load()
-    assert torch.equal(program.generate(example, max_new_tokens=8), reference(model, example, 8))
+SPEECH2TEXT = {**HALVES, "input_feat_per_channel": 8, "conv_channels": 16, "max_source_positions": 60,
+               "max_target_positions": 64, "decoder_start_token_id": 3}  # fmt: skip
+
+
+def padded(*shape):
+    """Two sounds and the mask that tells the end of the second, which is loud, from what is to be heard."""
+    mask = torch.ones(2, shape[0]).long()
+    mask[1, shape[0] // 2 :] = 0
+    return 3 * torch.randn(2, *shape, generator=torch.Generator().manual_seed(2)), mask
+
+
+MASKED = {"Moonshine": (MOONSHINE, (4000,)), "Speech2Text": (SPEECH2TEXT, (40, 8))}
+
+
+EVERY = [(name, target) for name in MASKED for target in ("onnx", "eager", "nnef")]
+QUICK = [("Moonshine", "onnx"), ("Speech2Text", "eager")]
+
+
+@pytest.mark.parametrize("name, target", [p if p in QUICK else pytest.param(*p, marks=pytest.mark.slow) for p in EVERY])
+def test_a_mask_of_sound(tmp_path, name, target):
+    """Both make the mask shorter along with the sound: Moonshine in its encoder, Speech2Text again in its decoder."""
+    sizes, shape = MASKED[name]
+    model, (sound, mask) = made(name, sizes), padded(*shape)
+    with torch.no_grad():
+        for key, p in model.named_parameters():
+            if "encoder_attn" in key:  # so that a decoder of random weights says what it hears
+                p.mul_(8.0)
+    out = language_models.export(model, path=tmp_path / "out", target=target, example=sound[:1], verify=True)
+    program = out.load()
+    masked, whole = reference(model, sound, 8, mask), reference(model, sound, 8)
+    assert torch.equal(program.generate(sound, mask, 8), masked) and not torch.equal(masked, whole)
+    assert torch.equal(program.generate(sound, max_new_tokens=8), whole)
+    for wrong in (mask[:1], mask[:, 1:], 2 * mask):
+        with pytest.raises(ir.RefusedError, match=f"attention_mask: 1 for sound .* of shape .2, {shape[0]}. with"):
+            program.generate(sound, wrong)
+    with pytest.raises(ir.RefusedError, match="row 1 of attention_mask has no sound"):
+        program.generate(sound, torch.tensor([[1], [0]]).expand(2, shape[0]))
+
+
+def any_halves():
+    """An encoder of sound and a decoder of text, each a model of its own."""
+    encoder = transformers.Wav2Vec2Config(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, conv_dim=(16, 16),
+        conv_stride=(5, 4), conv_kernel=(10, 8), num_feat_extract_layers=2, num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=4,
+    )  # fmt: skip
+    decoder = transformers.BartConfig(**BART, is_decoder=True, add_cross_attention=True)
+    torch.manual_seed(0)
+    config = transformers.SpeechEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    model = transformers.SpeechEncoderDecoderModel(config=config).eval()
+    with torch.no_grad():
+        for key, p in model.decoder.named_parameters():
+            if p.dim() > 1 and "embed_tokens" not in key:
+                p.mul_(4.0)
+    model.generation_config.decoder_start_token_id = 1
+    return model
+
+
+def test_any_two_halves(tmp_path):
+    """What the encoder takes is called as it calls it."""
+    model, (sound, mask) = any_halves(), padded(2000)
+    with pytest.raises(ir.CaptureError, match=r"the encoder takes input_values, .* give example="):
+        language_models.export(model, path=tmp_path / "out")
+    out = language_models.export(model, path=tmp_path / "out", example=sound[:1], verify=True)
+    assert out.manifest.parts["encoder_model"].inputs == ("input_values", "attention_mask")
+    assert torch.equal(out.load().generate(sound, mask, 8), reference(model, sound, 8, mask))
+
+
+@pytest.mark.parametrize("name, audio, text", [
+    ("Qwen2Audio", {"d_model": 32, "encoder_layers": 1, "encoder_attention_heads": 4, "encoder_ffn_dim": 64}, "qwen2"),
+    ("Voxtral", {**checkpoints.LAYERS, "intermediate_size": 64}, "llama"),
+])  # fmt: skip
+def test_sound_among_the_tokens_is_refused(tmp_path, name, audio, text):
+    """transformers has them among its models of two halves, and their sound goes another way."""
+    cls = getattr(transformers, f"{name}ForConditionalGeneration")
+    model = cls(cls.config_class(audio_config={**audio, "num_mel_bins": 8, "max_source_positions": 8},
+                                 text_config={"model_type": text, **checkpoints.LLAMA}))  # fmt: skip
+    with pytest.raises(
+        ir.CaptureError, match=f"{name}For.* puts sound among the tokens .* task='text-generation', for"
+    ):
+        language_models.export(model, path=tmp_path / "out", example=torch.randn(1, 8, 16))
+    out = language_models.export(model, path=tmp_path / "out", target="eager", task="text-generation", verify=True)
+    assert out.manifest.kind == "text-generation"
 
 
 @pytest.mark.slow

@@ -1,15 +1,19 @@
 """Models of an encoder and a decoder (T5, Bart, Whisper): a program each, on every target.
 
-    encoder_model              input_ids or sound -> last_hidden_state, present.{layer}.encoder.{key,value}
+    encoder_model              input_ids or sound, attention_mask -> last_hidden_state, present.{layer}.encoder...
     decoder_with_past_model    input_ids, encoder_attention_mask, past_key_values... -> logits, present...
     tokenizer.json, ...        as the checkpoint has them
 
 Names: Optimum's. What the decoder looks up in the encoder's text is computed once, by the encoder's program, and only
 read by the decoder's, which serves the first token and all others: its past may have no length.
+
+A mask of sound is an input where the model heeds one. The decoder's attention takes it as it is, or as the encoder made
+it shorter along with the sound, which is then a result of the encoder's program (Moonshine).
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,12 +31,12 @@ from language_models.checkpoint import Checkpoint
 from language_models.folder import load_call
 from language_models.generation_settings import Settings, settings_of
 from language_models.parts import Parts, Tensors, empty_past, greedy, programs, write_part
-from language_models.prompts import check_count, check_length, limits, texts
+from language_models.prompts import check_count, check_length, integers, limits, texts
 from language_models.step import cache_argument, fresh_cache, remembered
 
 ENCODER, DECODER = "encoder_model", "decoder_with_past_model"
 TEXT = "input_ids"
-MASK = "encoder_attention_mask"
+HEEDED, MASK = "attention_mask", "encoder_attention_mask"  # what the encoder takes, and what the decoder takes
 BATCH, SOURCE, PAST, NEW = 2, 7, 5, 3  # sizes of the example, all different
 
 
@@ -52,10 +56,17 @@ class _Said(BaseModelOutput):  # type: ignore[misc]
 
 def _decoded(model: Any, hidden: torch.Tensor, mask: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
     """Logits of a decoder behind an encoder; the cache takes what is to be remembered."""
-    given = {cache_argument(model.forward): cache} | ({} if mask is None else {"attention_mask": mask})
-    found = model(**given, encoder_outputs=_Said(last_hidden_state=hidden), decoder_input_ids=tokens, use_cache=True)
-    logits: torch.Tensor = found.logits
+    given = {cache_argument(model.forward): cache} | ({} if mask is None else {HEEDED: mask})
+    said = _Said(last_hidden_state=hidden)
+    said.attention_mask = mask  # where some models look for it, made shorter
+    logits: torch.Tensor = model(**given, encoder_outputs=said, decoder_input_ids=tokens, use_cache=True).logits
     return logits
+
+
+def encoder_input(model: Any) -> str:
+    """What the encoder calls its tokens or its sound; a model of any two halves calls it `inputs`."""
+    encoder, own = model.get_encoder(), str(model.main_input_name)
+    return own if own in inspect.signature(encoder.forward).parameters else str(encoder.main_input_name)
 
 
 class Encode(nn.Module):
@@ -63,14 +74,16 @@ class Encode(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.takes = model, encoder_input(model)
 
     def forward(self, inputs: torch.Tensor, attention_mask: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        mask = {} if attention_mask is None else {"attention_mask": attention_mask}
-        hidden = self.model.get_encoder()(**{self.model.main_input_name: inputs}, **mask).last_hidden_state
+        mask = {} if attention_mask is None else {HEEDED: attention_mask}
+        found = self.model.get_encoder()(**{self.takes: inputs}, **mask)
+        hidden, shorter = found.last_hidden_state, getattr(found, "attention_mask", None)
         cache, first = _cache(self.model), torch.ones(hidden.shape[0], 1, dtype=torch.int64)
-        _decoded(self.model, hidden, attention_mask, first, cache)
-        return {"last_hidden_state": hidden, **{n: t for n, t in remembered(cache).items() if _read_only(n)}}
+        _decoded(self.model, hidden, attention_mask if shorter is None else shorter, first, cache)
+        made = {"last_hidden_state": hidden} | ({} if shorter is None else {MASK: shorter.to(torch.int64)})
+        return {**made, **{n: t for n, t in remembered(cache).items() if _read_only(n)}}
 
 
 class Decode(nn.Module):
@@ -119,34 +132,54 @@ def write(
         ExportError: the model cannot be exported; see ir.errors.
     """
     model = checkpoint.model
+    if not model.config.is_encoder_decoder:
+        raise CaptureError(f"{type(model).__name__} puts sound among the tokens of a decoder, which is not exported: "
+                           "give the model itself and task='text-generation', for texts alone")  # fmt: skip
     source = sound(checkpoint, example)
-    mask = {"attention_mask": torch.ones_like(source)} if model.main_input_name == TEXT else {}
     encode = Encode(model).eval()
+    mask = _mask(encode, source)
     with torch.no_grad(), unchanged(model):
-        hidden = encode(source, **mask)["last_hidden_state"]
-    decode = Decode(model, hidden, mask.get("attention_mask")).eval()
-    kept = [n for n in decode.states if _read_only(n)]
-    along = {0: "batch_size", **({1: "encoder_sequence_length"} if source.dim() == 2 else {})}
-    limited = _limits(checkpoint, hidden[:1], mask["attention_mask"][:1] if mask else None)
+        heard = encode(source, **mask)
+    hidden, seen = heard["last_hidden_state"], heard.get(MASK, mask.get(HEEDED))
+    decode = Decode(model, hidden, seen).eval()
+    # sound has the length of the example: how many places are left of it some models compute in floats
+    along = {0: "batch_size"} | ({1: "encoder_sequence_length"} if encode.takes == TEXT else {})
+    limited = _limits(checkpoint, hidden[:1], None if seen is None else seen[:1])
+    kept = [*[MASK] * (MASK in heard), *(f"present.{n}" for n in decode.states if _read_only(n))]
     parts = {ENCODER: write_part(
-        encode, folder / ENCODER, target, {"inputs": source, **mask}, {"inputs": along, "attention_mask": along},
-        ["last_hidden_state", *map("present.{}".format, kept)], {"inputs": model.main_input_name},
-        positions=limited.get("source_positions"), **options,
+        encode, folder / ENCODER, target, {"inputs": source, **mask}, {"inputs": along, HEEDED: along},
+        ["last_hidden_state", *kept], {"inputs": encode.takes}, positions=limited.get("source_positions"), **options,
     )}  # fmt: skip
     given: dict[str, Any] = {"input_ids": torch.ones(BATCH, NEW, dtype=torch.int64)}
-    given |= {MASK: mask["attention_mask"]} if mask else {}
-    sizes: dict[str, Any] = {"input_ids": {0: "batch_size", 1: "sequence_length"}, MASK: along}
-    axis = "encoder_sequence_length" if source.dim() == 2 else None
-    grows = {False: "past_sequence_length", True: axis}
-    sizes["past_key_values"] = {
-        n: {0: "batch_size", **({2: grows[_read_only(n)]} if grows[_read_only(n)] else {})} for n in decode.states
-    }
+    given |= {} if seen is None else {MASK: seen}
     given["past_key_values"] = {n: t.clone() for n, t in decode.states.items()}
     new = [f"present.{n}" for n in decode.states if not _read_only(n)]
-    parts[DECODER] = write_part(decode, folder / DECODER, target, given, sizes, ["logits", *new],
-                                positions=limited.get("positions"), **options)  # fmt: skip
-    said = _said(checkpoint, decode) | ({} if mask else {"source": list(source.shape[1:])})
+    parts[DECODER] = write_part(decode, folder / DECODER, target, given, _decoder_sizes(decode, along),
+                                ["logits", *new], positions=limited.get("positions"), **options)  # fmt: skip
+    said = _said(checkpoint, decode) | ({} if encode.takes == TEXT else {"source": list(source.shape[1:])})
     return Parts(checkpoint.task, target, weights, parts, said | limited)
+
+
+def _decoder_sizes(decode: Decode, along: Mapping[int, str]) -> dict[str, Any]:
+    """The dynamic sizes of the decoder's inputs; `along` are those of what the encoder takes."""
+    grows = {False: {2: "past_sequence_length"}, True: {2: along[1]} if 1 in along else {}}
+    states = {n: {0: "batch_size", **grows[_read_only(n)]} for n in decode.states}
+    return {"input_ids": {0: "batch_size", 1: "sequence_length"}, MASK: along, "past_key_values": states}
+
+
+def _mask(encode: Encode, source: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The mask of the example, by the encoder's name for it; none where the model hears all of its sound anyway."""
+    whole = torch.ones(source.shape[:2], dtype=torch.int64)  # as transformers makes one for text and for sound
+    if encode.takes == TEXT:
+        return {HEEDED: whole}
+    half, any_sound = whole.clone(), torch.randn(source.shape, generator=torch.Generator().manual_seed(0))
+    half[:, half.shape[1] // 2 :] = 0
+    try:
+        with torch.no_grad(), unchanged(encode.model):
+            found = [encode(any_sound.to(source.dtype), mask) for mask in (whole, half)]
+    except Exception:  # of whatever class a model says that it takes no such mask
+        return {}
+    return {} if all(torch.equal(t, found[1][n]) for n, t in found[0].items()) else {HEEDED: whole}
 
 
 def _said(checkpoint: Checkpoint, decode: Decode) -> dict[str, Any]:
@@ -169,7 +202,7 @@ def _limits(checkpoint: Checkpoint, hidden: torch.Tensor, mask: torch.Tensor | N
     model, padding = checkpoint.model, getattr(checkpoint.config, "pad_token_id", None)
     found: dict[str, int | None] = {}
     with unchanged(model):
-        if mask is not None:
+        if encoder_input(model) == TEXT:
             encoder = model.get_encoder()
             found["source_vocabulary"], found["source_positions"] = limits(
                 lambda text: encoder(input_ids=text, attention_mask=torch.ones_like(text)), padding
@@ -184,20 +217,19 @@ def sound(checkpoint: Checkpoint, example: torch.Tensor | None = None) -> torch.
     Raises:
         CaptureError: the encoder takes no tokens, and there is neither an example nor an extractor.
     """
-    if checkpoint.model.main_input_name == TEXT:
+    name = encoder_input(checkpoint.model)
+    if name == TEXT:
         return torch.ones(BATCH, SOURCE, dtype=torch.int64)
     if example is None:
         if checkpoint.folder is None or not (checkpoint.folder / "preprocessor_config.json").is_file():
-            name = checkpoint.model.main_input_name
             raise CaptureError(f"the encoder takes {name}, and no preprocessor_config.json says how these look: give "
                                f"example=, a tensor of {name} for one sound")  # fmt: skip
-        example = _silence(checkpoint)
+        example = _silence(checkpoint, name)
     return torch.cat([example[:1]] * BATCH).to(checkpoint.model.dtype)
 
 
-def _silence(checkpoint: Checkpoint) -> torch.Tensor:
-    """A second of silence as the checkpoint's own extractor of features has it."""
-    name = checkpoint.model.main_input_name
+def _silence(checkpoint: Checkpoint, name: str) -> torch.Tensor:
+    """A second of silence as the checkpoint's own extractor of features has it, under this name."""
     try:
         extract: Any = transformers.AutoFeatureExtractor.from_pretrained(checkpoint.folder, local_files_only=True)
         second = torch.zeros(extract.sampling_rate).numpy()
@@ -229,7 +261,7 @@ class Generator:
         decoder_input_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The decoder's tokens, each the likeliest, behind its first or those that are given; a text that has ended
-        is padded. `inputs` are tokens or sound, `attention_mask` tells tokens from padding.
+        is padded. `inputs` are tokens or sound, `attention_mask` tells them from padding.
 
         Raises:
             RefusedError: tokens, a mask, sound or a number of tokens that the model does not take.
@@ -256,7 +288,7 @@ class Generator:
         return greedy(first, self.said, max_new_tokens, scores, processors)
 
     def _source(self, inputs: Any, mask: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """The encoder's tokens with their mask, or sound, of which the whole is heard."""
+        """The encoder's tokens or sound with their mask."""
         if (size := self.said.get("source")) is None:
             tokens, mask = texts("inputs", inputs, mask, self.said.get("source_vocabulary", self.vocabulary))
             check_length("inputs", tokens.shape[1], self.said.get("source_positions"))
@@ -264,12 +296,25 @@ class Generator:
         if not isinstance(inputs, torch.Tensor) or not inputs.is_floating_point() or [*inputs.shape[1:]] != size:
             said = list(inputs.shape) if isinstance(inputs, torch.Tensor) else f"a {type(inputs).__name__}"
             raise RefusedError(f"inputs: features of sound of shape {['batch', *size]} are wanted, these are {said}")
-        return inputs.to(self.floats), torch.ones(inputs.shape[:2], dtype=torch.int64)
+        return inputs.to(self.floats), self._mask_of_sound(inputs, mask)
+
+    def _mask_of_sound(self, inputs: torch.Tensor, mask: Any) -> torch.Tensor:
+        """The mask of sound, all of ones where none is given; one that the model does not heed (Whisper) is checked."""
+        if mask is None:
+            return torch.ones(inputs.shape[:2], dtype=torch.int64)
+        given, heeded = torch.from_numpy(integers("attention_mask", mask)), HEEDED in self.encoder.part.inputs
+        lengths = inputs.shape[1:2] if heeded else inputs.shape[1:]
+        if len(given) != len(inputs) or given.shape[1] not in lengths or not set(given.unique().tolist()) <= {0, 1}:
+            shape = " or ".join(str([len(inputs), n]) for n in lengths)
+            raise RefusedError(f"attention_mask: 1 for sound and 0 for padding, of shape {shape} with these inputs")
+        if not given.any(1).all():
+            raise RefusedError(f"row {int(given.any(1).int().argmin())} of attention_mask has no sound")
+        return given
 
     def encode(self, inputs: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
         """What the decoder is given at its first step: the encoder's keys and values, and a past of no length."""
-        found = self.encoder({self.encoder.part.inputs[0]: inputs, "attention_mask": mask})
-        held = {n: t for n, t in found.items() if n.startswith("present.")} | {MASK: mask}
+        found = self.encoder({self.encoder.part.inputs[0]: inputs, HEEDED: mask})
+        held = {n: t for n, t in found.items() if n.startswith("present.")} | {MASK: found.get(MASK, mask)}
         return held | empty_past(self.said, "present", len(inputs))
 
     def step(self, tokens: torch.Tensor, held: Tensors) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -290,24 +335,28 @@ def check(checkpoint: Checkpoint, loaded: Generator, manifest: Parts, count: int
     Raises:
         MismatchError: they differ.
     """
-    drawn = torch.Generator().manual_seed(0)
-    if "source" in manifest.said:
-        source = torch.randn(1, *manifest.said["source"], generator=drawn).to(checkpoint.model.dtype)
+    drawn, mask = torch.Generator().manual_seed(0), None
+    if (size := manifest.said.get("source")) is not None:
+        heeded = HEEDED in manifest.parts[ENCODER].inputs
+        source = torch.randn(1 + heeded, *size, generator=drawn).to(checkpoint.model.dtype)
+        if heeded:  # the second ends in padding
+            mask = (torch.arange(size[0]) < torch.tensor([[size[0]], [size[0] - size[0] // 3]])).to(torch.int64)
+            source[1, mask[1] == 0] = 0
     else:
         vocabulary = manifest.said.get("source_vocabulary", checkpoint.config.vocab_size)
         longest = min(12, manifest.said.get("source_positions", 12))
         source = torch.randint(0, vocabulary, (1, longest), generator=drawn)
-        count = min(count, manifest.said.get("positions", count))
+    count = min(count, manifest.said.get("positions", count))
     with unchanged(checkpoint.model):
-        wanted = reference(checkpoint.model, source, count)
-    found = loaded.generate(source, max_new_tokens=count)
+        wanted = reference(checkpoint.model, source, count, mask)
+    found = loaded.generate(source, mask, max_new_tokens=count)
     if not torch.equal(wanted, found):
-        raise MismatchError(f"the folder generates {found[0].tolist()}, the model {wanted[0].tolist()}")
+        raise MismatchError(f"the folder generates {found.tolist()}, the model {wanted.tolist()}")
 
 
 def reference(model: Any, source: torch.Tensor, count: int, mask: torch.Tensor | None = None) -> torch.Tensor:
     """What transformers itself generates, each token the likeliest."""
-    given: Any = {} if mask is None else {"attention_mask": mask}
+    given: Any = {} if mask is None else {HEEDED: mask}
     # Whisper's own leaves out the first tokens
     generate = transformers.GenerationMixin.generate
     found = generate(model, source, **given, max_new_tokens=count, do_sample=False, num_beams=1)
