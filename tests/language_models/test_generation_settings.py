@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 
 import pytest
 import torch
@@ -90,6 +91,46 @@ def test_an_encoder_and_a_decoder(halves, name, monkeypatch):
 # a value for each that changes the tokens of a small Llama
 OWN = {**VALUES, "repetition_penalty": 50.0, "bad_words_ids": [[10], [18]], "min_length": 20,
        "begin_suppress_tokens": [10, 18]}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["onnx", "eager"])
+def test_an_end_that_the_settings_do_not_have(tmp_path, target):
+    """Of the configuration's transformers takes no notice, and no loop of ours; that of onnxruntime-genai has to."""
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    tokens, mask = prompts()
+    model.generation_config = transformers.GenerationConfig(bos_token_id=1, pad_token_id=0)
+    wanted = decoded(model, tokens, mask)
+    model.config.eos_token_id = int(wanted[0, 14])
+    model.save_pretrained(tmp_path / "in")
+    told = pytest.warns(UserWarning, match=r"say of no token .* at that of config.json, \[\d+\], where")
+    with told if target == "onnx" else contextlib.nullcontext():
+        out = language_models.export(
+            tmp_path / "in", path=tmp_path / "out", target=target, tokenizer=False, verify=True
+        )
+    assert out.manifest.eos == () and torch.equal(out.load().generate(tokens, mask, STEPS), wanted)
+    if target == "onnx":
+        said = json.loads((out.path / "genai_config.json").read_text())["model"]
+        assert said["eos_token_id"] == model.config.eos_token_id and said["pad_token_id"] == 0
+
+
+def test_an_end_of_two_halves_that_the_settings_do_not_have(tmp_path):
+    model, (tokens, mask) = made("T5", T5), source()
+    model.generation_config = transformers.GenerationConfig(decoder_start_token_id=2)
+    wanted = reference(model, tokens, STEPS, mask)
+    model.config.eos_token_id = int(wanted[0, 3])
+    out = language_models.export(model, path=tmp_path / "out", target="eager", verify=True)
+    assert torch.equal(out.load().generate(tokens, mask, STEPS), wanted)
+
+
+def test_a_padding_that_the_settings_do_not_have(tmp_path):
+    """It is the end of a text, whatever the configuration's padding is."""
+    model, (tokens, mask) = checkpoints.model("Llama", **checkpoints.LLAMA), prompts()
+    model.generation_config = transformers.GenerationConfig()
+    model.generation_config.eos_token_id = end = int(decoded(model, tokens, mask)[0, 14])
+    wanted = decoded(model, tokens, mask)
+    assert (wanted[0, 14:] == end).all() and not (wanted[1] == end).any()
+    out = language_models.export(model, path=tmp_path / "out", target="eager")
+    assert torch.equal(out.load().generate(tokens, mask, STEPS), wanted)
 
 
 def prompts():

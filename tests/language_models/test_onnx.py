@@ -328,7 +328,9 @@ def test_few_bits_with_grouped_attention(tmp_path):
 def test_a_checkpoint_without_an_end(tmp_path):
     """onnxruntime-genai knows of no text without an end, which is told; our own loop does."""
     model = checkpoints.model("Llama", **{**checkpoints.LLAMA, "eos_token_id": None})
-    with pytest.warns(UserWarning, match="LlamaForCausalLM says of no token that it ends .* at the padding, 0, where"):
+    with pytest.warns(
+        UserWarning, match="settings of LlamaForCausalLM say of no token that .* at the padding, 0, where"
+    ):
         made = language_models.export(model, path=tmp_path / "out", verify=True)
     assert json.loads((made.path / "genai_config.json").read_text())["model"]["eos_token_id"] == 0
 

@@ -59,6 +59,18 @@ class Checkpoint:
         return self.model.generation_config
 
     @property
+    def ends(self) -> list[int]:
+        """The tokens that end a text: those of the generation settings alone, as in transformers' `generate`."""
+        said = self.generation.eos_token_id
+        return list(said) if isinstance(said, (list, tuple)) else [] if said is None else [said]
+
+    @property
+    def padding(self) -> int:
+        """What stands behind a text that has ended: the settings' padding, or else the token that ends a text."""
+        said: int | None = self.generation.pad_token_id
+        return [*self.ends, 0][0] if said is None else said
+
+    @property
     def context_length(self) -> int:
         """How many tokens the model was made for; where it does not say so, more than anybody asks for."""
         named = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")

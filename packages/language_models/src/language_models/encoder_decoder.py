@@ -187,14 +187,11 @@ def _said(checkpoint: Checkpoint, decode: Decode) -> dict[str, Any]:
     config, own = checkpoint.config, checkpoint.generation
     start = next((v for c in (own, config) for n in ("decoder_start_token_id", "bos_token_id")
                   if (v := getattr(c, n, None)) is not None), 0)  # fmt: skip
-    ends = own.eos_token_id if own.eos_token_id is not None else config.eos_token_id
-    ends = list(ends) if isinstance(ends, (list, tuple)) else [] if ends is None else [ends]
-    pad = own.pad_token_id if own.pad_token_id is not None else getattr(config, "pad_token_id", None)
-    rules = settings_of(checkpoint, ends, config.vocab_size)
+    rules = settings_of(checkpoint, checkpoint.ends, config.vocab_size)
     grows = {n: [t.shape[1], t.shape[3], str(t.dtype).removeprefix("torch.")] for n, t in decode.states.items()
              if not _read_only(n)}  # fmt: skip
-    return {"start": start, "ends": ends, "pad": pad if pad is not None else [*ends, 0][0], "rules": rules,
-            "remembered": grows, "vocabulary": config.vocab_size, "context": checkpoint.context_length}  # fmt: skip
+    return {"start": start, "ends": checkpoint.ends, "pad": checkpoint.padding, "rules": rules, "remembered": grows,
+            "vocabulary": config.vocab_size, "context": checkpoint.context_length}  # fmt: skip
 
 
 def _limits(checkpoint: Checkpoint, hidden: torch.Tensor, mask: torch.Tensor | None) -> dict[str, int]:

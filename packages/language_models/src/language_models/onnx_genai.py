@@ -134,7 +134,8 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
     keys = [s for s in manifest.states if s.name.endswith(".key")]
     _, heads, _, width = keys[0].shape
     own, drawing = checkpoint.config, checkpoint.generation
-    padding = manifest.pad if 0 <= manifest.pad < manifest.vocabulary else 0
+    said = next((p for c in (drawing, own) if (p := getattr(c, "pad_token_id", None)) is not None), manifest.pad)
+    padding = said if 0 <= said < manifest.vocabulary else 0
     ends = _ends(checkpoint, manifest, padding)
     positions = {"position_ids": GENAI.positions} if manifest.positions else {}
     inputs = {"input_ids": GENAI.tokens, "attention_mask": GENAI.mask, **positions}
@@ -170,15 +171,21 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
 
 
 def _ends(checkpoint: Checkpoint, manifest: Manifest, padding: int) -> list[int]:
-    """The tokens that end a text; onnxruntime-genai has to have one, and takes the padding where it is told of none."""
-    found = [e for e in manifest.eos if 0 <= e < manifest.vocabulary]
+    """The tokens that end a text; onnxruntime-genai has to have one: without one in the settings it is that of the
+    configuration, or the padding.
+    """
+    told = getattr(checkpoint.config, "eos_token_id", None)
+    own = told if isinstance(told, (list, tuple)) else [] if told is None else [told]
+    found, behind = ([e for e in ends if 0 <= e < manifest.vocabulary] for ends in (manifest.eos, own))
     if not found:
+        where = f"that of config.json, {behind}" if behind else f"the padding, {padding}"
         warnings.warn(
-            f"{checkpoint.name} says of no token that it ends a text, and onnxruntime-genai has to have one: it ends a "
-            f"text at the padding, {padding}, where language_models.load goes on; set generation_config.eos_token_id",
+            f"the generation settings of {checkpoint.name} say of no token that it ends a text, and onnxruntime-genai "
+            f"has to have one: it ends a text at {where}, where language_models.load goes on as transformers does; set "
+            "generation_config.eos_token_id",
             stacklevel=4,
         )
-    return found or [padding]
+    return found or behind or [padding]
 
 
 def load(

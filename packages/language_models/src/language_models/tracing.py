@@ -108,11 +108,8 @@ def manifest_of(checkpoint: Checkpoint, step: Step, contract: Contract, target: 
               str(t.dtype).removeprefix("torch."))
         for name, t in step.states.items()
     )  # fmt: skip
-    config, generation = checkpoint.config, checkpoint.generation
+    vocabulary = checkpoint.config.vocab_size
     context, anew = _context(checkpoint, step, target)
-    ends = generation.eos_token_id if generation.eos_token_id is not None else config.eos_token_id
-    ends = tuple(ends) if isinstance(ends, (list, tuple)) else () if ends is None else (ends,)
-    padding = generation.pad_token_id if generation.pad_token_id is not None else getattr(config, "pad_token_id", None)
     return Manifest(
         target,
         "",
@@ -122,13 +119,13 @@ def manifest_of(checkpoint: Checkpoint, step: Step, contract: Contract, target: 
         bool(contract.positions) and step.takes_positions,
         step.recurrent,
         weights,
-        ends,
-        padding if padding is not None else (*ends, 0)[0],
-        config.vocab_size,
+        tuple(checkpoint.ends),
+        checkpoint.padding,
+        vocabulary,
         context,
         padding_side=step.padding_side,
         computed_anew=anew,
-        rules=settings_of(checkpoint, ends, config.vocab_size),
+        rules=settings_of(checkpoint, checkpoint.ends, vocabulary),
     )
 
 

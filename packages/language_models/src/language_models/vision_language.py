@@ -114,16 +114,13 @@ def write(
 
 def _said(checkpoint: Checkpoint, step: Step, image: torch.Tensor) -> dict[str, Any]:
     """What the loop has to know."""
-    config, own = checkpoint.config, checkpoint.generation
-    ends = own.eos_token_id if own.eos_token_id is not None else config.eos_token_id
-    ends = list(ends) if isinstance(ends, (list, tuple)) else [] if ends is None else [ends]
-    pad = own.pad_token_id if own.pad_token_id is not None else getattr(config, "pad_token_id", None)
+    vocabulary = checkpoint.config.vocab_size
     shapes = {n: [t.shape[1], t.shape[3], str(t.dtype).removeprefix("torch.")] for n, t in step.states.items()}
     assert not any(map(is_state, shapes))
-    return {"image_token": image_token(checkpoint.model), "image": list(image.shape[1:]), "ends": ends,
-            "pad": pad if pad is not None else [*ends, 0][0], "remembered": shapes,
-            "rules": settings_of(checkpoint, ends, config.vocab_size),
-            "vocabulary": config.vocab_size, "context": checkpoint.context_length}  # fmt: skip
+    return {"image_token": image_token(checkpoint.model), "image": list(image.shape[1:]), "ends": checkpoint.ends,
+            "pad": checkpoint.padding, "remembered": shapes,
+            "rules": settings_of(checkpoint, checkpoint.ends, vocabulary), "vocabulary": vocabulary,
+            "context": checkpoint.context_length}  # fmt: skip
 
 
 def image_token(model: Any) -> int:
