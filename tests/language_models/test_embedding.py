@@ -75,6 +75,28 @@ def test_padding_in_front_of_absolute_positions(tmp_path, family, target):
         torch.testing.assert_close(program(given, mask), alone(model, given, mask, "mean"), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("target", ["onnx", "eager"])
+def test_texts_beyond_a_table_that_no_row_is_looked_up_in(tmp_path, target, capfd):
+    """MPT makes its ALiBi for the longest text, and cuts it off for shorter ones."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 96, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 40}
+    model = transformers.MptModel(transformers.MptConfig(**sizes)).eval()
+    program = language_models.export(model, path=tmp_path / "out", target=target, pooling="mean", verify=True).load()
+    assert program(torch.full((1, 40), 5)).isfinite().all() and "broadcast" not in capfd.readouterr().err
+    with pytest.raises(ir.RefusedError, match=r"input_ids has rows of 41 tokens, .* the model has positions for 40"):
+        program(torch.full((1, 41), 5))
+
+
+def test_a_table_whose_rows_are_chosen_by_the_length(tmp_path):
+    """DeBERTa reads out of a tensor how many rows there are, which its .pt2 file keeps."""
+    torch.manual_seed(0)
+    config = transformers.DebertaConfig(**BERT, relative_attention=True, pos_att_type=["c2p", "p2c"])
+    model = transformers.DebertaModel(config).eval()
+    made = language_models.export(model, path=tmp_path / "out", target="eager", pooling="mean", verify=True)
+    tokens, mask = texts()
+    torch.testing.assert_close(made.load()(tokens, mask), alone(model, tokens, mask, "mean"), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_decoder_that_embeds(tmp_path, side):
     """As Qwen3-Embedding: the last token, of unit length, with padding on either side."""

@@ -27,7 +27,7 @@ from ir.importer.refusals import own_line
 from language_models.checkpoint import Checkpoint
 from language_models.folder import inside, load_call
 from language_models.parts import Parts, programs, write_part
-from language_models.prompts import check_length, limits, texts
+from language_models.prompts import check_length, fails_beyond, limits, texts
 from language_models.step import shifted
 
 TASK = "feature-extraction"
@@ -161,7 +161,10 @@ def write(
     with torch.no_grad(), unchanged(module):
         width = _width(module, given)
         padding = getattr(checkpoint.config, "pad_token_id", None)
-        _, positions = limits(lambda text: module(text, torch.ones_like(text)), padding)
+        context, run = checkpoint.context_length, lambda text: module(text, torch.ones_like(text))
+        _, positions = limits(run, padding)
+        if positions is None and fails_beyond(run, context):
+            positions = context
     part = write_part(
         module, folder / "model", target, given, dict.fromkeys(given, sizes), [OUTPUT], positions=positions, **options
     )

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ir.errors import RefusedError
-from ir.importer.torch_api import TorchDispatchMode
+from ir.importer.torch_api import FakeTensorMode, TorchDispatchMode, pytree, quiet_export
 
 
 def integers(name: str, value: Any) -> np.ndarray:
@@ -138,3 +138,38 @@ def limits(run: Callable[[torch.Tensor], Any], padding: int | None) -> tuple[int
         if rows == again and places and int(long.max()) - int(short.max()) == 2:
             longest.append(rows - (int(long.max()) - 4))
     return vocabulary, min(longest, default=None)
+
+
+class _Sizes(TorchDispatchMode):
+    """Every size of what is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.found.update(n for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor) for n in t.shape)
+        return result
+
+
+def fails_beyond(run: Callable[[torch.Tensor], Any], length: int) -> bool:
+    """True of a model that makes something of this length for a short text, too, and takes no text longer than that.
+
+    So are biases of attention by distance (MPT's) that no row is looked up in. Long texts are run on fake tensors.
+    """
+    sizes = _Sizes()
+    if not _runs(run, 3, sizes) or length not in sizes.found:
+        return False
+    with quiet_export():
+        fits, beyond = (_runs(run, n, FakeTensorMode(allow_non_fake_inputs=True)) for n in (length, length + 1))
+    return fits and not beyond
+
+
+def _runs(run: Callable[[torch.Tensor], Any], length: int, mode: Any) -> bool:
+    try:
+        with torch.no_grad(), mode:
+            run(torch.ones(1, length, dtype=torch.int64))
+    except Exception:  # whatever a model says of a text that it does not take
+        return False
+    return True
