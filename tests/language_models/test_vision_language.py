@@ -103,6 +103,16 @@ def test_an_image_of_no_known_size(tmp_path):
         language_models.export(model, path=tmp_path / "out", example=torch.ones(1, 2, 3))
 
 
+@pytest.mark.parametrize("example", [None, torch.ones(1, 3, 16, 16)])
+def test_an_encoder_of_images_with_a_decoder_behind_it_is_refused(tmp_path, example):
+    decoder = transformers.BartConfig(d_model=32, decoder_layers=1, decoder_attention_heads=4, decoder_ffn_dim=64)
+    halves = transformers.ViTConfig(**VISION), decoder
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(*halves)
+    model = transformers.VisionEncoderDecoderModel(config=config).eval()
+    with pytest.raises(ir.CaptureError, match="VisionEncoderDecoderModel is not exported: it puts no images among"):
+        language_models.export(model, path=tmp_path / "out", example=example)
+
+
 def test_pixels_of_the_processor_in_half_precision(tmp_path):
     """The processor gives float32, whatever the file computes in."""
     program = language_models.export(llava(), path=tmp_path / "out", target="eager", weights="bf16").load()

@@ -88,6 +88,9 @@ def write(
         ExportError: the model cannot be exported; see ir.errors.
     """
     model = checkpoint.model
+    if not hasattr(model, "get_image_features"):
+        raise CaptureError(f"{type(model).__name__} is not exported: it puts no images among the tokens of a text "
+                           "(get_image_features), which is what is written of models that read images")  # fmt: skip
     image = pixels(model, example)
     batch, new = {0: "batch_size"}, {0: "batch_size", 1: "sequence_length"}
     parts = {VISION: write_part(See(model).eval(), folder / VISION, target, {"pixel_values": image},
