@@ -296,11 +296,11 @@ def test_another_attention_stays_plain(tmp_path, family):
 def test_attention_that_differs_is_seen(monkeypatch, family, untold, said):
     """What the interface is not told of; a window by the configuration, as texts of the check may be shorter."""
     model = checkpoints.model(family, **ARCHITECTURES[family])
-    gqa.check(model)
+    gqa.check(model, 128)
     real = gqa._attention
     monkeypatch.setattr(gqa, "_attention", lambda *a, **k: real(*a, **{**k, untold: None}))
     with pytest.raises(CaptureError, match=said):
-        gqa.check(model)
+        gqa.check(model, 128)
 
 
 @pytest.mark.parametrize(("given", "least"), [({"contrib": True}, 23), ({"weights": "int4"}, 21)])
@@ -323,6 +323,15 @@ def test_few_bits_with_grouped_attention(tmp_path):
     made = language_models.export(model, path=tmp_path / "out", contrib=True, weights="int4", verify=True)
     count = op_types(made)[1]
     assert count["GroupQueryAttention"] == 2 and count["DequantizeLinear"]
+
+
+@pytest.mark.parametrize("positions", [8, 17])
+def test_grouped_attention_of_a_short_table_of_positions(tmp_path, positions):
+    """The texts that its arithmetic is compared on are no longer than the table."""
+    sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": positions}
+    model = checkpoints.model("GPT2LMHeadModel", **checkpoints.SIZES, **sizes)
+    made = language_models.export(model, path=tmp_path / "out", contrib=True, verify=True)
+    assert op_types(made)[1]["GroupQueryAttention"] == 2
 
 
 def test_a_checkpoint_without_an_end(tmp_path):

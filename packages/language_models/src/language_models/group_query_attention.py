@@ -27,6 +27,7 @@ from ir.passes.graph_editor import GraphEditor
 from ir.passes.simplify_arithmetic import simplify_arithmetic
 from language_models.attention_body import DOMAIN, NAME, Form, function
 from language_models.packing import ATTENTION as GROUPED
+from language_models.prompts import limits
 from language_models.step import Step, is_state
 
 INTERFACE = "language_models_attend"  # what transformers knows our attention by
@@ -226,14 +227,19 @@ def _window(config: Any, layer: int) -> int:
     return (getattr(config, "sliding_window", None) or 0) if slides else 0
 
 
-def check(model: Any) -> None:
+def check(model: Any, context: int) -> None:
     """Compare logits of our attention with those of the model's own: two texts at once, then a token more.
+
+    Args:
+        context: the longest text that the configuration says; a table of positions may be shorter.
 
     Raises:
         CaptureError: they differ, so that a layer attends in a way of its own (a bias, another mask).
     """
-    drawn = torch.Generator().manual_seed(0)
-    lengths, vocabulary = (7, 19), model.config.get_text_config().vocab_size
+    config, drawn = model.config.get_text_config(), torch.Generator().manual_seed(0)
+    _, places = limits(lambda text: model(input_ids=text), getattr(config, "pad_token_id", None))
+    longest = min(19, context - 1, (places or context) - 1)
+    lengths, vocabulary = (min(7, longest // 2), longest), config.vocab_size
     texts = [torch.randint(0, vocabulary, (n + 1,), generator=drawn) for n in lengths]
     rows = torch.nn.utils.rnn.pad_sequence([t[:-1] for t in texts], batch_first=True)
     mask = torch.stack([(torch.arange(max(lengths)) < n).long() for n in lengths])

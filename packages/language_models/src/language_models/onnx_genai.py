@@ -112,7 +112,7 @@ def _with_grouped_attention(
     model = checkpoint.model
     try:
         graph, manifest = traced(checkpoint, GENAI, last, "onnx", weights, kind=gqa.GroupQueryStep)
-        gqa.check(model)
+        gqa.check(model, checkpoint.context_length)
     except ExportError as error:
         warnings.warn(f"{type(model).__name__} is written without GroupQueryAttention: {error}", stacklevel=2)
         return None
