@@ -334,6 +334,27 @@ def test_grouped_attention_of_a_short_table_of_positions(tmp_path, positions):
     assert op_types(made)[1]["GroupQueryAttention"] == 2
 
 
+@pytest.mark.parametrize("contrib", [False, True])
+def test_tokens_behind_generated_ones(tmp_path, contrib):
+    """onnxruntime-genai does not read the last of those, so that two are taken back and appended again."""
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    made = language_models.export(model, path=tmp_path / "out", contrib=contrib)
+    held = genai.Model(str(made.path))
+    params = genai.GeneratorParams(held)
+    params.set_search_options(max_length=40, do_sample=False)
+    generator = genai.Generator(held, params)
+    generator.append_tokens([5, 6, 7, 8])
+    for _ in range(2):
+        generator.generate_next_token()
+    text = [int(t) for t in generator.get_sequence(0)]
+    generator.rewind_to(len(text) - 2)
+    generator.append_tokens([*text[-2:], 11, 12, 13])
+    wanted = model.generate(torch.tensor([[*text, 11, 12, 13]]), max_new_tokens=4, do_sample=False)[0].tolist()
+    for _ in range(4):
+        generator.generate_next_token()
+    assert [int(t) for t in generator.get_sequence(0)] == wanted
+
+
 def test_a_checkpoint_without_an_end(tmp_path):
     """onnxruntime-genai knows of no text without an end, which is told; our own loop does."""
     model = checkpoints.model("Llama", **{**checkpoints.LLAMA, "eos_token_id": None})
