@@ -7,14 +7,16 @@ is what torch does with them itself.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from ir.importer.torch_api import pytree, schema_of
+from ir.importer.torch_api import DataDependentOutputException, FakeTensorMode, pytree, schema_of
 
 SIZE = 2  # what every dimension is taken for
+SMALL = 16  # the largest number that a kernel is run with to find a type
 
 
 class Kind(NamedTuple):
@@ -81,19 +83,26 @@ def _is_kind(arg: Any) -> bool:
 def _made(overload: Any, given: Mapping[str, Any]) -> list[torch.dtype] | None:
     """The types that the op makes of small tensors; None where it refuses them, or would draw random numbers.
 
-    Of such with data, for some ops cannot be asked without: torch.cov looks at its weights.
+    Of fake ones, for the arguments may be those of a file; of such with data where the op reads it, as torch.cov its
+    weights, and all numbers are small.
     """
     if torch.Tag.nondeterministic_seeded in overload.tags:
         return None
-
-    def tensor(kind: Kind) -> torch.Tensor:
-        return torch.ones([SIZE] * kind.rank, dtype=kind.dtype, device="cpu")
-
-    given = pytree.tree_map_only(Kind, tensor, dict(given), is_leaf=_is_kind)
+    small = all(abs(a) <= SMALL for a in _leaves(list(given.values())) if isinstance(a, int | float | complex))
     named = {a.name for a in schema_of(overload).arguments if a.kwarg_only}
-    try:
-        with torch.no_grad():
-            made = overload(*(a for n, a in given.items() if n not in named), **{n: given[n] for n in named})
-    except Exception:
-        return None
-    return [t.dtype for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor)]
+    modes: list[Any] = [FakeTensorMode(), *[contextlib.nullcontext()] * small]
+    for mode in modes:
+        try:
+            with torch.no_grad(), mode:
+                own = pytree.tree_map_only(Kind, _tensor, dict(given), is_leaf=_is_kind)
+                made = overload(*(a for n, a in own.items() if n not in named), **{n: own[n] for n in named})
+        except DataDependentOutputException:
+            continue
+        except Exception:
+            return None
+        return [t.dtype for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor)]
+    return None
+
+
+def _tensor(kind: Kind) -> torch.Tensor:
+    return torch.ones([SIZE] * kind.rank, dtype=kind.dtype, device="cpu")

@@ -16,9 +16,7 @@ from torch.fx import Node as FxNode
 
 from ir.errors import CaptureError
 from ir.importer import fake_rules
-from ir.importer.default_dtype import Kind, arguments_in_default
 from ir.importer.pt2.expressions import Size
-from ir.importer.schema import op_schema
 from ir.importer.tensor_meta import Described, graphs_of
 from ir.importer.torch_api import DataDependentOutputException, OpOverload, pytree, schema_of
 
@@ -169,22 +167,27 @@ def _number(target: Any, args: Any) -> Any:
 
 
 def _default_dtype(node: FxNode, said: Any, made: Any, args: Any, kwargs: Any) -> None:
-    """Raises CaptureError: it is torch's default dtype that makes the difference, and the file does not say it."""
+    """Raises CaptureError: it is torch's default dtype that makes the difference, and the file does not say it.
+
+    No kernel is run to find that out: the arguments are the file's.
+    """
+    here = torch.get_default_dtype()
     if not isinstance(said, _Tensor) or not isinstance(made, _Tensor) or said.dtype == made.dtype:
         return
-    given = op_schema(node.target).bind(tuple(args), kwargs)
-    kinds = pytree.tree_map_only(_Tensor, lambda t: Kind(t.dtype, len(t.shape)), given, is_leaf=_is_described)
-    if arguments_in_default(node.target, kinds, [said.dtype])[0] is None:
+    given = pytree.tree_leaves((args, kwargs), is_leaf=lambda a: isinstance(a, _Tensor))
+    types = [a if isinstance(a, torch.dtype) else a.dtype for a in given if isinstance(a, (torch.dtype, _Tensor))]
+    if made.dtype not in (here, here.to_complex()) or any(map(_is_inexact, types)) or not _is_inexact(said.dtype):
         return
-    here, then = (str(d).removeprefix("torch.") for d in (torch.get_default_dtype(), torch.finfo(said.dtype).dtype))
+    then = str(torch.finfo(said.dtype).dtype).removeprefix("torch.")
     raise CaptureError(
-        f"the node {node.name} gives {made}, the file says {said}: that is torch's default dtype, {here} here and "
-        f"{then} where the file was made; call torch.set_default_dtype(torch.{then}) before it is opened"
+        f"the node {node.name} gives {made}, the file says {said}: that is torch's default dtype, "
+        f"{str(here).removeprefix('torch.')} here and {then} where the file was made; call "
+        f"torch.set_default_dtype(torch.{then}) before it is opened"
     )
 
 
-def _is_described(arg: Any) -> bool:
-    return isinstance(arg, _Tensor)
+def _is_inexact(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
 
 
 def _compare(node: FxNode, said: Any, made: Any, known: Any) -> None:
