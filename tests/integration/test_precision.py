@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -110,3 +111,30 @@ def test_a_divisor_beyond_the_range_is_the_models(target):
     x = torch.tensor([1e4, 3e4, -2e4])
     found = ir.export(lambda x: x / 1e5, (x,), target=target, dtype="float16")(x)
     torch.testing.assert_close(found.float(), x / 1e5, rtol=1e-3, atol=0)
+
+
+ROWS, MASK = torch.linspace(-2, 2, 16).reshape(4, 4), torch.ones(4, 4, dtype=torch.bool).tril()
+LARGEST = torch.finfo(torch.float16).max
+BEYOND: dict[str, Callable[..., torch.Tensor]] = {
+    "masked_fill": lambda x, m: x.masked_fill(~m, -1e9),
+    "where": lambda x, m: torch.where(m, x, -1e9),
+    "full_like": lambda x, m: torch.full_like(x, -1e9),
+    "pad": lambda x, m: nn.functional.pad(x, (0, 1), value=-1e9),
+    "mul": lambda x, m: (~m).to(x.dtype) * -1e9,
+    "clamp": lambda x, m: x.clamp(max=-1e6),
+    "add": lambda x, m: x * 0 - 1e5,
+    # in float32, and then cast
+    "integer": lambda x, m: x.masked_fill(~m, -(10**9)),
+    "full": lambda x, m: x + torch.full((4,), -1e9),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_number_beyond_float16_is_the_same_on_every_target(name):
+    found = [
+        ir.export(BEYOND[name], (ROWS, MASK), target=target, dtype="float16", verify=False)(ROWS, MASK).float()
+        for target in ("eager", "onnx", "nnef")
+    ]
+    assert found[0][0, -1].item() == (-torch.inf if name in ("integer", "full") else -LARGEST)
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=2e-3, atol=2e-3)

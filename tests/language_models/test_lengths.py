@@ -21,8 +21,10 @@ SOME = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("target", ["onnx", pytest.param("eager", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize(
+    "kind, target", [("local", "onnx"), *(pytest.param(*row, marks=pytest.mark.slow) for row in
+                                          (("blocks", "onnx"), ("local", "eager"), ("blocks", "eager")))]
+)  # fmt: skip
 def test_a_model_that_decides_by_the_length_of_the_text(tmp_path, kind, target):
     family, sizes, told = SOME[kind]
     with pytest.raises(ir.CaptureError, match=f"it decides by the length of the text, and .*{told}"):
@@ -30,6 +32,7 @@ def test_a_model_that_decides_by_the_length_of_the_text(tmp_path, kind, target):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_model_that_decides_beyond_a_length(tmp_path):
     model = made("LongT5", {**T5, "encoder_attention_type": "transient-global"})
     with pytest.warns(UserWarning, match=r"takes texts of at most 15 tokens: it holds only where .*//16\) <= 0"):

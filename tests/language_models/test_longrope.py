@@ -23,12 +23,15 @@ FAMILIES = {  # the first reads the whole text again there, the second keeps wha
 }
 
 
+EAGER = pytest.param("eager", {}, marks=pytest.mark.slow)
+
+
 def tokens(length, seed=0):
     return torch.randint(0, checkpoints.VOCABULARY, (1, length), generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("target, options", [("onnx", {}), ("onnx", {"contrib": True}), ("nnef", {}), ("eager", {})])
+@pytest.mark.parametrize("target, options", [("onnx", {}), ("onnx", {"contrib": True}), ("nnef", {}), EAGER])
 def test_a_text_that_becomes_long(tmp_path, family, target, options):
     model = checkpoints.model(family, **FAMILIES[family])
     made = language_models.export(model, path=tmp_path / "out", target=target, verify=True, **options)
@@ -42,6 +45,7 @@ def test_a_text_that_becomes_long(tmp_path, family, target, options):
             assert torch.equal(program.generate(given, max_new_tokens=SHORT), reference(model, given, SHORT))
 
 
+@pytest.mark.slow
 def test_texts_of_several_lengths(tmp_path):
     model = checkpoints.model("Phi3", **FAMILIES["Phi3"])
     given = torch.cat([tokens(SHORT - 2), tokens(SHORT - 2, 1)])
@@ -76,6 +80,7 @@ def test_the_comparison_reaches_it(tmp_path, monkeypatch):
         check(checkpoint, program)
 
 
+@pytest.mark.slow
 def test_the_loss_of_few_bits(tmp_path):
     """It is measured token by token, and so on a text that stays short."""
     model = checkpoints.model("Phi3", **FAMILIES["Phi3"])

@@ -31,7 +31,7 @@ def texts(count=4, length=40):
         ("onnx", "int4"),
         pytest.param("onnx", "int8", marks=pytest.mark.slow),
         ("nnef", "int4"),
-        ("eager", "int4"),
+        pytest.param("eager", "int4", marks=pytest.mark.slow),
         pytest.param("eager", "int8", marks=pytest.mark.slow),
     ],
 )
