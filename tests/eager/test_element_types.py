@@ -39,7 +39,6 @@ ASKING: dict[str, Any] = {
     "quotient": lambda i: (i / 3, (i > 2) / 2, i / i),
     "functions": lambda i: (i.sqrt(), i.sigmoid(), torch.atan2(i, i), i.clamp(1.5), i**0.5, i * 0.3j),
     "numbers": lambda i: (torch.where(i > 2, 0.1, 0.3), torch.where(i > 2, i, 0.3)),
-    "not_elementwise": lambda i: (torch.fft.fft(i).abs(), torch.cov(torch.stack([i, i * i])), torch.logsumexp(i, 0)),
     "branch": lambda i: torch.cond(i.sum() > 0, lambda x: x / 3, lambda x: torch.ones(4), (i,)),
     "size": lambda i: i * i.shape[0] ** 0.5,
     "always_float64": lambda i: torch.float_power(i, 2),

@@ -7,16 +7,14 @@ is what torch does with them itself.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from ir.importer.torch_api import DataDependentOutputException, FakeTensorMode, pytree, schema_of
+from ir.importer.torch_api import FakeTensorMode, pytree, schema_of
 
 SIZE = 2  # what every dimension is taken for
-SMALL = 16  # the largest number that a kernel is run with to find a type
 
 
 class Kind(NamedTuple):
@@ -45,6 +43,9 @@ def arguments_in_default(
     if "dtype" in given:
         told = given["dtype"] is not None or (follows and "self" in given)  # softmax, zeros_like
         return (None, []) if wanted is None or told else (wanted, ["dtype"])
+    packet = overload.overloadpacket  # torch.where has the tag at one overload
+    if not any(torch.Tag.pointwise in getattr(packet, name).tags for name in packet.overloads()):
+        return None, []  # others may compute in integers before: torch.trapezoid wraps around
     if wanted is None or follows or not tensors or not _asks_default(overload, given, results, wanted):
         return None, []
     names = [n for n in given if _takes(overload, given, n, results, wanted)]
@@ -81,27 +82,18 @@ def _is_kind(arg: Any) -> bool:
 
 
 def _made(overload: Any, given: Mapping[str, Any]) -> list[torch.dtype] | None:
-    """The types that the op makes of small tensors; None where it refuses them, or would draw random numbers.
+    """The types that the op makes of small fake tensors; None where it refuses them.
 
-    Of fake ones, for the arguments may be those of a file; of such with data where the op reads it, as torch.cov its
-    weights, and all numbers are small.
+    No kernel is run: the arguments may be those of a file.
     """
-    if torch.Tag.nondeterministic_seeded in overload.tags:
-        return None
-    small = all(abs(a) <= SMALL for a in _leaves(list(given.values())) if isinstance(a, int | float | complex))
     named = {a.name for a in schema_of(overload).arguments if a.kwarg_only}
-    modes: list[Any] = [FakeTensorMode(), *[contextlib.nullcontext()] * small]
-    for mode in modes:
-        try:
-            with torch.no_grad(), mode:
-                own = pytree.tree_map_only(Kind, _tensor, dict(given), is_leaf=_is_kind)
-                made = overload(*(a for n, a in own.items() if n not in named), **{n: own[n] for n in named})
-        except DataDependentOutputException:
-            continue
-        except Exception:
-            return None
-        return [t.dtype for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor)]
-    return None
+    try:
+        with torch.no_grad(), FakeTensorMode():
+            own = pytree.tree_map_only(Kind, _tensor, dict(given), is_leaf=_is_kind)
+            made = overload(*(a for n, a in own.items() if n not in named), **{n: own[n] for n in named})
+    except Exception:
+        return None
+    return [t.dtype for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor)]
 
 
 def _tensor(kind: Kind) -> torch.Tensor:
