@@ -8,6 +8,7 @@ its own rounds nothing and is not moved: exact arithmetic is held to exact resul
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -136,6 +137,8 @@ class Shaken(torch.fx.Interpreter):
         if target in QUOTIENTS and kwargs.get("rounding_mode") == "trunc" and args[0].is_floating_point():
             divisor = torch.as_tensor(args[1], dtype=None if isinstance(args[1], Tensor) else args[0].dtype)
             return self.call_function(_ATEN.div.Tensor, (args[0], divisor), {}).trunc()
+        if target in WINDOWS and self.seed % 2:
+            return self._of_windows(target, args, kwargs)
         if _composed(target) and not target._schema.is_mutable:
             whole = super().call_function(target, args, kwargs)
             if _shares_memory(whole, args):  # a dropout that does nothing, say: writes show in both
@@ -172,6 +175,27 @@ class Shaken(torch.fx.Interpreter):
             if x.dim():
                 x = x.index_select(dim, torch.randperm(x.shape[dim], generator=self.generator))
         return (x, *args[1:])
+
+    def _of_windows(self, target: Any, args: Any, kwargs: Any) -> Tensor:
+        """An average pool whose windows are added up in another order."""
+        named = dict(zip((a.name for a in target._schema.arguments), args, strict=False)) | kwargs
+        x = named["self"]
+        rank = 2 if target is _ATEN.avg_pool2d.default else 3
+        size, pad = (_by_axis(named.get(k) or 0, rank) for k in ("kernel_size", "padding"))
+        step = _by_axis(named.get("stride") or size, rank)
+        ones = torch.ones_like(x)
+        share = target(**{**named, "self": ones})  # of the divisor, which lies inside of the tensor
+        reach = [(n - 1) * s + k for n, s, k in zip(share.shape[-rank:], step, size, strict=True)]
+        behind = [max(0, r - n - p) for r, n, p in zip(reach, x.shape[-rank:], pad, strict=True)]
+        around = [p for both in zip(pad, behind, strict=True) for p in both]
+        borders = [p for i in reversed(range(rank)) for p in around[2 * i : 2 * i + 2]]
+        x, ones = (torch.nn.functional.pad(t, borders) for t in (x, ones))
+        total, inside = torch.zeros_like(share), torch.zeros_like(share)
+        places = list(itertools.product(*map(range, size)))
+        for i in torch.randperm(len(places), generator=self.generator).tolist():
+            at = [slice(p, p + r - k + 1, s) for p, r, k, s in zip(places[i], reach, size, step, strict=True)]
+            total, inside = total + x[(..., *at)], inside + ones[(..., *at)]
+        return total / (inside / share).round()  # by the divisor
 
     def _take_scalar_kernel(self, target: Any, args: Any, kwargs: Any, result: Any) -> None:
         """A number where the vector kernel of a pointwise operation gives nan and the scalar one does not.
@@ -290,12 +314,18 @@ _ATEN = torch.ops.aten
 FIRST_OF_EQUALS = (_ATEN.topk.default, _ATEN.kthvalue.default, _ATEN.median.dim, _ATEN.nanmedian.dim)
 SUMS = (_ATEN.sum.default, _ATEN.sum.dim_IntList, _ATEN.nansum.default, _ATEN.mean.default, _ATEN.mean.dim,
         _ATEN.prod.default, _ATEN.prod.dim_int)  # fmt: skip
+WINDOWS = (_ATEN.avg_pool2d.default, _ATEN.avg_pool3d.default)
 QUOTIENTS = (_ATEN.div.Tensor_mode, _ATEN.div.Scalar_mode)  # cut off behind the division, which rounds
 HALVES = (torch.float16, torch.bfloat16)
 # each result a sum of products, which a kernel may fuse: of a product beyond the largest number and -inf, -inf or nan
 OF_PRODUCTS = {"cross", "linalg_cross", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "linear", "dot", "vdot",
                "mv", "addmv", "inner", "tensordot", "einsum", "bilinear", "addr", "chain_matmul", "linalg_vecdot",
                "linalg_multi_dot", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"}  # fmt: skip
+
+
+def _by_axis(x: Any, rank: int) -> list[int]:
+    x = [x] if isinstance(x, int) else list(x)
+    return x * rank if len(x) == 1 else x
 
 
 def _apart(x: Tensor) -> Tensor:

@@ -215,6 +215,19 @@ def test_a_mean_of_a_negative_zero_has_either_sign():
     assert not explained(module, ["x"], [x], 0, torch.stack([wanted[0], -wanted[1]]))
 
 
+def test_a_pool_may_add_its_window_up_in_any_order():
+    """Of 1, 3.4e38 and -3.4e38 the sum is 1 or 0; a pool of 1, 2 and 3 is 2."""
+
+    large = torch.finfo(torch.float32).max
+    x = torch.tensor([[[[1.0, large, -large, 3.0, 2.0, 1.0]]]])
+    pool = torch.nn.AvgPool2d((1, 3), stride=1, padding=(0, 1))
+    module, wanted = torch.export.export(pool, (x,)).module(), pool(x)
+    near, wrong = wanted.clone(), wanted.clone()
+    near[..., 1], wrong[..., 4] = 0.0 if wanted[..., 1] else 1 / 3, 2.1
+    assert explained(module, ["x"], [x], 0, near)
+    assert not explained(module, ["x"], [x], 0, wrong)
+
+
 def test_a_scale_of_a_large_product_may_come_behind_it():
     class Scores(torch.nn.Module):
         def forward(self, q, k):

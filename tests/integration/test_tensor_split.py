@@ -79,3 +79,12 @@ def equal_or_refused(program: Any, model: Model, x: Tensor) -> bool:
         return False
     torch.testing.assert_close(made, expected)
     return True
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_a_piece_without_elements_is_rolled(target: str) -> None:
+    model = Model(lambda x: x.tensor_split(2)[1].roll(1, 0))
+    program = ir.export(model, (torch.randn(3, 5),), target=target, dynamic_shapes=({0: "B"},))
+    for size in (1, 2, 3, 8):
+        torch.testing.assert_close(program(x := torch.randn(size, 5)), model(x))

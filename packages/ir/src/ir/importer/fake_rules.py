@@ -182,6 +182,15 @@ def _tensordot(self: Any, other: Any, dims_self: Any, dims_other: Any) -> Any:
     return self.new_empty(left)
 
 
+def _roll(self: Any, shifts: Any, dims: Any = ()) -> Any:
+    """torch's own asks whether there are elements, and returns a copy where there are none."""
+    if len(dims) != len(shifts) and (dims or len(shifts) != 1):
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims: {len(dims)}")
+    for axis in dims:
+        self.size(axis)  # torch's error where there is no such axis
+    return self.new_empty(self.shape)
+
+
 def _geqrf(self: Any) -> Any:
     rows, columns = self.shape[-2:]
     return torch.empty_like(self), self.new_empty((*self.shape[:-2], torch.sym_min(rows, columns)))
@@ -241,6 +250,7 @@ def rules() -> dict[Any, Any]:
         aten.cdist.default: _cdist,
         aten.inner.default: _inner,
         aten.tensordot.default: _tensordot,
+        aten.roll.default: _roll,
         aten.geqrf.default: _geqrf,
         aten._grouped_mm.default: _grouped_mm,
         aten.multi_margin_loss.default: _multi_margin,
