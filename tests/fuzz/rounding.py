@@ -168,6 +168,12 @@ class Shaken(torch.fx.Interpreter):
 
         So does a product of 0, 1e38 and 10 give 0 or nan.
         """
+        if target in CONTRACTIONS:
+            at = CONTRACTIONS[target]
+            left, right = args[at : at + 2]
+            order = torch.randperm(left.shape[-1], generator=self.generator)
+            right = right.index_select(max(right.dim() - 2, 0), order)
+            return (*args[:at], left.index_select(-1, order), right, *args[at + 2 :])
         if target not in SUMS:
             return args
         x, dims = args[0], args[1] if len(args) > 1 else None
@@ -314,6 +320,9 @@ _ATEN = torch.ops.aten
 FIRST_OF_EQUALS = (_ATEN.topk.default, _ATEN.kthvalue.default, _ATEN.median.dim, _ATEN.nanmedian.dim)
 SUMS = (_ATEN.sum.default, _ATEN.sum.dim_IntList, _ATEN.nansum.default, _ATEN.mean.default, _ATEN.mean.dim,
         _ATEN.prod.default, _ATEN.prod.dim_int)  # fmt: skip
+# the place of the first of two factors; torch makes these of matmul, linear and einsum
+CONTRACTIONS = {_ATEN.dot.default: 0, _ATEN.mv.default: 0, _ATEN.mm.default: 0, _ATEN.bmm.default: 0,
+                _ATEN.addmv.default: 1, _ATEN.addmm.default: 1, _ATEN.baddbmm.default: 1}  # fmt: skip
 WINDOWS = (_ATEN.avg_pool2d.default, _ATEN.avg_pool3d.default)
 QUOTIENTS = (_ATEN.div.Tensor_mode, _ATEN.div.Scalar_mode)  # cut off behind the division, which rounds
 HALVES = (torch.float16, torch.bfloat16)

@@ -228,6 +228,23 @@ def test_a_pool_may_add_its_window_up_in_any_order():
     assert not explained(module, ["x"], [x], 0, wrong)
 
 
+@pytest.mark.parametrize("ones", [torch.ones(4), torch.ones(4, 2), torch.ones(1, 4, 2)], ids=["mv", "mm", "bmm"])
+def test_a_product_of_matrices_may_add_up_in_any_order(ones):
+    class Product(torch.nn.Module):
+        def forward(self, x):
+            return x @ ones
+
+    large = torch.finfo(torch.float32).max
+    x = torch.tensor([[large, -large, 0.0, 1.0], [1.0, 2.0, 3.0, 4.0]])
+    x = x if ones.dim() < 3 else x[None]
+    module, wanted = torch.export.export(Product(), (x,)).module(), Product()(x)
+    near, wrong = wanted.clone(), wanted.clone()
+    near.view(2, -1)[0] = 1.0 - wanted.view(2, -1)[0]
+    wrong.view(2, -1)[1] = 11.0
+    assert explained(module, ["x"], [x], 0, near)
+    assert not explained(module, ["x"], [x], 0, wrong)
+
+
 def test_a_scale_of_a_large_product_may_come_behind_it():
     class Scores(torch.nn.Module):
         def forward(self, q, k):
