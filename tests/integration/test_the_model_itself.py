@@ -330,3 +330,13 @@ def test_a_copy_matters_where_its_memory_does(asked: str) -> None:
     torch.testing.assert_close(program(x[:, :7]), Window(asked)(x[:, :7]))
     with pytest.raises(ir.RefusedError, match="branched on that"):
         program(x[:, :8])
+
+
+@pytest.mark.parametrize("module", [{}, {"__name__": "__main__"}], ids=["exec", "python -c"])
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_code_without_a_file_is_told_what_it_decided(target: str, module: dict[str, Any]) -> None:
+    exec("def sizes(x): return x.sum() if x.shape[0] == 0 else x.mean()", module)
+    with pytest.warns(UserWarning, match=r"B == 0 is False  \(<string>:1\)"):
+        program = ir.export(module["sizes"], (X,), target=target, dynamic_shapes=({0: "B"},))
+    with pytest.raises(ir.RefusedError, match="was traced where B == 0 is False"):
+        program(torch.randn(0, 3))

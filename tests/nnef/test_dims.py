@@ -35,6 +35,25 @@ def test_a_quotient_beside_other_terms_is_added_as_torch_adds_it(name):
         assert program(torch.ones(n)).shape[0] == int(SUMS[name](n))
 
 
+QUOTIENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "power": lambda x: x.abs() ** (x.shape[0] / (2 * x.shape[0])),
+    "root": lambda x: x * (x.shape[0] / (4 * x.shape[0])) ** 0.5,
+    "product": lambda x: torch.arange(x.shape[0]) * (x.shape[0] / (x.shape[0] * 2)),
+    "steps": lambda x: torch.linspace(x.shape[0] / (4 * x.shape[0]), 1, x.shape[0]),
+    "remainder": lambda x: torch.remainder(x, x.shape[0] / (4 * x.shape[0])),
+    "tensors": lambda x: torch.full((), x.shape[0]) / torch.full((), 2 * x.shape[0]) * x,
+    "bicubic": lambda x: F.interpolate(x[None, None], size=(2 * x.shape[0], 4), mode="bicubic"),
+    "nearest": lambda x: F.interpolate(x[None, None], size=(3 * x.shape[0], 5), mode="nearest"),
+}
+
+
+@pytest.mark.parametrize("name", QUOTIENTS)
+def test_a_quotient_of_sizes_that_cancels_is_no_whole_number(name):
+    program = ir.export(QUOTIENTS[name], (torch.randn(4, 4),), target="nnef", dynamic_shapes=({0: "b"},))
+    for rows in (4, 1, 3, 6):
+        torch.testing.assert_close(program(x := torch.randn(rows, 4)), QUOTIENTS[name](x))
+
+
 PRODUCTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "half": lambda x: torch.cat([x, x, x[:1]])[:, : x.shape[1] // 2],
     "less": lambda x: torch.cat([x, x[1:]])[:, : x.shape[1] // 2],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._higher_order_ops import while_loop
 
 import ir
 
@@ -28,3 +29,22 @@ def test_a_merge_of_no_features():
     for missing in (3, 0):
         with pytest.raises(ir.ExportError, match="masked_scatter"):
             program(*given(ids, missing))
+
+
+ROUNDS = {
+    "one less": lambda i, x: i < x.shape[0] - 1,
+    "half": lambda i, x: i < x.shape[0] // 2,
+    "two less": lambda i, x: i < x.shape[0] - 2,
+    "all": lambda i, x: i < x.shape[0],
+}
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_loop_of_no_rounds_gives_what_it_began_with(name):
+    def loop(x):
+        return while_loop(ROUNDS[name], lambda i, x: (i + 1, x * 2 + i), (torch.tensor(0), x.clone()))
+
+    program = ir.export(loop, (torch.randn(4, 3),), target="nnef", dynamic_shapes=({0: "b"},))
+    for rows in (4, 2, 1, 0, 5):
+        for made, wanted in zip(program(x := torch.randn(rows, 3)), loop(x), strict=True):
+            torch.testing.assert_close(made, wanted)

@@ -258,6 +258,27 @@ def test_what_two_bodies_compute_alike_is_written_once():
     assert sorted(labels) == ["arange", "arange_1"]
 
 
+class Heads(torch.nn.Module):
+    """A convolution for two levels, each with a batch norm, as in detectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(2, 2, 3, padding=1)
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(2) for _ in range(2))
+        for i, norm in enumerate(self.norms):
+            torch.nn.init.constant_(norm.running_mean, 0.5 + i)
+            torch.nn.init.constant_(norm.running_var, 0.25 + i)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return *(norm(self.conv(x)) for norm in self.norms), self.conv(x)
+
+
+def test_a_weight_that_is_stored_with_two_norms_has_two_files():
+    program = ir.export(Heads().eval(), (torch.randn(1, 2, 4, 4),), target="nnef", verify=True)
+    labels = [o.attributes["label"] for o in program.artifact.operations if o.name == "variable"]
+    assert "conv.weight" in labels and len(labels) == len({*labels}) == len(program.artifact.tensors) == 6
+
+
 NOTHING = {
     "batch mean": lambda x: F.kl_div(x[:, 4:], x[:, 4:], reduction="batchmean"),
     "sum": lambda x: x[:, 4:].sum() / x.shape[0],

@@ -20,7 +20,7 @@ from nnef_backend.building.fragments import called
 from nnef_backend.building.hiding import hide, maker
 from nnef_backend.building.operators import STORED
 from nnef_backend.building.reshaping import settled
-from nnef_backend.building.sizes import computed, is_textual, product_text, size_text
+from nnef_backend.building.sizes import computed, is_textual, opaque_size, product_text, size_text
 from nnef_backend.building.steps import NnefValue, Scope, Step, live, number_text
 from nnef_backend.format import document as doc
 from nnef_backend.format.dat import MAX_BYTES
@@ -37,6 +37,7 @@ class NnefHelper(Emitter):
         super().__init__(target, graph)
         self.inputs: list[NnefValue] = []
         self.labels: dict[str, Any] = {}
+        self.files: set[str] = set()  # of variables, without their suffix
         self.constants: dict[Any, NnefValue] = {}
         self.signs: dict[Any, tuple[NnefValue, np.ndarray]] = {}  # of small variables the first with these numbers
         self.taken: list[tuple[Scope, NnefValue]] = []  # where a branch is written, and whether it is the one taken
@@ -152,8 +153,11 @@ class NnefHelper(Emitter):
         numeric = self.target.naming == "numeric"
         variable = doc.identifier(f"w{len(self.labels)}" if numeric else name.replace(".", "_"), top.names)
         top.names.add(variable)
-        # the file bears the weight's own name, as in the model's state_dict, if that is good for a file
-        label = name if not numeric and _FILE_NAME.fullmatch(name) and "." in name else variable
+        # the file bears the weight's own name, as in the model's state_dict, if that is good for a file and still free:
+        # a weight is stored twice if a batch norm stands behind one of its two calls
+        named = not numeric and _FILE_NAME.fullmatch(name) and "." in name and name not in self.files
+        label = name if named else variable
+        self.files.add(label)
         made = NnefValue(variable, type, fixed=True)
         self.labels[variable] = source
         attributes = {"label": label, "shape": list(type.shape)}
@@ -201,6 +205,8 @@ class NnefHelper(Emitter):
             return self.emit(step.op, self.convert(step.inputs[0], dtype), axes=step.attributes["axes"])
         if step is not None and step.op == "tract_core_broadcast" and step.inputs[0].array is not None:
             return self.expand(self.convert(step.inputs[0], dtype), x.type.shape)
+        if dtype.is_float and x.is_literal and x.type.dtype.is_integer and self.target.tract:
+            x = opaque_size(self, x)  # tract reduces `H / (2*H)` to 1 / 2, and computes it as sizes are: to 0
         if x.type.dtype.is_float and dtype.is_integer and dtype not in (DType.int32, DType.int64):
             x = self.convert(x, DType.int64)  # tract's own cast would saturate
         return self.emit("tract_core_cast", x, to=dtype)
@@ -232,6 +238,8 @@ class NnefHelper(Emitter):
             return self.const(value, dtype)
         if not is_textual(value) or value.symbols - self.known or dtype is DType.bool:
             return self.cast(computed(self, value), dtype)
+        if dtype.is_float:
+            return self.convert(self.scalar(value, DType.int64), dtype)
         self.extensions.add("tract_registry tract_core")
         text = f"tract_core_cast({self.size(value)}, to='{dtype.short}')"
         return NnefValue(doc.Expr(text), TensorType(dtype, ()), fixed=True)

@@ -24,7 +24,6 @@ from ir.importer.symbols import Symbols
 from ir.importer.torch_api import expression, files_of_modes, hints, unnoted_file
 
 NOT_THE_MODEL = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
-_GENERATED = "<string>"  # torch's own code that asks of sizes lies in no file
 _SIGNS = {
     operator.eq: "==",
     operator.ne: "!=",
@@ -108,7 +107,9 @@ def _place_of(frame: Any) -> str:
     while caller is not None and caller.f_code.co_filename in _between():
         caller = caller.f_back
     file = caller.f_code.co_filename if caller is not None else ""
-    return "" if file in ("", _GENERATED) or file.startswith(NOT_THE_MODEL) else f"{file}:{caller.f_lineno}"
+    # torch's own guards lie in no file and no module, the code of `python -c` and of `exec` in no file
+    guards = file == "<string>" and caller.f_code.co_name == "guard" and "__name__" not in caller.f_globals
+    return "" if not file or guards or file.startswith(NOT_THE_MODEL) else f"{file}:{caller.f_lineno}"
 
 
 @functools.cache

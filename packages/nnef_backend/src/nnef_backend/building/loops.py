@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ir.dims import Dim, Expr, solve
+from ir.dims import Dim, Expr, minimum, solve
 from ir.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -138,9 +138,9 @@ def zeros_at_run_time(h: Any, length: Dim) -> NnefValue:
     inputs = [x for x in h.inputs if 0 not in x.type.shape]
     if not inputs:
         h.refuse("tract has no loop over constants in a model without inputs")
-    one = inputs[0]
-    while one.type.rank:
-        one = h.take(one, h.const(0, DType.int64), 0)
-    number = h.cast(one, DType.float32)
+    corner = inputs[0]
+    for axis, size in enumerate(corner.type.shape):
+        corner = h.slice(corner, axis, 0, minimum(size, 1))
+    number = h.reduce("sum", h.cast(corner, DType.float32))  # an input may turn out to have no elements
     zeros: NnefValue = h.expand(h.cast(h.emit("lt", number, number), DType.int64), [length])
     return zeros

@@ -200,7 +200,7 @@ def _apply(h: Computes, fn: str, args: list[NnefValue]) -> NnefValue:
     if fn in _BOOLEAN:
         return h.emit(_BOOLEAN[fn], *args)
     if fn in ("truediv", "float", "sqrt"):
-        args = [h.cast(a, DType.float64) for a in args]
+        args = [_real(h, a) for a in args]
     if fn == "float":
         return args[0]
     if fn == "sqrt":
@@ -239,4 +239,10 @@ def _same(h: Computes, args: list[NnefValue]) -> list[NnefValue]:
     work = DType.float64 if any(a.type.dtype is DType.float64 for a in args) else DType.int64
     if all(a.type.dtype is DType.bool for a in args):
         work = DType.bool
-    return [h.cast(a, work) for a in args]
+    return [_real(h, a) if work is DType.float64 else h.cast(a, work) for a in args]
+
+
+def _real(h: Computes, x: NnefValue) -> NnefValue:
+    """The number in f64, as no size: tract reduces `B / (2*B)` to 1 / 2, and computes it as sizes are: to 0."""
+    is_size = x.type.dtype is DType.int64 and x.array is None
+    return h.cast(opaque_size(h, x) if is_size else x, DType.float64)

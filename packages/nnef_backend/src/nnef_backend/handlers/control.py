@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ir.dims import Expr, floordiv
+from ir.dims import Expr, floordiv, maximum
 from ir.types import DType
 from nnef_backend.building.loops import zeros_at_run_time
 from nnef_backend.building.reshaping import at_least, cut, where_holds
-from nnef_backend.building.sizes import is_textual
+from nnef_backend.building.sizes import is_textual, opaque_size
 from nnef_backend.registry import register as op
 
 LONGEST = 64  # steps of a loop that are written out
@@ -87,10 +87,12 @@ def while_loop(h, cond_graph, body_graph, carried_inputs, additional_inputs=()):
 
     states = [h.tensor(c, r.dtype) for c, r in zip(carried_inputs, h.results, strict=True)]
     if not isinstance(steps, int) or steps > LONGEST:
-        ones = h.emit("add", zeros_at_run_time(h, steps), 1)
+        ones = h.emit("add", zeros_at_run_time(h, maximum(steps, 1)), 1)
         places = h.emit("tract_core_cumsum", ones, axis=0, exclusive=True, reverse=False)
         counter = h.emit("add", h.emit("mul", places, step), h.tensor(start, DType.int64))
-        return h.scan("while_body", [counter], states, body)[0]
+        last = h.scan("while_body", [counter], states, body)[0]
+        runs = h.emit("gt", opaque_size(h, h.scalar(steps, DType.int64)), 0)  # tract's scan has a step at least
+        return [h.emit("select", runs, after, before) for after, before in zip(last, states, strict=True)]
     for _ in range(steps):
         states = h.inline(body_graph, [*states, *additional_inputs])
     return states
