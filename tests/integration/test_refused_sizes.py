@@ -342,3 +342,13 @@ def test_a_slice_in_a_branch_that_is_too_short_is_told_with_its_line(target):
     program.verify((torch.ones(2, 3),))
     with pytest.raises(ir.RefusedError, match=r"slice .* at b=1.*\n  at .*test_refused_sizes.py"):
         program(torch.ones(1, 3))
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_a_join_with_an_empty_slice_is_refused_as_torch_refuses_it(target):
+    """onnxruntime joins `[1, 3]` and `[0, 1]` to `[1, 4]`, and leaves the last element as it was in memory."""
+    program = ir.export(lambda x: torch.cat([torch.zeros(1, 3), x[:1, :1]], 1), (torch.randn(4, 3),), target=target,
+                        dynamic_shapes=({0: "b"},))  # fmt: skip
+    assert program(torch.ones(1, 3)).tolist() == [[0, 0, 0, 1]]
+    with pytest.raises(ir.ExportError, match=r"(cat|slice|x\[0:1:1\]) .*"):
+        program(torch.ones(0, 3))

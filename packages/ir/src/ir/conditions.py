@@ -181,7 +181,7 @@ class SmallSizes:
     """
 
     def __init__(self, graph: Graph, computes: bool = False) -> None:
-        self._graph, self._computes = graph, computes
+        self.graph, self._computes = graph, computes
         nodes = graph.nodes if graph.context else ()
         self._cuts = [n for n in nodes if n.op in SHORTER and symbols_of(n)]
         self._refusing = [n for n in nodes if n.op in REFUSE_SMALL and symbols_of(n)]
@@ -203,12 +203,20 @@ class SmallSizes:
         """Which slice does not have the size of the trace, and where it was written; "" where all have."""
         return self._first(self._cuts, self._shorter, inputs)
 
+    def refused_behind_slices(self, inputs: Sequence[Any]) -> str:
+        """As `refused`, asked of all nodes: for a graph whose sizes hold where slices are shorter than in the trace."""
+        sizes = sizes_of(self.graph, inputs)
+        key = "behind slices", tuple(sizes.items())
+        if key not in self._found:
+            self._found[key] = self._first_refused(sizes)
+        return self._found[key]
+
     def likely_cause(self, inputs: Sequence[Any]) -> str:
         """What of a run that failed may be why: the first node that at sizes below 2 torch gives other sizes than the
         trace, or refuses, with its line; a tensor without elements, at which runtimes fail by themselves; else ""."""
-        inner = (i for node in self._graph.nodes for i in (node, *(n for g in node.graphs for n in g.nodes)))
-        nodes = [n for n in inner if n.op not in TEXTS] if self._graph.context else []
-        return self._first(nodes, self._not_as_traced, inputs) or self._empty(nodes, sizes_of(self._graph, inputs))
+        inner = (i for node in self.graph.nodes for i in (node, *(n for g in node.graphs for n in g.nodes)))
+        nodes = [n for n in inner if n.op not in TEXTS] if self.graph.context else []
+        return self._first(nodes, self._not_as_traced, inputs) or self._empty(nodes, sizes_of(self.graph, inputs))
 
     def _empty(self, nodes: Sequence[Node], sizes: Mapping[str, int]) -> str:
         """Which tensors have no elements at these sizes: an input, or else what a node makes of one; "" where none."""
@@ -224,7 +232,7 @@ class SmallSizes:
     def _first(
         self, nodes: Sequence[Node], reason: Callable[[Node, Mapping[str, int], str], str], inputs: Sequence[Any]
     ) -> str:
-        if not nodes or not (at := small(sizes := sizes_of(self._graph, inputs))):
+        if not nodes or not (at := small(sizes := sizes_of(self.graph, inputs))):
             return ""
         key = reason, tuple(sizes.items())
         if key not in self._found:
@@ -234,14 +242,14 @@ class SmallSizes:
     def _refused(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
         if not _taken(node) <= sizes.keys() or (node.op not in REFUSE_SMALL and not _is_nearly_empty(node, sizes)):
             return ""
-        why = self._graph.context.refusal(node, sizes)
+        why = self.graph.context.refusal(node, sizes)
         return why and f"torch does not compute {node.short_op} at {at}: {why}"
 
     def _refused_as_unequal(self, inputs: Sequence[Any]) -> str:
         """As `refused`, where sizes that torch.export found to be equal differ: runtimes broadcast some of these."""
         if not self._equal:
             return ""
-        sizes = sizes_of(self._graph, inputs)
+        sizes = sizes_of(self.graph, inputs)
         if sizes != self._last[0]:
             known = [(a, b) for a, b in self._equal if symbols_in((a, b)) <= sizes.keys()]
             equal = all(holds(call("eq", a, b), sizes) for a, b in known)
@@ -251,19 +259,19 @@ class SmallSizes:
     def _first_refused(self, sizes: Mapping[str, int]) -> str:
         """The first node that torch refuses, up to one with other sizes than the trace's."""
         at = ", ".join(f"{name}={n}" for name, n in sizes.items())
-        for node in self._graph.nodes:
+        for node in self.graph.nodes:
             if node.op in TEXTS or node.graphs or not _taken(node) <= sizes.keys():
                 continue
-            if why := self._graph.context.refusal(node, sizes):
+            if why := self.graph.context.refusal(node, sizes):
                 return f"torch does not compute {node.short_op} at {at}: {why}\n  at {node.origin}"
-            if symbols_of(node) <= sizes.keys() and not holds_at(node, sizes, self._graph.context):
+            if symbols_of(node) <= sizes.keys() and not holds_at(node, sizes, self.graph.context):
                 return ""
         return ""
 
     def _refused_below_zero(self, inputs: Sequence[Any]) -> str:
         """As `refused`, where a size of the trace is less than 0: torch gives it a meaning of its own, as the -1 of
         `expand`, or refuses it; a slice has no elements there."""
-        sizes = sizes_of(self._graph, inputs) if self._below else {}
+        sizes = sizes_of(self.graph, inputs) if self._below else {}
         key = "below zero", tuple(sizes.items())
         if key not in self._found:
             self._found[key] = self._first_below_zero(sizes)
@@ -278,9 +286,9 @@ class SmallSizes:
             if all((_size(d, sizes) or 0) >= 0 for d in _counted(node)):
                 continue
             at = ", ".join(f"{name}={sizes[name]}" for name in sorted(symbols_of(node)))
-            if why := self._graph.context.refusal(node, sizes):
+            if why := self.graph.context.refusal(node, sizes):
                 return f"torch does not compute {node.short_op} at {at}: {why}\n  at {node.origin}"
-            true = None if node.op in SHORTER else self._graph.context.result_shapes(node, sizes)
+            true = None if node.op in SHORTER else self.graph.context.result_shapes(node, sizes)
             if true is not None and [d for shape in true for d in shape] != [max(d, 0) for d in traced]:
                 return f"{node.short_op} does not hold at {at}, where a size is less than 0\n  at {node.origin}"
         return ""
@@ -288,13 +296,13 @@ class SmallSizes:
     def _shorter(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
         if not symbols_of(node) <= sizes.keys():
             return ""
-        true = self._graph.context.result_shapes(node, sizes)
+        true = self.graph.context.result_shapes(node, sizes)
         pairs = [p for v, t in zip(node.outputs, true or (), strict=False) for p in zip(v.type.shape, t, strict=False)]
         differ = any(_size(d, sizes) != n for d, n in pairs if isinstance(d, int) or not self._computes)
         return f"{node.short_op} does not hold at {at}, {SINCE}" if differ else ""
 
     def _not_as_traced(self, node: Node, sizes: Mapping[str, int], at: str) -> str:
-        if node.graphs or not symbols_of(node) <= sizes.keys() or holds_at(node, sizes, self._graph.context):
+        if node.graphs or not symbols_of(node) <= sizes.keys() or holds_at(node, sizes, self.graph.context):
             return ""
         return f"{node.short_op} may not hold at {at}, {SINCE}"
 

@@ -61,9 +61,17 @@ class OnnxProgram:
         outlive_fork(self)
 
     def _shorter(self, inputs: Sequence[Any]) -> str:
-        """Which slice is shorter than in the file: those of one that are part of a result have the size 1 there."""
-        reason = self.small_sizes.shorter(inputs) and self._emitted.shorter(inputs)
-        return "" if reason and self._takes_sizes_from_operands else reason
+        """Which slice is shorter than in the file: those of one that are part of a result have the size 1 there.
+
+        Or which op torch refuses behind such a slice: onnxruntime joins tensors of unlike sizes where one is empty.
+        """
+        if not self.small_sizes.shorter(inputs):
+            return ""
+        reason = self._emitted.shorter(inputs)
+        if reason and not self._takes_sizes_from_operands:
+            return reason
+        exact = self._with_empty_slices if reason and self._with_empty_slices else self._emitted
+        return exact.refused_behind_slices(inputs)
 
     @functools.cached_property
     def _emitted(self) -> SmallSizes:
@@ -72,12 +80,16 @@ class OnnxProgram:
     @functools.cached_property
     def _takes_sizes_from_operands(self) -> bool:
         """Whether the file would be the same with the sizes that hold where those slices are empty."""
-        exact = with_empty_slices(self.graph)
-        if exact is None or self._lowered is None:
+        if self._with_empty_slices is None or self._lowered is None:
             return False
         with contextlib.suppress(ExportError):
-            return same_content(self._lowered(exact), self._artifact)
+            return same_content(self._lowered(self._with_empty_slices.graph), self._artifact)
         return False
+
+    @functools.cached_property
+    def _with_empty_slices(self) -> SmallSizes | None:
+        exact = with_empty_slices(self.graph)
+        return None if exact is None else SmallSizes(exact, computes=True)
 
     def _opened(self, artifact: onnx_ir.Model, path: Path | None, folder: Path | None) -> None:
         source: Any = str(path) if path is not None else model_bytes(artifact)
