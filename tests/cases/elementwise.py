@@ -283,6 +283,12 @@ CASES = family(
     row("lerp", lambda x, y: torch.lerp(x, y, 0.3), f32("B", 3), f32("B", 3)),
     row("lerp_tensor", lambda x, y, w: torch.lerp(x, y, w), f32("B", 3), f32("B", 3), f32(3)),
     row("gcd", lambda x, y: torch.gcd(x, y), i64("B", 3, low=1, high=30), i64("B", 3, low=1, high=30)),
+    row(
+        "lcm_narrow",
+        lambda x, y: torch.lcm(x.to(torch.int8), y.to(torch.int8)),
+        i64("B", 9, low=-128, high=127),
+        i64("B", 9, low=-128, high=127),
+    ),
     # broadcasting and sizes
     row("broadcast_left", lambda x, y: x + y, f32(3), f32("B", "S", 3)),
     row("broadcast_right", lambda x, y: x - y, f32("B", 2, 3), f32(2, 1)),

@@ -177,11 +177,13 @@ def _gcd(self: Tensor, other: Tensor) -> Tensor:
 
 @decomposition("lcm")
 def _lcm(self: Tensor, other: Tensor) -> Tensor:
+    """The product of narrow integers is one of C's `int`, and is positive before it is cut off."""
     dtype = torch.result_type(self, other)
     a, b = torch.broadcast_tensors(self.to(dtype), other.to(dtype))
     divisor = torch.gcd(a, b)
     share = torch.div(a, torch.where(divisor == 0, 1, divisor), rounding_mode="trunc")
-    multiple: Tensor = (share * b).abs()
+    wide = torch.promote_types(dtype, torch.int32)
+    multiple: Tensor = (share.to(wide) * b.to(wide)).abs().to(dtype)
     return multiple
 
 
