@@ -279,6 +279,16 @@ def test_a_weight_that_is_stored_with_two_norms_has_two_files():
     assert "conv.weight" in labels and len(labels) == len({*labels}) == len(program.artifact.tensors) == 6
 
 
+def test_a_value_in_a_loop_is_no_constant_of_its_name():
+    """`where` is a constant outside of the loop of `gcd`, which has a `where` of its own."""
+
+    def model(x, y):
+        where = torch.where(torch.tensor([True, False]), torch.tensor([0, 1]), torch.tensor([2, 0]))
+        return x * where, torch.gcd(x, y), x + where
+
+    same(model, (torch.tensor([[12, 9], [4, 10]]), torch.tensor([[8, 6], [6, 4]])))
+
+
 NOTHING = {
     "batch mean": lambda x: F.kl_div(x[:, 4:], x[:, 4:], reduction="batchmean"),
     "sum": lambda x: x[:, 4:].sum() / x.shape[0],

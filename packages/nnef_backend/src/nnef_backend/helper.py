@@ -36,7 +36,7 @@ class NnefHelper(Emitter):
     def __init__(self, target: Any, graph: Graph) -> None:
         super().__init__(target, graph)
         self.inputs: list[NnefValue] = []
-        self.labels: dict[str, Any] = {}
+        self.variables: dict[int, tuple[NnefValue, Any]] = {}  # by id, with what they hold: names are a scope's own
         self.files: set[str] = set()  # of variables, without their suffix
         self.constants: dict[Any, NnefValue] = {}
         self.signs: dict[Any, tuple[NnefValue, np.ndarray]] = {}  # of small variables the first with these numbers
@@ -136,7 +136,7 @@ class NnefHelper(Emitter):
 
     def source(self, x: NnefValue) -> Callable[[], np.ndarray] | None:
         """What gives the numbers of a constant or a weight when it is called, None for all else."""
-        held = self.labels.get(x.name) if x.array is None else x.array
+        held = self.variables.get(id(x), (x, None))[1] if x.array is None else x.array
         return held if held is None or callable(held) else lambda: held
 
     def variable(self, name: str, type: TensorType, source: Any) -> NnefValue:
@@ -151,7 +151,7 @@ class NnefHelper(Emitter):
                 "holds less than 4 GiB; split it in the model, or store it in halves"
             )
         numeric = self.target.naming == "numeric"
-        variable = doc.identifier(f"w{len(self.labels)}" if numeric else name.replace(".", "_"), top.names)
+        variable = doc.identifier(f"w{len(self.variables)}" if numeric else name.replace(".", "_"), top.names)
         top.names.add(variable)
         # the file bears the weight's own name, as in the model's state_dict, if that is good for a file and still free:
         # a weight is stored twice if a batch norm stands behind one of its two calls
@@ -159,7 +159,7 @@ class NnefHelper(Emitter):
         label = name if named else variable
         self.files.add(label)
         made = NnefValue(variable, type, fixed=True)
-        self.labels[variable] = source
+        self.variables[id(made)] = made, source
         attributes = {"label": label, "shape": list(type.shape)}
         top.add(Step([made], "variable", (), attributes, _GENERIC.get(type.dtype.kind, "scalar")))
         return made
@@ -250,7 +250,7 @@ class NnefHelper(Emitter):
         """The document: named outputs, unused operations left out."""
         outputs: list[NnefValue] = []
         for name, result in results.items():
-            is_source = any(result is i for i in self.inputs) or result.name in self.labels
+            is_source = any(result is i for i in self.inputs) or id(result) in self.variables
             if id(result) not in self.scope.made or is_source or any(result is o for o in outputs):
                 result = self.copy(result)
             result.name = self.public[name]
@@ -264,7 +264,7 @@ class NnefHelper(Emitter):
             inputs=[i.name for i in self.inputs],
             outputs=[o.name for o in outputs],
             operations=operations,
-            tensors={str(s.attributes["label"]): self.labels[s.results[0].name] for s in variables},
+            tensors={str(s.attributes["label"]): self.variables[id(s.results[0])][1] for s in variables},
             properties=self.target.metadata,
         )
 
