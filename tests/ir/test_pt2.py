@@ -201,3 +201,25 @@ def test_weights_that_the_graph_was_not_made_for(parts, tmp_path):
     path = pt2_files.write(tmp_path / "swapped.pt2", pt2_files.edited(parts, pt2_files.WEIGHTS, swap))
     with pytest.raises(CaptureError, match="the graph was made for"):
         ir.capture(path)
+
+
+def test_a_range_that_no_number_is_in(parts, tmp_path):
+    def edit(document):
+        for known in document["range_constraints"].values():
+            known.update(min_val=-5, max_val=-9)
+
+    path = pt2_files.write(tmp_path / "m.pt2", pt2_files.edited(parts, pt2_files.MODEL, edit))
+    with pytest.raises(CaptureError, match="at least -5 and at most -9"):
+        ir.capture(path)
+
+
+def test_ranges_of_sizes_that_the_graph_has_not(parts, tmp_path):
+    def edit(document):
+        own = document["range_constraints"]
+        document["range_constraints"] = {f"s{1000 + i}": {"min_val": 0, "max_val": 5} for i in range(100_000)} | own
+
+    whole = ir.capture(pt2_files.write(tmp_path / "whole.pt2", parts))
+    path = pt2_files.write(tmp_path / "m.pt2", pt2_files.edited(parts, pt2_files.MODEL, edit))
+    graph = ir.capture(path)
+    assert graph.symbols == whole.symbols and len(graph.context.program.ranges) < 10
+    assert graph.context.reference(graph, (torch.randn(4, 8),), {})[0].shape == (7, 8)

@@ -139,7 +139,7 @@ def _differs(graph: Graph, given: Any, at: tuple[str, int], asked: bool) -> bool
     So it does where it alone raises, and where its program alone does and the model's code `asked` for the size: slices
     have their true sizes in a graph, not in torch's program.
     """
-    if given is None:
+    if given is None or graph.context.live is None:  # no model is at hand: torch's program alone tells nothing
         return None
     context, (args, kwargs) = graph.context, given
     sizes = sizes_of(graph, graph.structure.flatten(args, kwargs)) | dict([at])

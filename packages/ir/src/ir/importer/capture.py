@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from ir.collector import held_back
 from ir.errors import CaptureError
 from ir.graph import Graph
-from ir.importer import autocasts, cache_shapes, caches, decisions, guards, ladder, sharded, wrong_calls
+from ir.importer import autocasts, cache_shapes, caches, decisions, file_guards, guards, ladder, sharded, wrong_calls
 from ir.importer.context import Capture
 from ir.importer.dim_names import check_names, name_symbols
 from ir.importer.functions import FunctionModule, of_call, one_by_one
@@ -27,6 +27,7 @@ from ir.importer.live import live
 from ir.importer.private_writes import writes
 from ir.importer.program_graph import graph_of
 from ir.importer.pt2.program import SavedProgram, told
+from ir.importer.pt2.rebuild import put_arguments
 from ir.importer.pt2.recorded_conditions import EXTRA, unpacked
 from ir.importer.pt2.serializable import serializable
 from ir.importer.retrace import functionalised, needs_retrace
@@ -135,9 +136,10 @@ def _saved(
     program = functionalised(program)
     for node in program.graph.nodes:
         node.meta["stack_trace"] = lines.get(node.meta.get("stack_trace"), "")
+    put_arguments(program, spec.in_spec, saved.argument_names)
     call: Any = program.module_call_graph[0].signature
-    call.in_spec, call.out_spec, call.forward_arg_names = spec.in_spec, spec.out_spec, saved.argument_names
-    put(program, guards_code=guards_code(saved))
+    call.out_spec = spec.out_spec
+    put(program, guards_code=[file_guards.plain_condition(text) for text in guards_code(saved)])
     names = [*(input_names or ()), *saved.input_names[len(input_names or ()) :]]
     return graph_of(program, symbols, recorded=saved.recorded, input_names=names, output_names=output_names)
 

@@ -257,6 +257,8 @@ def _module(program: Any, guarded: bool) -> Any:
                     # that of fx prints the errors that it raises
                     type(part).__call__ = torch.nn.Module.__call__  # type: ignore[method-assign]
             return made
+    except CaptureError:
+        raise
     except Exception as error:
         odd = f"{type(error).__name__}: {error}"
     what = f"torch makes no module of this program to compare with ({odd!r:.200})"

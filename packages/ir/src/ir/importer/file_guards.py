@@ -71,6 +71,15 @@ def checks(program: Any, names: Sequence[str], leaves: Sequence[Leaf], ranges: M
     return nodes
 
 
+def plain_condition(text: str) -> str:
+    """The condition, written anew: torch makes code of it, which has no comments and lines of the file's then.
+
+    Raises:
+        CaptureError: it is no condition on sizes.
+    """
+    return ast.unparse(_parsed(text))
+
+
 def _parsed(text: str) -> ast.expr:
     """The tree of a condition.
 

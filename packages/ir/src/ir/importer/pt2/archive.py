@@ -19,8 +19,9 @@ _ENTRY, _LOCAL = struct.Struct("<4s6H3I5H2I"), struct.Struct("<4s5H3I2H")
 _IN_64 = 0xFFFFFFFF
 _MOST_RECORDS = 1_000_000
 _DESCRIPTOR, _UTF8 = 0x8, 0x800  # flags: sizes stand behind the data, the name is UTF-8
-_WAY_OUT = "load a file that you trust with torch.export.load and pass the ExportedProgram"
-
+_KNOWN = ("archive_format", "archive_version", "byteorder", "version", ".data/", "data/", "models/", "extra/",
+          "data/weights/", "data/constants/", "data/sample_inputs/", "data/aotinductor/", "data/executorch/",
+          "data/mtia")  # fmt: skip
 _NO_ARCHIVE = "it is no .pt2 archive of torch.export.save, as files of targets (.onnx) are none, or was cut off"
 
 
@@ -41,20 +42,22 @@ class Archive:
             self._bytes = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError) as error:
             raise CaptureError(f"it cannot be read ({error})") from error
-        try:
-            self._records = self._read_directory()
-        except (struct.error, UnicodeDecodeError, OverflowError) as error:
-            raise CaptureError(_NO_ARCHIVE) from error
+        self._records = Records(self._bytes)
+        self._records.check_known()
         self._checked: set[str] = set()
         self._buffer = bytearray(1 << 18)
 
     @property
     def names(self) -> list[str]:
-        return list(self._records)
+        return self._records.names
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a record; see Records.has."""
+        return self._records.has(name)
 
     def size(self, name: str) -> int:
         """The length of a record."""
-        return self._record(name)[1]
+        return self._records.place(name)[1]
 
     def view(self, name: str) -> memoryview:
         """The bytes of a record, mapped.
@@ -62,7 +65,7 @@ class Archive:
         Raises:
             CaptureError: there is no such record, or its CRC-32 is another one.
         """
-        start, size, crc = self._record(name)
+        start, size, crc = self._records.place(name)
         if name not in self._checked:
             if self._crc(start, size) != crc:
                 raise CaptureError(f"the record {name} is damaged: its CRC-32 is not the one that was written with it")
@@ -81,12 +84,49 @@ class Archive:
             size -= count
         return crc
 
-    def _record(self, name: str) -> tuple[int, int, int]:
-        if name not in self._records:
-            raise CaptureError(f"it has no record {name}")
-        return self._records[name]
 
-    # -- the directory -------------------------------------------------------------------------------------------------
+class Records:
+    """Where each record of an archive lies, by its name without the folder."""
+
+    def __init__(self, data: bytes | mmap.mmap) -> None:
+        """Raises CaptureError: it is no archive as torch.export.save and torch.save write them."""
+        self._bytes = data
+        try:
+            self._places = self._read_directory()
+        except (struct.error, UnicodeError, OverflowError) as error:
+            raise CaptureError(_NO_ARCHIVE) from error
+        self._by_case = {_folded(name): name for name in self._places}
+        if len(self._by_case) != len(self._places):
+            lost = sorted(set(self._places) - set(self._by_case.values()))[0]
+            raise _another_case(lost, self._by_case[_folded(lost)])
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._places)
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a record.
+
+        Raises:
+            CaptureError: there is one whose name differs in capitals alone, which torch would take.
+        """
+        found = self._by_case.get(_folded(name))
+        if found is not None and found != name:
+            raise _another_case(found, name)
+        return found is not None
+
+    def place(self, name: str) -> tuple[int, int, int]:
+        """Where a record starts, how long it is, and its CRC-32."""
+        if not self.has(name):
+            raise CaptureError(f"it has no record {name}")
+        return self._places[name]
+
+    def check_known(self) -> None:
+        """Raises CaptureError: a folder of the format's, or a record beside them, has other capitals."""
+        for place in {name[: name.rfind("/") + 1] or name for name in self._places}:
+            for known in _KNOWN:
+                if _folded(place).startswith(known.encode()) and not place.startswith(known):
+                    raise _another_case(place, known)
 
     def _read_directory(self) -> dict[str, tuple[int, int, int]]:
         """Where each record starts, how long it is, and its CRC-32."""
@@ -182,6 +222,17 @@ def _wide(extra: bytes, size: int, packed: int, header: int) -> tuple[int, int, 
             break
         at += 4 + length
     return numbers[0], numbers[1], numbers[2]
+
+
+def _folded(name: str) -> bytes:
+    """As torch's reader compares names: without the difference of ASCII's capitals."""
+    return name.encode().lower()
+
+
+def _another_case(name: str, other: str) -> CaptureError:
+    return CaptureError(
+        f"the archive's record {name!r:.100} differs from {other!r:.100} in capitals alone, where torch takes either"
+    )
 
 
 def _check_name(name: str) -> None:

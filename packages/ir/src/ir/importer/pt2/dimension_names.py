@@ -27,7 +27,7 @@ def dimension_names(archive: Archive) -> dict[str, str]:
     Raises:
         CaptureError: the record holds something else.
     """
-    if _RECORD not in archive.names:
+    if not archive.has(_RECORD):
         return {}
     if archive.size(_RECORD) > _LARGEST:
         raise CaptureError(f"its names of dimensions are larger than {_LARGEST} bytes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -24,14 +25,14 @@ from torch.export.graph_signature import (
 )
 
 from ir.errors import CaptureError
-from ir.importer import caches
+from ir.importer.file_guards import plain_condition
 from ir.importer.pt2.archive import Archive
 from ir.importer.pt2.consistency import check_results
 from ir.importer.pt2.dimension_names import dimension_names
 from ir.importer.pt2.examples import example_inputs
 from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.graphs import FileGraph, read_graph
-from ir.importer.pt2.rebuild import rebuilt
+from ir.importer.pt2.rebuild import check_paths, put_arguments, rebuilt
 from ir.importer.pt2.recorded_conditions import recorded_in
 from ir.importer.pt2.symbols import FileSymbols
 from ir.importer.pt2.trees import read_tree
@@ -39,9 +40,21 @@ from ir.importer.pt2.values import PLAIN, identifier, integer, text, union
 from ir.importer.pt2.weights import Payloads, check_byte_order
 from ir.importer.pt2.write import write_with
 from ir.importer.tensor_meta import Described, Tensors, graphs_of
-from ir.importer.torch_api import PT2_COMPILED, PT2_CONSTANTS, PT2_FORMAT, PT2_MODELS, PT2_SCHEMA, PT2_WEIGHTS, pytree
+from ir.importer.torch_api import (
+    PT2_COMPILED,
+    PT2_CONSTANTS,
+    PT2_EXAMPLES,
+    PT2_FORMAT,
+    PT2_MODELS,
+    PT2_SCHEMA,
+    PT2_WEIGHTS,
+    put,
+    pytree,
+)
 
 _LARGEST_JSON = 2**28
+_MANY_RANGES = 1000
+_SYMBOL = re.compile(rb"Symbol\('(\w+)'")
 _WAY_OUT = "load a file that you trust with torch.export.load and pass the ExportedProgram"
 _NUMBERS: dict[str, Any] = {"as_sym_int": SymIntArgument, "as_sym_float": SymFloatArgument,
                             "as_sym_bool": SymBoolArgument}  # fmt: skip
@@ -62,16 +75,16 @@ _OUTPUTS = {
 class SavedProgram:
     """The program in a .pt2 file. The names that it shares with torch.export.ExportedProgram mean the same.
 
-    `module` is torch's own: it loads the file with torch.export.load, which runs what is in it.
+    `module` is torch's own, made of what was read and checked here: torch never sees the file.
     """
 
     def __init__(self, path: Path) -> None:
         """Read the file. Raises CaptureError: it is missing, damaged, of another version, or holds no program."""
         self.path = path
         archive = Archive(path)
-        document = _document(archive)
+        self._text, model = _program_text(archive)
+        document = _document(self._text)
         inner = document["graph_module"]
-        model = next(n for n in archive.names if n.startswith(PT2_MODELS))[len(PT2_MODELS) : -len(".json")]
         self._model = model
         check_byte_order(archive)
         self.state_dict = Payloads(archive, PT2_WEIGHTS, model).tensors
@@ -81,10 +94,8 @@ class SavedProgram:
         self.graph_module: FileGraph = read_graph(inner["graph"], constants)
         self.graph = self.graph_module.graph
         self.call_spec, self.argument_names = _convention(inner)
-        self.ranges = {
-            text(name): tuple(None if r[k] is None else integer(r[k]) for k in ("min_val", "max_val"))
-            for name, r in document["range_constraints"].items()
-        }
+        self.ranges = {text(name): _range(name, r) for name, r in document["range_constraints"].items()}
+        archive.has(f"{PT2_EXAMPLES}{model}.pt")
         self.dimension_names = dimension_names(archive)
         self.recorded = recorded_in(archive)
         self._archive = archive
@@ -165,7 +176,7 @@ class SavedProgram:
 
     def rebuilt(self) -> tuple[torch.export.ExportedProgram, dict[str, str]]:
         """The program for torch's own functionalisation; see ir.importer.pt2.rebuild."""
-        return rebuilt(_document(self._archive), self.state_dict, self.constants)
+        return rebuilt(_document(self._text), self.state_dict, self.constants)
 
     def install_fakes(self) -> Mapping[Any, Any]:
         """Put fake tensors in the place of the nodes' descriptions, for what runs them; the ranges of their symbols."""
@@ -185,23 +196,28 @@ class SavedProgram:
         except CaptureError as error:
             raise CaptureError(f"{self.path}: {error}") from error
 
-    # -- what only torch's own loader has ------------------------------------------------------------------------------
-
-    @cached_property
-    def trusted(self) -> torch.export.ExportedProgram:
-        """The same program by torch.export.load, which runs code of the file's if there is some.
+    def module(self, check_guards: bool = True) -> torch.nn.Module:
+        """torch's own module, on the tensors of this program; its results are flat.
 
         Raises:
-            CaptureError: torch refuses the file.
+            CaptureError: torch would make code of a name or a text in it that is no plain one.
+            Exception: torch's own, of any kind.
         """
         try:
-            with torch.serialization.safe_globals(caches.classes()):
-                return torch.export.load(self.path)
-        except Exception as error:
-            raise CaptureError(f"{self.path} is not a file that torch.export.load accepts: {error}") from error
+            if check_guards:
+                check_paths(self._of_torch.example_inputs)
+            return self._of_torch.module(check_guards=check_guards)
+        except CaptureError as error:
+            raise CaptureError(f"{self.path}: {error}") from error
 
-    def module(self, check_guards: bool = True) -> torch.nn.Module:
-        return self.trusted.module(check_guards=check_guards)
+    @cached_property
+    def _of_torch(self) -> torch.export.ExportedProgram:
+        """torch's own program, which takes the arguments as they are nested here."""
+        program, _ = self.rebuilt()
+        put_arguments(program, self.call_spec.in_spec, self.argument_names)
+        put(program, guards_code=[plain_condition(text) for text in self._guards_code])
+        program.example_inputs = self.stand_ins  # for the names of their parts, in guards
+        return program
 
 
 class _Signature:
@@ -246,9 +262,9 @@ def _argument(document: Any) -> Any:
     return ConstantArgument(name="", value=PLAIN[tag](value))
 
 
-def _document(archive: Archive) -> Any:
-    """The program's JSON."""
-    if PT2_FORMAT not in archive.names:
+def _program_text(archive: Archive) -> tuple[bytes, str]:
+    """The program's JSON, which is kept as it was checked while the file may change, and the program's name."""
+    if not archive.has(PT2_FORMAT):
         raise CaptureError(f"an archive of an older format, which can hold any pickle: {_WAY_OUT}")
     for name in archive.names:
         if name.startswith(PT2_COMPILED):
@@ -258,7 +274,14 @@ def _document(archive: Archive) -> Any:
         raise CaptureError(f"it holds {len(models)} programs, and one is read")
     if archive.size(models[0]) > _LARGEST_JSON:
         raise CaptureError(f"its program is larger than {_LARGEST_JSON} bytes")
-    document = json.loads(bytes(archive.view(models[0])))
+    return bytes(archive.view(models[0])), models[0][len(PT2_MODELS) : -len(".json")]
+
+
+def _document(data: bytes) -> Any:
+    document = json.loads(data)
+    if len(document["range_constraints"]) > _MANY_RANGES:  # torch passes over those of sizes that the graph has not
+        known = {name.decode() for name in _SYMBOL.findall(data)}
+        document["range_constraints"] = {n: r for n, r in document["range_constraints"].items() if n in known}
     version = document["schema_version"]
     if version["major"] != PT2_SCHEMA:
         shown = f"{version['major']!r:.20}.{version.get('minor')!r:.20}"
@@ -266,6 +289,14 @@ def _document(archive: Archive) -> Any:
             f"its program is of schema version {shown}, {PT2_SCHEMA} is read: save it anew with this torch"
         )
     return document
+
+
+def _range(name: str, document: Any) -> tuple[int | None, int | None]:
+    """The least and the greatest value of a size; None where the file has none."""
+    low, high = (None if document[k] is None else integer(document[k]) for k in ("min_val", "max_val"))
+    if low is not None and high is not None and low > high:
+        raise CaptureError(f"its size {name!r:.80} is at least {low} and at most {high}, which no number is")
+    return low, high
 
 
 def _convention(inner: Any) -> tuple[Any, Sequence[str]]:

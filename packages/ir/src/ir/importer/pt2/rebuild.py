@@ -10,24 +10,27 @@ from __future__ import annotations
 import json
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ir.errors import CaptureError
 from ir.importer.pt2.expressions import Size, parse, torch_value
 from ir.importer.pt2.values import text
 from ir.importer.size_rules import known
-from ir.importer.torch_api import deserialized
+from ir.importer.torch_api import deserialized, pytree
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)*", re.ASCII)
+_PATH = re.compile(r"(?!self$)[^\"'\\\x00-\x1f\x7f-\x9f\u2028\u2029]+")  # what is no name stands in quotes
+_KEY = re.compile(r"[^\"'\\\x00-\x1f\x7f-\x9f\u2028\u2029]*")
+_KEYWORD = re.compile(r"([A-Za-z_]\w*)?", re.ASCII)  # of an operator, `from` among them; empty for a place
 _TEXT = re.compile(r"[\w .,:/+\-<>=()*\[\]]*", re.ASCII)
 _MODULES = re.compile(r"[\w.,;@$\[\]()-]*", re.ASCII)
+_ARGUMENT_NAME = "the name of an argument"
 _NAMED = {"name", "as_name", "user_input_name"}
-_PATHS = {"parameter_name", "buffer_name", "tensor_constant_name", "target"}
+_PATHS = {"parameter_name", "buffer_name", "tensor_constant_name"}
 _GROUPS = ("tensor_values", "sym_int_values", "sym_float_values", "sym_bool_values")
 _CHECKED = ("torch.ops.aten._assert_scalar.", "torch.ops.aten._assert_async.")  # their texts are messages
 
@@ -97,7 +100,7 @@ def _check(document: Any) -> None:
             pattern = _NAME if key in _GROUPS or key == "range_constraints" else _TEXT
             for inner, value in found.items():
                 _fullmatch(pattern, inner)
-                pending.append((inner, value))
+                pending.append((_ARGUMENT_NAME if (inner, "arg" in found) == ("name", True) else inner, value))
         elif isinstance(found, list):
             pending += [(key, value) for value in found]
         elif isinstance(found, str) and key == "expr_str":
@@ -107,16 +110,53 @@ def _check(document: Any) -> None:
                 raise CaptureError(f"a size of the file uses {', '.join(unknown)}, unknown to the IR")
         elif isinstance(found, str) and key == "nn_module_stack":
             _fullmatch(_MODULES, found)
+        elif isinstance(found, str) and key == _ARGUMENT_NAME:
+            _fullmatch(_KEYWORD, found)
         elif isinstance(found, str):
             _fullmatch(_NAME if key in _NAMED and found else _PATH if key in _PATHS else _TEXT, found)
 
 
+def put_arguments(program: ExportedProgram, spec: pytree.TreeSpec, given: Sequence[str]) -> None:
+    """Nest the arguments of a rebuilt program as this spec says, under these names; torch makes parameters of them.
+
+    Raises:
+        CaptureError: one is no plain name, or two arguments have one.
+    """
+    positional, keywords = spec.children()
+    count = positional.num_children
+    names = [*given[:count], *(f"arg_{i}" for i in range(len(given), count)), *(keywords.context or ())]
+    for name in names:
+        if not text(name).isidentifier() or keyword.iskeyword(name):
+            raise _no_plain(name)
+    if len(set(names)) != len(names):
+        raise CaptureError("two of its arguments have one name")
+    call: Any = program.module_call_graph[0].signature
+    call.in_spec, call.forward_arg_names = spec, names
+
+
+def check_paths(arguments: Any) -> None:
+    """That the keys of the arguments' parts, which torch puts into a text of source, end none.
+
+    Raises:
+        CaptureError: one may.
+    """
+    for path, _ in pytree.tree_flatten_with_path(arguments)[0]:
+        for part in path:
+            key = next((getattr(part, k) for k in ("key", "name", "idx") if hasattr(part, k)), "")
+            _fullmatch(_NAME if isinstance(part, pytree.GetAttrKey) else _KEY, str(key))
+
+
 def _fullmatch(pattern: re.Pattern[str], found: str) -> None:
-    if not pattern.fullmatch(found) or (pattern is not _TEXT and any(map(keyword.iskeyword, found.split(".")))):
-        raise CaptureError(
-            "torch makes code of the file's names and texts where a program casts by itself (autocast), transforms "
-            f"functions (vmap, grad) or is split, and {found!r:.80} is no plain one"
-        )
+    named = pattern in (_NAME, _PATH)
+    if not pattern.fullmatch(found) or (named and any(map(keyword.iskeyword, found.split(".")))):
+        raise _no_plain(found)
+
+
+def _no_plain(found: str) -> CaptureError:
+    return CaptureError(
+        "torch makes code of the file's names and texts where a program casts by itself (autocast), transforms "
+        f"functions (vmap, grad), is split or verified, and {found!r:.80} is no plain one"
+    )
 
 
 def _tuple(count: int) -> Any:

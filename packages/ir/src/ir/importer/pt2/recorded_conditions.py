@@ -60,7 +60,7 @@ def recorded_in(archive: Archive) -> RecordedConditions | None:
     Raises:
         CaptureError: the record holds something else.
     """
-    if _RECORD not in archive.names:
+    if not archive.has(_RECORD):
         return None
     if archive.size(_RECORD) > _LARGEST:
         raise CaptureError(f"its conditions on sizes are larger than {_LARGEST} bytes")
