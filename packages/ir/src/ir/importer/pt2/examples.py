@@ -6,7 +6,6 @@ it makes is compared with the inputs of the graph before anything walks through 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 
 from ir.errors import CaptureError
 from ir.importer import caches
+from ir.importer.pt2 import pickles
 from ir.importer.pt2.archive import Archive
 from ir.importer.pt2.expressions import Size
 from ir.importer.tensor_meta import Tensors
@@ -36,16 +36,14 @@ def example_inputs(archive: Archive, model: str, spec: pytree.TreeSpec, values: 
         CaptureError: they are other objects than those, or do not fit the graph.
     """
     record = f"{PT2_EXAMPLES}{model}.pt"
-    if record not in archive.names or not archive.size(record):
+    if not archive.has(record) or not archive.size(record):
         return None
     data = bytes(archive.view(record))
     try:
         with torch.serialization.safe_globals(caches.classes()):
-            found = torch.load(io.BytesIO(data), weights_only=True)
-    except Exception as error:  # of damaged pickles torch raises any kind
-        raise CaptureError(
-            f"its example inputs are no plain tensors: torch.load(weights_only=True) refuses them; {_WAY_OUT}"
-        ) from error
+            found = pickles.load(data)
+    except CaptureError as error:
+        raise CaptureError(f"its example inputs are no plain tensors: {error}; {_WAY_OUT}") from error
     if found is None:
         return None
     _check_parts(found, len(data))

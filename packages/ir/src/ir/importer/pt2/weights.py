@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 
 from ir.errors import CaptureError
+from ir.importer.pt2 import pickles
 from ir.importer.pt2.archive import Archive
 from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.values import boolean, described, text
@@ -30,7 +30,7 @@ class Payloads:
         self.folder = folder
         self._bases: dict[str, torch.Tensor] = {}
         self.tensors: dict[str, torch.Tensor] = {}
-        if f"{folder}{model}.pt" in archive.names:
+        if archive.has(f"{folder}{model}.pt"):
             raise CaptureError(f"weights in an older format, which can hold any pickle ({model}.pt): {_WAY_OUT}")
         table = json.loads(bytes(archive.view(f"{folder}{model}_{folder.split('/')[1]}{PT2_TABLE}")))["config"]
         for name, payload in table.items():
@@ -76,14 +76,11 @@ class Payloads:
 
     def _unpickled(self, name: str, file: str) -> torch.Tensor:
         """A tensor subclass, by torch's restricted unpickler: it makes what its library has put on torch's list."""
+        data = bytes(self.archive.view(self.folder + file))
         try:
-            tensor = torch.load(io.BytesIO(bytes(self.archive.view(self.folder + file))), weights_only=True)
-        except CaptureError:
-            raise
-        except Exception as error:
-            raise CaptureError(
-                f"the tensor {name} holds pickled Python objects that torch.load(weights_only=True) refuses: {_WAY_OUT}"
-            ) from error
+            tensor = pickles.load(data)
+        except CaptureError as error:
+            raise CaptureError(f"the tensor {name} holds pickled Python objects: {error}; {_WAY_OUT}") from error
         if not isinstance(tensor, torch.Tensor):
             raise CaptureError(f"the tensor {name} is a pickled {type(tensor).__name__}: {_WAY_OUT}")
         return tensor
@@ -91,8 +88,6 @@ class Payloads:
 
 def check_byte_order(archive: Archive) -> None:
     """Raises CaptureError: the tensors were written by a machine of the other byte order."""
-    order = (
-        bytes(archive.view(PT2_BYTE_ORDER)).decode("ascii", "replace") if PT2_BYTE_ORDER in archive.names else "little"
-    )
+    order = bytes(archive.view(PT2_BYTE_ORDER)).decode("ascii", "replace") if archive.has(PT2_BYTE_ORDER) else "little"
     if order != sys.byteorder:
         raise CaptureError(f"its tensors are in byte order {order!r:.20}, this machine's is {sys.byteorder}")
