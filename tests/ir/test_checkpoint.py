@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -172,3 +176,44 @@ def test_an_index_without_end(tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text("[" * 200_000)
     with pytest.raises(ir.ExportError, match="is no index of shards"):
         ir.load_weights(torch.nn.Linear(2, 2), tmp_path)
+
+
+def _header(path, header):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text)
+    return path
+
+
+@pytest.mark.parametrize("shape", [[2**62, 2**62, 0], [0, 2**64], [2**63, 0]])
+def test_an_empty_tensor_that_is_larger_than_there_can_be(tmp_path, shape):
+    path = _header(tmp_path / "m.safetensors", {"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}})
+    for read in (ir.stored_tensors, lambda p: ir.load_weights(torch.nn.Linear(2, 2), p)):
+        with pytest.raises(ir.ExportError, match="is larger than there can be"):
+            read(path)
+
+
+@pytest.mark.parametrize("shard", ["x" * 5000, "a\0b", "", "../m.safetensors", "\ud800"])
+def test_a_shard_of_a_name_that_is_none(tmp_path, shard):
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": shard}}))
+    with pytest.raises(ir.ExportError, match=r"there is no such file beside it|is no sound") as refused:
+        ir.stored_tensors(tmp_path / INDEX)
+    assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+def test_an_index_that_is_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / INDEX)
+    code = "import sys, ir\ntry: ir.stored_tensors(sys.argv[1])\nexcept ir.ExportError as e: print(e)"
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / INDEX], capture_output=True, text=True, timeout=120)
+    assert "it is no plain file" in done.stdout, done.stderr
+
+
+def test_many_tensors_are_read_in_time_that_grows_with_them(tmp_path):
+    seconds = []
+    for count in (10_000, 80_000):
+        empty = b'{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
+        _header(tmp_path / "m.safetensors", b"{%s}" % b",".join(b'"%d":%s' % (i, empty) for i in range(count)))
+        start = time.process_time()
+        assert len(ir.stored_tensors(tmp_path / "m.safetensors")) == count
+        seconds.append(time.process_time() - start)
+    assert seconds[1] < 40 * seconds[0]

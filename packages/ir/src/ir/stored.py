@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from ir.collector import held_back
 from ir.errors import ExportError
 from ir.files import opened
 
@@ -27,8 +28,7 @@ BITS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(NamedTuple):
     """A tensor of a file: its bytes lie from `offset` of the file on; `dtype` in the file's words, "" of others."""
 
     file: Path
@@ -66,6 +66,7 @@ def linked_shards(folder: Path) -> Shards:
     return Shards(folders[0], files)
 
 
+@held_back
 def tensors_of(file: Path, way: str = "download it again") -> list[Stored]:
     """The tensors of a file; those of element types that torch has not as bytes, with no `dtype`.
 
@@ -96,20 +97,22 @@ def tensors_of(file: Path, way: str = "download it again") -> list[Stored]:
     end = 8 + size
     for entry in sorted(found, key=lambda e: (e.offset, e.length)):
         if entry.offset < end or entry.offset + entry.length > total:
-            raise wrong(f"{entry.name!r} lies outside of the file or over another tensor")
+            raise wrong(f"{entry.name!r:.200} lies outside of the file or over another tensor")
+        if math.prod(n or 1 for n in entry.shape) >= 2**63:  # torch computes strides of empty tensors, too
+            raise wrong(f"{entry.name!r:.200} of shape {entry.shape!s:.200} is larger than there can be")
         if entry.length * 8 != math.prod(entry.shape) * BITS.get(entry.dtype, 8) or min(entry.shape, default=0) < 0:
-            raise wrong(f"{entry.name!r} of shape {entry.shape} has {entry.length} bytes")
+            raise wrong(f"{entry.name!r:.200} of shape {entry.shape!s:.200} has {entry.length} bytes")
         end = entry.offset + entry.length
     if end != total:
         raise wrong(f"{total - end} bytes follow its last tensor")
     return found
 
 
-def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    pairs = list(pairs)
-    if len({k for k, _ in pairs}) != len(pairs):
+def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
         raise ValueError("a name stands twice")
-    return dict(pairs)
+    return made
 
 
 def _stored(file: Path, name: str, value: Mapping[str, Any], base: int) -> Stored:
@@ -142,16 +145,24 @@ def checkpoint(source: Path) -> dict[str, Stored]:
     return {entry.name: entry for file in files for entry in tensors_of(file)}
 
 
+def _is_file(place: Path) -> bool:
+    try:
+        return place.is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
 def _indexed(index: Path) -> dict[str, Stored]:
     try:
-        names = json.loads(index.read_text(), object_pairs_hook=_distinct)["weight_map"]
+        with opened(index) as stream:
+            names = json.loads(stream.read(), object_pairs_hook=_distinct)["weight_map"]
         shards = sorted({str(name) for name in names.values()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ExportError(f"{index} is no index of shards: {type(error).__name__}: {error}") from error
     held: dict[str, dict[str, Stored]] = {}
     for shard in shards:
         place = index.parent / shard
-        if place.parent != index.parent or not place.is_file():
+        if place.parent != index.parent or not _is_file(place):
             raise ExportError(f"{index} names the shard {shard!r:.100}, and there is no such file beside it; "
                               "download the whole checkpoint")  # fmt: skip
         held[shard] = {entry.name: entry for entry in tensors_of(place)}

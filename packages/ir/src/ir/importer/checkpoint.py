@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ir.collector import held_back
 from ir.errors import CaptureError
 from ir.importer.swapping import swapped
 from ir.stored import Stored, checkpoint
@@ -29,6 +30,7 @@ _DTYPES = {
 _CHUNK = 1 << 24  # elements that are converted at a time
 
 
+@held_back
 def stored_tensors(source: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     """The tensors of a checkpoint by name, mapped from its files; writing to one leaves the file as it is.
 
