@@ -59,7 +59,7 @@ CODES = {
     "one more than its record": (storage(17), "over the end of its record"),
     "no such record": (storage(16, b"1"), "no record data/1"),
     "of another file": (b"cos\nsystem\nX\2\0\0\0ls\x85R", r"names os\.system"),
-    "no pickle": (b"\xff", "refuses"),
+    "no pickle": (b"\xff", "no pickle"),
     "nothing": (b"", "refuses"),
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ torch's own where torch takes it.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import zipfile
 from collections.abc import Callable
@@ -138,7 +139,10 @@ class Mutants(Kind):
         x = self.inputs[model]
         program = ir.export(graph, target=Eager(optimize=False))
         ours = torch.utils._pytree.tree_leaves(program(x))
-        if kind == "hostile":  # torch must not be asked about it
+        if kind == "hostile":  # torch.export.load must not be asked about it; torch's own module is made without
+            for guarded in (False, True):
+                with contextlib.suppress(Exception):
+                    graph.context.reference(graph, (x,), {}, guarded=guarded)
             return "another program"
         try:
             theirs = torch.utils._pytree.tree_leaves(torch.export.load(self.path).module(check_guards=False)(x.clone()))
@@ -156,7 +160,7 @@ def _members_changed(rng: random.Random, parts: dict[str, bytes]) -> dict[str, b
     rest = {k: v for k, v in parts.items() if k != name}
     return rng.choice((
         rest, {**rest, name: parts[other]}, {**rest, name: parts[name][:-3]}, {**rest, f"{name}x": parts[name]},
-        {**parts, name: rng.randbytes(rng.randrange(1, 400))},
+        {**parts, name: rng.randbytes(rng.randrange(1, 400))}, {**parts, name.upper(): parts[other]},
     ))  # fmt: skip
 
 

@@ -37,6 +37,15 @@ def load(data: bytes) -> Any:
         CaptureError: it holds something else than tensors, plain values and what `torch.serialization.safe_globals`
             names, or would take more memory than the record has bytes.
     """
+    check(data)
+    try:
+        return torch.load(io.BytesIO(data), weights_only=True)
+    except Exception as error:  # of damaged pickles torch raises any kind
+        raise CaptureError(f"torch.load(weights_only=True) refuses it ({type(error).__name__})") from error
+
+
+def check(data: bytes) -> None:
+    """Raises CaptureError: `load` does not take this record; there is more that torch does not take."""
     try:
         records = Records(data)
         start, size, _ = records.place("data.pkl")
@@ -44,11 +53,10 @@ def load(data: bytes) -> Any:
         if data[:4] != b"PK\3\4" or records.has("constants.pkl") or size > _LARGEST:
             raise CaptureError("no pickle of torch.save, or a large one")
         _Walk(records, size).run(data[start : start + size])
-        return torch.load(io.BytesIO(data), weights_only=True)
     except CaptureError:
         raise
-    except Exception as error:  # of damaged pickles torch raises any kind
-        raise CaptureError(f"torch.load(weights_only=True) refuses it ({type(error).__name__})") from error
+    except Exception as error:  # of damaged pickles, any kind
+        raise CaptureError(f"no pickle of torch.save ({type(error).__name__})") from error
 
 
 class _Global(NamedTuple):

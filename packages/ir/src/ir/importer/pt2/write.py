@@ -1,4 +1,7 @@
-"""A .pt2 file written anew with other contents of some tensors; all else is copied as it stands."""
+"""A .pt2 file written anew with other contents of some tensors; all else is copied as it stands.
+
+But for example inputs that are more than tensors and plain values: torch.export.load would run them.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,11 @@ from typing import Any
 
 import torch
 
+from ir.errors import CaptureError
+from ir.importer import caches
+from ir.importer.pt2 import pickles
 from ir.importer.pt2.archive import Archive
-from ir.importer.torch_api import PT2_TABLE
+from ir.importer.torch_api import PT2_EXAMPLES, PT2_TABLE
 from ir.importer.weights import TorchWeight
 from ir.progress import wrote
 
@@ -36,7 +42,17 @@ def write_with(archive: Archive, path: Path, changed: Mapping[str, torch.Tensor]
                     _add(target, path, f"{folder}/{payload['path_name']}", TorchWeight(name, tensor).numpy().tobytes())
         for name in archive.names:
             table = tables.get(name)
-            _add(target, path, name, archive.view(name) if table is None else json.dumps(table).encode())
+            data = archive.view(name) if table is None else json.dumps(table).encode()
+            _add(target, path, name, b"" if name.startswith(PT2_EXAMPLES) and not _is_plain(data) else data)
+
+
+def _is_plain(data: memoryview | bytes) -> bool:
+    try:
+        with torch.serialization.safe_globals(caches.classes()):
+            pickles.check(bytes(data))
+    except CaptureError:
+        return False
+    return True
 
 
 def _add(target: zipfile.ZipFile, path: Path, name: str, data: Any) -> None:
