@@ -227,8 +227,17 @@ def test_a_file_whose_names_are_no_names_is_not_split(tmp_path):
     model.add_module("a-b", torch.nn.Linear(4, 4))
     model.add_module("class", torch.nn.Linear(4, 4))
     torch.export.save(torch.export.export(model, (X,)), path)
-    with pytest.raises(ir.CaptureError, match=r"or is split, and '.*' is no plain one"):
+    with pytest.raises(ir.CaptureError, match=r"is split or verified, and '.*' is no plain one"):
         ir.split(ir.capture(path), stages=2)
+
+
+def test_a_file_with_a_hyphen_in_a_name_is_split(tmp_path):
+    model = torch.nn.Sequential()
+    model.add_module("a-b", torch.nn.Linear(4, 4))
+    model.add_module("2", torch.nn.Linear(4, 4))
+    torch.export.save(torch.export.export(model, (X,)), tmp_path / "model.pt2")
+    pipeline = ir.split(ir.capture(tmp_path / "model.pt2"), stages=2)
+    assert len(list(pipeline)) == 2
 
 
 def test_a_missing_input_is_told():
