@@ -8,6 +8,7 @@ from typing import Any
 
 from eager_backend.bind import arguments_of
 from ir.importer.bodies import KERNELS, given_body
+from ir.importer.checked import checked_view
 from ir.importer.evaluate import on_copies
 from ir.importer.schema import op_schema, overload_of
 from ir.importer.torch_api import has_kernel, plain_call
@@ -51,7 +52,7 @@ def fallback(name: str) -> HandlerFn | None:
     if given_body(op, name) is not None and (op in KERNELS or not _has_kernel(target)):
         return None
     # OpOverload.__call__ only forwards to `_op`; calling that saves a Python frame
-    kernel: BuiltinFunctionType | None = plain_call(target)
+    kernel: BuiltinFunctionType | None = plain_call(target and checked_view(target))
     if kernel is None:
         return None
     schema = op_schema(target)

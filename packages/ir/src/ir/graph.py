@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol, Union
@@ -94,6 +94,8 @@ class Context(Protocol):
     def knows_decisions(self) -> bool:
         """Whether `specialized` is all that the code asked: torch.export's strict mode does not tell."""
 
+    of_file: bool  # whether the numbers in it are those of a .pt2 file, which may be anyone's
+
     def refusing(self, decisions: Iterable[Specialized]) -> Context:
         """The same, where files of the program refuse the sizes at which these decisions are others."""
 
@@ -114,6 +116,12 @@ class Context(Protocol):
 
     def evaluate(self, nodes: Iterable[Node], weights: Mapping[Value, Weight], value: Value) -> Any:
         """What the nodes make of the weights, as a numpy array."""
+
+    def is_doubtful(self, node: Node) -> bool:
+        """Whether the node's kernel may do harm with some numbers, so that `evaluate` may not run it."""
+
+    def computes(self, nodes: Sequence[Node], weights: Mapping[Value, Weight]) -> bool:
+        """Whether `evaluate` computes the last of these nodes; it is tried."""
 
     def result_types(self, node: Node, dtypes: Mapping[DType, DType]) -> tuple[DType, ...] | None:
         """What torch makes of the node with its operands cast; None where it refuses."""

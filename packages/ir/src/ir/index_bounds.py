@@ -113,7 +113,9 @@ class IndexBounds:
         discrete = all(v.type.dtype.is_integer or v.type.dtype is DType.bool for v in values)
         sized = symbols_in([*node.args.values(), *(v.type.shape for v in values)]) <= self._sized
         known = node.op.startswith(("aten::", "ir::require")) and not node.graphs and node.op not in UNINITIALIZED
-        return discrete and sized and known and not is_random(node)
+        context = self._graph.context
+        harmless = context is None or not (context.of_file and context.is_doubtful(node))
+        return discrete and sized and known and harmless and not is_random(node)
 
 
 def _computed(kernels: Kernels | None, values: dict[Value, Any], sizes: Mapping[str, int]) -> Mapping[Value, Any]:

@@ -9,6 +9,7 @@ about float32 has none.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from eager_backend.building.steps import Function, Number, Slot, leaves, map_leaves
 from ir.dims import Expr, evaluate
 from ir.graph import leaves as all_leaves
+from ir.importer.checked import Checked
 from ir.importer.schema import TORCH_DTYPES
 from ir.ops import is_random
 from ir.passes.lower_precision import within
@@ -133,8 +135,9 @@ class OwnDtype:
                 return evaluate(arg, sizes)
             return (own if arg is DType.float32 else TORCH_DTYPES[arg]) if isinstance(arg, DType) else arg
 
+        of_file = getattr(self.driver.graph.context, "of_file", False)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), Checked() if of_file else nullcontext():
                 fn(*(map_leaves(a, given) for a in args), **{k: map_leaves(a, given) for k, a in kwargs.items()})
         except Exception as error:
             return str(error)

@@ -103,7 +103,7 @@ def capture(
     if casts or needs_retrace(program.graph_module):
         with autocasts.casting(casts):
             program = functionalised(program)
-    names = {"input_names": input_names, "output_names": output_names}
+    names: dict[str, Any] = {"input_names": input_names, "output_names": output_names}
     return graph_of(program, symbols, live=held, rung=rung, recorded=told_by, **names)
 
 
@@ -141,7 +141,8 @@ def _saved(
     call.out_spec = spec.out_spec
     put(program, guards_code=[file_guards.plain_condition(text) for text in guards_code(saved)])
     names = [*(input_names or ()), *saved.input_names[len(input_names or ()) :]]
-    return graph_of(program, symbols, recorded=saved.recorded, input_names=names, output_names=output_names)
+    kept = saved.recorded
+    return graph_of(program, symbols, recorded=kept, input_names=names, output_names=output_names, of_file=True)
 
 
 def arguments(args: Any, kwargs: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -197,12 +198,16 @@ def _distinct(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def of_program(
-    program: ExportedProgram, symbol_names: Mapping[str, str], input_names: Sequence[str], output_names: Sequence[str]
+    program: ExportedProgram,
+    symbol_names: Mapping[str, str],
+    input_names: Sequence[str],
+    output_names: Sequence[str],
+    of_file: bool = False,
 ) -> Graph:
     """The graph of a program of torch's with the names of another capture for its symbols."""
     symbols = Symbols(program.range_constraints)
     symbols.rename(symbol_names)
-    return graph_of(program, symbols, input_names=input_names, output_names=output_names)
+    return graph_of(program, symbols, input_names=input_names, output_names=output_names, of_file=of_file)
 
 
 # -- for pickle and copy -----------------------------------------------------------------------------------------------
@@ -222,17 +227,19 @@ def _taken_apart(context: Capture) -> Any:
         torch.export.save(serializable(context.program, warns=False), held)
     except Exception as error:
         raise CaptureError(f"torch cannot save this program, so it is not pickled or copied: {error}") from error
-    return _restored, (held.getvalue(), names, context.rung, dict(context.records))
+    return _restored, (held.getvalue(), names, context.rung, dict(context.records), context.of_file)
 
 
-def _restored(saved: bytes, names: Mapping[str, str], rung: Rung | None, records: Mapping[str, str]) -> Any:
+def _restored(
+    saved: bytes, names: Mapping[str, str], rung: Rung | None, records: Mapping[str, str], of_file: bool
+) -> Any:
     caches.register()
     with torch.serialization.safe_globals(caches.classes()):
         program = torch.export.load(io.BytesIO(saved))
     symbols = Symbols(program.range_constraints)
     symbols.rename(names)
     recorded = unpacked(records[EXTRA]) if EXTRA in records else None
-    return graph_of(program, symbols, rung=rung, recorded=recorded).context
+    return graph_of(program, symbols, rung=rung, recorded=recorded, of_file=of_file).context
 
 
 def _reread(path: Path, names: Mapping[str, str]) -> Any:

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from ir.errors import CaptureError, MismatchError
+from ir.errors import CaptureError, MismatchError, RefusedError
 from ir.graph import Body, Graph, Node, Specialized, Value, Weight
 from ir.importer import calling_convention as st
 from ir.importer.autocasts import uncast
 from ir.importer.bodies import Bodies
+from ir.importer.checked import Checked, UncheckedError, is_checked, is_division
 from ir.importer.evaluate import evaluate, flops, refusal, result_shapes, result_types
 from ir.importer.float64 import InFloat64, widened
 from ir.importer.guards import Branch
@@ -23,7 +24,7 @@ from ir.importer.ladder import RUNGS, Rung
 from ir.importer.live import Live
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.pt2.recorded_conditions import with_branches
-from ir.importer.schema import TORCH_DTYPES
+from ir.importer.schema import TORCH_DTYPES, overload_of
 from ir.importer.torch_api import pytree
 from ir.importer.weights import TorchWeight
 from ir.locks import one_at_a_time
@@ -39,6 +40,7 @@ class Capture:
     live: Live | None = None
     rung: Rung | None = None  # None for a program that existed already
     records: Mapping[str, str] = field(default_factory=dict, repr=False)  # beside torch's own, in a .pt2 file of it
+    of_file: bool = False  # the numbers in it are anyone's; see ir.importer.checked
     _references: dict[bool, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -79,7 +81,24 @@ class Capture:
         return self.bodies.draws(node)
 
     def evaluate(self, nodes: Iterable[Node], weights: Mapping[Value, Weight], value: Value) -> Any:
-        return evaluate(nodes, weights, value)
+        with self._checked():
+            return evaluate(nodes, weights, value)
+
+    def is_doubtful(self, node: Node) -> bool:
+        overload = overload_of(node.op, node.origin.overload)
+        return is_division(overload) or (self.of_file and overload is not None and not is_checked(overload))
+
+    def computes(self, nodes: Sequence[Node], weights: Mapping[Value, Weight]) -> bool:
+        try:
+            self.evaluate(nodes, weights, nodes[-1].outputs[0])
+        except UncheckedError:
+            return False
+        except RefusedError:  # torch's own words, for where the artifact is written
+            return True
+        return True
+
+    def _checked(self) -> contextlib.AbstractContextManager[Any]:
+        return Checked() if self.of_file else contextlib.nullcontext()
 
     def result_types(self, node: Node, dtypes: Mapping[DType, DType]) -> tuple[DType, ...] | None:
         return result_types(node, dtypes)
@@ -91,7 +110,8 @@ class Capture:
         return result_shapes(node, sizes)
 
     def refusal(self, node: Node, sizes: Mapping[str, int]) -> str:
-        return refusal(node, sizes)
+        with self._checked():
+            return refusal(node, sizes)
 
     def flops(self, node: Node, sizes: Mapping[str, int]) -> int:
         return flops(node, sizes)

@@ -14,6 +14,7 @@ from ir.dims import Expr
 from ir.dims import evaluate as number
 from ir.errors import RefusedError
 from ir.graph import Node, Value, Weight, leaves, map_arg
+from ir.importer.checked import check_division, is_division
 from ir.importer.schema import DTYPES, TORCH_DTYPES, op_schema, overload_of
 from ir.importer.torch_api import pytree, schema_of
 from ir.importer.weights import TorchWeight
@@ -60,13 +61,17 @@ def kernel(node: Node) -> Callable[[dict[str, Any]], Any]:
     overload = overload_of(node.op, node.origin.overload)
     assert overload is not None
     call = on_copies(overload) if op_schema(overload).writes else overload  # the arguments may be the model's weights
+    divides = is_division(overload)
     names = [a.name for a in schema_of(overload).arguments if not a.kwarg_only]
 
     def run(args: dict[str, Any]) -> Any:
         if isinstance(args.get("memory_format"), str):
             args["memory_format"] = getattr(torch, args["memory_format"])
         positional = [args.pop(name) for name in names]
-        return call(*positional, **{k: v for k, v in args.items() if k not in ("device", "layout", "pin_memory")})
+        named = {k: v for k, v in args.items() if k not in ("device", "layout", "pin_memory")}
+        if divides:
+            check_division(overload, tuple(positional), named)
+        return call(*positional, **named)
 
     return run
 

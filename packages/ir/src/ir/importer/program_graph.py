@@ -49,6 +49,7 @@ def graph_of(
     recorded: guards.RecordedConditions | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
+    of_file: bool = False,
 ) -> Graph:
     """The graph of a program.
 
@@ -60,6 +61,7 @@ def graph_of(
         recorded: the conditions on sizes; None where nothing says who asked for those that the program has.
         input_names: for the first of its tensor inputs.
         output_names: for the first of its outputs.
+        of_file: it was made of one that was read from a file.
 
     Raises:
         CaptureError: it has something that the IR cannot say.
@@ -78,6 +80,7 @@ def graph_of(
     convention = st.Structure(spec.in_spec, spec.out_spec, tuple(work.leaves), kinds, names, own)
     symbols.equal = work.equal_sizes()
     bodies = Bodies(symbols)
+    saved = of_file or isinstance(program, SavedProgram)
     graph = Graph(
         inputs=tuple(work.inputs),
         nodes=tuple(work.importer.nodes),
@@ -89,7 +92,7 @@ def graph_of(
         equal=symbols.equal,
         random=any(bodies.draws(n) for n in work.importer.nodes),
         structure=convention,
-        context=Capture(program, bodies, live, rung, packed(program, recorded)),
+        context=Capture(program, bodies, live, rung, packed(program, recorded), saved),
     )
     return worded(within_axes(graph))
 

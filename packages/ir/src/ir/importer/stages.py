@@ -169,7 +169,10 @@ def _named(graph: Graph, program: ExportedProgram, parts: Sequence[splitting.Sta
     symbols = {str(s): name for s, name in graph.context.bodies.symbols.names.items()}
     _examples(graph, data, parts)
     graphs = tuple(
-        of_program(p.program, symbols, [names[n] for n in p.inputs], [names[n] for n in p.outputs]) for p in parts
+        of_program(
+            p.program, symbols, [names[n] for n in p.inputs], [names[n] for n in p.outputs], graph.context.of_file
+        )
+        for p in parts
     )
     told = tuple(
         Part(tuple(names[n] for n in p.inputs), tuple(names[n] for n in p.outputs), tuple(g.updates))

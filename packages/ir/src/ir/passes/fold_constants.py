@@ -39,7 +39,8 @@ def _folded(graph: Graph, replace_weights: bool) -> Graph:
         return graph
     constant: dict[Value, Node] = {}
     for node in graph.nodes:
-        if _foldable(node) and all(v in graph.weights or v in constant for v in node.inputs):
+        known = _foldable(node) and all(v in graph.weights or v in constant for v in node.inputs)
+        if known and _computes(graph, node, constant):
             constant.update((v, node) for v in node.outputs)
     if not constant:
         return graph
@@ -48,10 +49,9 @@ def _folded(graph: Graph, replace_weights: bool) -> Graph:
     freed = freed if replace_weights else set()
     for value, node in constant.items():
         needed = _upstream(node, constant)
-        bases = dict.fromkeys(v for n in needed for v in n.inputs if v in graph.weights)
+        bases = _bases(graph, needed)
         small = SMALL if any(_dequantised(v.type, value.type) for v in bases) else TABLE
-        made = sum(_bytes(v.type) for n in needed for v in n.outputs)
-        if made > ON_THE_WAY + 8 * sum(_bytes(v.type) for v in bases):
+        if _is_large(needed, bases):
             continue
         if _bytes(value.type) <= max(small, sum(_bytes(v.type) for v in bases if v in freed)):
             edit.weights[value] = ComputedWeight(value.name, value.type, _compute(graph, needed, value, bases))
@@ -84,6 +84,25 @@ def _upstream(node: Node, constant: Mapping[Value, Node]) -> tuple[Node, ...]:
 
     visit(node)
     return tuple(found)
+
+
+def _bases(graph: Graph, nodes: tuple[Node, ...]) -> dict[Value, None]:
+    return dict.fromkeys(v for n in nodes for v in n.inputs if v in graph.weights)
+
+
+def _is_large(nodes: tuple[Node, ...], bases: Mapping[Value, None]) -> bool:
+    made = sum(_bytes(v.type) for n in nodes for v in n.outputs)
+    return made > ON_THE_WAY + 8 * sum(_bytes(v.type) for v in bases)
+
+
+def _computes(graph: Graph, node: Node, constant: Mapping[Value, Node]) -> bool:
+    """False of a node whose kernel is not run on these numbers, or one too large to try that may not be."""
+    if graph.context is None or not graph.context.is_doubtful(node):
+        return True
+    needed = _upstream(node, constant)
+    bases = _bases(graph, needed)
+    held = {v: graph.weights[v] for v in bases}
+    return not _is_large(needed, bases) and graph.context.computes(needed, held)
 
 
 def _compute(graph: Graph, nodes: tuple[Node, ...], value: Value, bases: Mapping[Value, None]) -> Callable[[], Any]:

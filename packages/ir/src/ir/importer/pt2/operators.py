@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ir.errors import CaptureError
+from ir.importer.checked import checked_view
 from ir.importer.torch_api import (
     HigherOrderOperator,
     OpOverload,
@@ -69,7 +70,7 @@ def resolve(target: str) -> Any:
     if match is not None and (overload := _overload(*match.groups())) is not None:
         outside = any(a.name in _OUTSIDE for a in schema_of(overload).arguments)
         if not outside and match[1] not in _OUTSIDE_NAMESPACES:
-            return overload
+            return checked_view(overload)
     if match is not None and match[1] == "quantized_decomposed" and match[1] not in _registered:
         register_quantized_decomposed()
         _registered.add(match[1])
@@ -80,6 +81,13 @@ def resolve(target: str) -> Any:
             f"a node calls {shown}, which is registered nowhere in this process: import the package that defines it"
         )
     raise CaptureError(f"a node calls {shown}, which is no operator of a model: {_WAY_OUT}")
+
+
+def target_text(target: str) -> str:
+    """A node's target as a file names it, with a view that looks at its bounds in the place of one that does not."""
+    match = _OP.fullmatch(target)
+    found = _overload(*match.groups()) if match is not None else None
+    return target if found is None or checked_view(found) is found else f"torch.ops.{checked_view(found)}"
 
 
 def _overload(namespace: str, op: str, overload: str) -> OpOverload | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ir.errors import CaptureError
 from ir.importer.pt2.expressions import Size, parse, torch_value
+from ir.importer.pt2.operators import target_text
 from ir.importer.pt2.values import text
 from ir.importer.size_rules import known
 from ir.importer.torch_api import deserialized, pytree
@@ -78,7 +79,7 @@ def _node(node: Any, lines: dict[str, str]) -> Any:
         notes["nn_module_stack"] = stack
     message = node["target"].startswith(_CHECKED)
     return {
-        "target": node["target"], "outputs": node["outputs"], "metadata": notes, "name": node.get("name"),
+        "target": target_text(node["target"]), "outputs": node["outputs"], "metadata": notes, "name": node.get("name"),
         "is_hop_single_tensor_return": node.get("is_hop_single_tensor_return"),
         "inputs": [i | {"arg": _argument(i["arg"], lines, message)} for i in node["inputs"]],
     }  # fmt: skip

@@ -1,0 +1,125 @@
+"""What a .pt2 file's numbers make torch's kernels do: those that look at nothing are not run on them."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ir
+from ir.errors import RefusedError
+from ir.importer.checked import CHECKED_VIEWS, Checked, UncheckedError, is_checked, is_division
+from ir.importer.torch_api import schema_of
+from ir.passes.fold_constants import fold_constants
+from tests.ir.probe_kernels import operators
+from tests.ir.unchecked_kernels import CALLS, LEAST, A, Model, ints, lines_of, saved
+
+PROBE = "tests.ir.probe_kernels"
+
+
+def test_the_views_that_reach_beyond_their_memory_are_those_that_torch_does_not_check() -> None:
+    found = {*lines_of(PROBE, "views")}
+    assert found | {f"{name}_copy" for name in found} == CHECKED_VIEWS.keys()
+
+
+def test_what_ends_the_process_for_some_integers_is_a_division() -> None:
+    found = {*lines_of(PROBE, "divisions")}
+    assert "aten::div" in found
+    assert not [o for o in operators() if schema_of(o).name in found and not is_division(o)]
+
+
+def test_core_kernels_look_at_where_their_operands_point() -> None:
+    assert lines_of(PROBE, "pointing") == []
+
+
+def test_kernels_that_trust_their_operands_run_bare_alone() -> None:
+    assert lines_of(PROBE, "bare") == [f"{name} nullcontext" for name in CALLS]
+
+
+def test_folding_runs_no_kernel_that_trusts_a_file_nor_the_least_integer_by_minus_one() -> None:
+    assert lines_of(PROBE, "folding") == []
+
+
+@pytest.mark.parametrize("name", ["aten::_fft_r2c", "aten::_embedding_bag", "aten::embedding_dense_backward",
+                                  "aten::resize_", "aten::set_", "aten::_reshape_alias", "aten::_pdist_forward",
+                                  "aten::segment_reduce", "aten::searchsorted", "aten::mkldnn_rnn_layer",
+                                  "aten::special_hermite_polynomial_h", "aten::_ctc_loss"])  # fmt: skip
+def test_what_no_tag_speaks_for_is_not_run(name: str) -> None:
+    assert not [o for o in operators() if schema_of(o).name == name and is_checked(o)]
+
+
+X = torch.arange(12.0).reshape(3, 4)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: torch.tril(X), lambda: torch.ones(3), lambda: torch.arange(3) // 2, lambda: X @ X.T, lambda: X.reshape(-1),
+    lambda: torch.stack([X, X]), lambda: X.masked_fill(X > 1, torch.tensor(2.0)), lambda: X[:, torch.tensor([0, 2])],
+    lambda: torch.bucketize(X, X[0]), lambda: X.softmax(1), lambda: torch.linspace(0, 1, 3), lambda: X.half(),
+    lambda: torch.einsum("ij,kj->ik", X, X), lambda: torch.roll(X, 1, 0), lambda: A.lift_fresh_copy(X),
+    lambda: A._reshape_alias(X, [2, 6], [6, 1]),
+])  # fmt: skip
+def test_what_masks_and_positions_are_made_of_is_run_by_its_parts(call: Any) -> None:
+    with Checked():
+        made = call()
+    torch.testing.assert_close(made, call())
+
+
+def test_an_op_is_refused_before_it_runs() -> None:
+    with Checked(), pytest.raises(UncheckedError, match="searchsorted"):
+        torch.searchsorted(X[0], X)
+    with Checked(), pytest.raises(RuntimeError, match="out of bounds"):
+        A._reshape_alias(X, [400], [1])
+
+
+@pytest.mark.parametrize("op", [A.div.Tensor_mode, A.floor_divide.default, A.remainder.Tensor, A.fmod.Tensor])
+def test_a_division_by_zero_is_told(op: Any) -> None:
+    mode = {"rounding_mode": "trunc"} if op is A.div.Tensor_mode else {}
+    graph = ir.capture(Model(lambda a, b: op(a, b, **mode), ints(3), ints(0)), (torch.ones(3),))
+    folded = fold_constants(graph)
+    with pytest.raises(RefusedError, match="torch fails to compute a constant"):
+        for weight in folded.weights.values():
+            weight.numpy()
+
+
+def test_a_division_that_has_a_result_is_folded_in_a_live_model() -> None:
+    graph = ir.capture(Model(lambda a, b: a // b, ints(LEAST, 7), ints(2)), (torch.ones(3),))
+    assert not [n for n in fold_constants(graph).nodes if n.op == "aten::floor_divide"]
+    graph = ir.capture(Model(lambda a, b: a // b, ints(LEAST, 7), ints(-1)), (torch.ones(3),))
+    assert [n for n in fold_constants(graph).nodes if n.op == "aten::floor_divide"]
+
+
+def test_a_live_model_is_folded_by_any_kernel_and_a_file_by_those_that_check(tmp_path: Path) -> None:
+    model = Model(lambda a, b: torch.searchsorted(a, b), torch.arange(4.0), torch.ones(2))
+    path = tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(model, (torch.ones(3),)), path)
+    for given, kept in ((model, False), (path, True)):
+        graph = fold_constants(ir.capture(given, (torch.ones(3),)))
+        assert any(n.op == "aten::searchsorted" for n in graph.nodes) == kept
+
+
+class Cast(torch.nn.Module):
+    """What torch traces anew when it is read: autocast."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return x @ x
+
+
+def test_a_graph_knows_that_it_is_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "cast.pt2"
+    program = torch.export.export(Cast(), (torch.ones(3, 3),))
+    torch.export.save(program, path)
+    assert not ir.capture(program).context.of_file
+    for graph in (ir.capture(path), ir.capture(saved("pool", tmp_path))):
+        assert graph.context.of_file
+        assert pickle.loads(pickle.dumps(graph)).context.of_file
+
+
+def test_a_file_is_read_with_views_that_look_at_their_memory(tmp_path: Path) -> None:
+    path = tmp_path / "alias.pt2"
+    torch.export.save(torch.export.export(Model(lambda a: A._reshape_alias(a, [2, 2], [2, 1]), X[0]), (X,)), path)
+    ops = {n.op for n in ir.capture(path).nodes}
+    assert "aten::_reshape_alias" not in ops and ops.isdisjoint(CHECKED_VIEWS)
