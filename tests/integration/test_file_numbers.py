@@ -1,4 +1,4 @@
-"""Files whose numbers make a kernel of torch's read or write where it may not: exported, or refused, and never obeyed."""
+"""Files whose numbers make a kernel of torch's read or write where it may not: exported, or refused, not obeyed."""
 
 from __future__ import annotations
 
