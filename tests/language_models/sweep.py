@@ -79,7 +79,7 @@ def row(name: str) -> dict[str, str]:
 
 
 def _reference(model: Any, tokens: Any, mask: Any) -> list[list[int]]:
-    from language_models.exporting import reference
+    from language_models.comparing import reference
 
     new: list[list[int]] = reference(model, tokens, STEPS, mask)[:, tokens.shape[1] :].tolist()
     return new

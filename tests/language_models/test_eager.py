@@ -8,7 +8,7 @@ import torch
 import ir
 import language_models
 from language_models import eager
-from language_models.exporting import reference
+from language_models.comparing import reference
 from tests.language_models import checkpoints
 from tests.language_models.architectures import ARCHITECTURES
 

@@ -15,9 +15,9 @@ from onnx.reference import ReferenceEvaluator
 import language_models
 from ir.errors import RefusedError
 from language_models import onnx_genai
+from language_models.comparing import reference
 from language_models.decoding import Generator
 from language_models.experts import INTERFACE, WEIGHTS, codes_of
-from language_models.exporting import reference
 from language_models.weights import Plan, linears, mixtures, quantise, rounded
 from tests.language_models import checkpoints
 from tests.language_models.architectures import ARCHITECTURES

@@ -8,10 +8,11 @@ import os
 
 import pytest
 import torch
+import transformers
 
 import ir
 import language_models
-from language_models.exporting import check, reference
+from language_models.comparing import check, reference
 from tests.language_models import checkpoints
 from tests.language_models.test_embedding import bert
 from tests.language_models.test_encoder_decoder import T5, WHISPER
@@ -94,7 +95,7 @@ def test_a_failure_leaves_what_was_there(folder, tmp_path, monkeypatch):
     made = export(folder, tmp_path / "out")
     before = {p.name: p.read_bytes() for p in made.path.iterdir()}
     with pytest.raises(ir.MismatchError, match="the folder generates"):
-        monkeypatch.setattr("language_models.exporting.reference", lambda *_: torch.zeros(1, 28, dtype=torch.int64))
+        monkeypatch.setattr("language_models.comparing.reference", lambda *_: torch.zeros(1, 28, dtype=torch.int64))
         export(folder, made.path, verify=True)
     assert {p.name: p.read_bytes() for p in made.path.iterdir()} == before
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
@@ -221,25 +222,32 @@ class _Last:
     def __init__(self, model, manifest, beside=0):
         self.model, self.manifest, self.beside = model, manifest, beside
 
-    def generate(self, tokens, max_new_tokens):
+    def generate(self, tokens, mask=None, max_new_tokens=4):
+        mask = torch.ones_like(tokens) if mask is None else mask
+        own = self.model.generation_config.repetition_penalty or 1.0
+        penalty = transformers.RepetitionPenaltyLogitsProcessor(own)
         for _ in range(max_new_tokens):
-            logits = self.model(tokens).logits[:, -1].float().flip(-1)
-            token = logits.shape[-1] - 1 - logits.argmax(-1, keepdim=True)
+            places = (mask.cumsum(1) - 1).clip(0)
+            logits = self.model(tokens, attention_mask=mask, position_ids=places).logits[:, -1].float()
+            token = logits.shape[-1] - 1 - penalty(tokens, logits).flip(-1).argmax(-1, keepdim=True)
             tokens = torch.cat([tokens, (token + self.beside) % logits.shape[-1]], 1)
+            mask = torch.cat([mask, torch.ones_like(token)], 1)
         return tokens
 
 
-def test_tokens_that_are_as_likely_in_16_bits_are_no_mismatch(tmp_path):
+@pytest.mark.parametrize("penalty", [None, 1.3])
+def test_tokens_that_are_as_likely_in_16_bits_are_no_mismatch(tmp_path, penalty):
     """Two rows of lm_head are equal, so that one token or the other is the likeliest by the order of a kernel."""
     model = checkpoints.model("Llama", **{**checkpoints.LLAMA, "tie_word_embeddings": False}).to(torch.bfloat16)
     model.generation_config.eos_token_id = None
+    model.generation_config.repetition_penalty = penalty
     manifest = export(model, tmp_path / "out", target="eager", weights="bf16").load().manifest
     with torch.no_grad():
         half = model.config.vocab_size // 2
         model.lm_head.weight[half:] = model.lm_head.weight[:half]
         own = language_models.checkpoint.Checkpoint("ties", model)
         tokens = torch.randint(0, half, (1, 12))
-        assert not torch.equal(_Last(model, manifest).generate(tokens, 4), reference(model, tokens, 4))
+        assert not torch.equal(_Last(model, manifest).generate(tokens), reference(model, tokens, 4))
         check(own, _Last(model, manifest))
         with pytest.raises(ir.MismatchError, match="the folder generates"):
             check(own, _Last(model, manifest, beside=1))
@@ -297,7 +305,7 @@ def test_a_model_that_remembers_states(tmp_path, target):
 
 def test_states_in_tract_are_always_compared(tmp_path, monkeypatch):
     model = checkpoints.model("Mamba", **checkpoints.STATE)
-    monkeypatch.setattr("language_models.exporting.reference", lambda *_: torch.zeros(1, 28, dtype=torch.int64))
+    monkeypatch.setattr("language_models.comparing.reference", lambda *_: torch.zeros(1, 28, dtype=torch.int64))
     with pytest.raises(ir.MismatchError, match="the folder generates"):
         export(model, tmp_path / "out", target="nnef")
     assert not list(tmp_path.iterdir())

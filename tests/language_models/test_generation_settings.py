@@ -11,7 +11,7 @@ import torch
 
 import ir
 import language_models
-from language_models import exporting
+from language_models import comparing
 from language_models.checkpoint import Checkpoint
 from language_models.encoder_decoder import reference
 from language_models.generation_settings import APPLIED, SILENT, Settings, settings_of
@@ -152,7 +152,7 @@ def decoder(request, tmp_path_factory):
 
 
 def decoded(model, tokens, mask):
-    return exporting.reference(model, tokens, STEPS, mask)
+    return comparing.reference(model, tokens, STEPS, mask)
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -10,7 +10,7 @@ import torch
 
 import ir
 import language_models
-from language_models.exporting import check, reference
+from language_models.comparing import check, reference
 from tests.language_models import checkpoints
 
 SHORT = 32
@@ -75,7 +75,7 @@ def test_the_comparison_reaches_it(tmp_path, monkeypatch):
     program.manifest = dataclasses.replace(program.manifest, computed_anew=0)
     with pytest.raises(ir.MismatchError):
         check(checkpoint, program)
-    monkeypatch.setattr("language_models.exporting.FARTHEST", SHORT - 1)
+    monkeypatch.setattr("language_models.comparing.FARTHEST", SHORT - 1)
     with pytest.warns(UserWarning, match=f"texts of more than {SHORT} tokens, .*, are not compared"):
         check(checkpoint, program)
 

@@ -19,8 +19,8 @@ import language_models
 from ir.errors import CaptureError
 from language_models import group_query_attention as gqa
 from language_models.attention_body import DOMAIN, INPUTS, NAME, Form, function
+from language_models.comparing import reference
 from language_models.decoding import Generator
-from language_models.exporting import reference
 from tests.language_models import checkpoints
 from tests.language_models.architectures import ARCHITECTURES
 

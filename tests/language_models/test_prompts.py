@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import ir
 import language_models
-from language_models.exporting import reference
+from language_models.comparing import reference
 from language_models.prompts import limits
 from tests.language_models import checkpoints
 

@@ -58,7 +58,7 @@ def test_weights_stay_in_the_shards(tmp_path, dtype, contrib):
     )
     assert not [*(tmp_path / "out").glob("*.data")] and bytes_of(tmp_path / "out") < 100_000
     assert len([*(tmp_path / "in").glob("*.safetensors")]) > 2
-    wanted = language_models.exporting.reference(model, TOKENS, 20)[0].tolist()
+    wanted = language_models.comparing.reference(model, TOKENS, 20)[0].tolist()
     assert made.load().generate(TOKENS, max_new_tokens=20)[0].tolist() == wanted
     assert in_genai(tmp_path / "out") == wanted
 
@@ -81,7 +81,7 @@ def test_a_cache_of_links_and_folders_that_move_together(tmp_path):
     said = json.loads((tmp_path / "models" / "out" / "genai_config.json").read_text())
     assert "../blobs" in said["model"]["decoder"]["session_options"].values()
     (tmp_path / "models").rename(tmp_path / "moved")
-    wanted = language_models.exporting.reference(model, TOKENS, 20)[0].tolist()
+    wanted = language_models.comparing.reference(model, TOKENS, 20)[0].tolist()
     assert in_genai(tmp_path / "moved" / "out") == wanted
     loaded = language_models.load(tmp_path / "moved" / "out", checkpoint=linked_folder(tmp_path / "moved" / "blobs"))
     assert loaded.generate(TOKENS, max_new_tokens=20)[0].tolist() == wanted

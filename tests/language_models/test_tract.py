@@ -13,7 +13,7 @@ import transformers
 
 import language_models
 from language_models import tract_experts
-from language_models.exporting import reference
+from language_models.comparing import reference
 from language_models.tract import Folded
 from language_models.weights import Plan, to_blocks
 from tests.language_models import checkpoints

@@ -9,7 +9,7 @@ import torch
 
 import ir
 import language_models
-from language_models.exporting import reference
+from language_models.comparing import reference
 from language_models.few_bits import FORM, Int4Linear, Int8Linear, laid_out
 from language_models.weights import Plan, QuantisedLinear, gptq, linears, quantise, rounded
 from tests.language_models import checkpoints

@@ -106,11 +106,18 @@ class Generator:
         if self.manifest.padding_side == "right":
             tokens, mask = (padded_right(rows, mask) for rows in (tokens, mask))
         if not self.manifest.one_by_one:
-            return self.step(tokens, mask, held)
+            logits, held = self.step(tokens, mask, held)
+            return self._last(logits, mask), held
         for i in range(tokens.shape[1]):
             logits, held = self.step(tokens[:, i : i + 1], mask[:, : i + 1], held)
             held = self._without_padding(held, mask[:, i])
         return logits, held
+
+    def _last(self, logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """Logits of the last token of each prompt, behind which padding may stand."""
+        if self.manifest.padding_side == "left" or logits.shape[1] == 1:
+            return logits[:, -1:]
+        return np.take_along_axis(logits, mask.sum(1)[:, None, None] - 1, 1)
 
     def _without_padding(self, held: dict[str, np.ndarray], begun: np.ndarray) -> dict[str, np.ndarray]:
         """States of texts that have not begun are zero again; keys of padding are masked anyway."""

@@ -7,7 +7,6 @@ import copy
 import functools
 import importlib
 import os
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,23 +16,22 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from ir import stored
-from ir.errors import MismatchError, RefusedError
+from ir.errors import RefusedError
 from ir.files import size_text
-from language_models.checkpoint import Checkpoint, converted, copy_tokenizer, open_checkpoint
+from language_models.checkpoint import converted, copy_tokenizer, open_checkpoint
+from language_models.comparing import check
 from language_models.finite import check_finite, clamping
 from language_models.folder import Manifest, check_place, described, load_call, new_folder, no_export
 from language_models.lengths import without_expected_warnings
 from language_models.longrope import longest_short
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
-from language_models.parts import HALVES, Parts
+from language_models.parts import Parts
 from language_models.references import note_files
 from language_models.tasks import AUTO, WRITERS
 from language_models.tracing import told_of
 from language_models.weights import Plan
 
 TARGETS = {"onnx": "language_models.onnx_genai", "nnef": "language_models.tract", "eager": "language_models.eager"}
-FARTHEST = 512  # tokens of the longest text that is compared
-TIE_ULPS = 4  # in the last place, by which two computations of logits in 16 bits may differ
 P = ParamSpec("P")
 T = TypeVar("T")
 FLOATS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -260,70 +258,6 @@ def _of_folder(folder: Path, manifest: Manifest | Parts, options: dict[str, Any]
     if not manifest.weights_folder:
         raise RefusedError(f"{folder} has all its weights in itself and reads no checkpoint: leave checkpoint= out")
     return options
-
-
-def check(checkpoint: Checkpoint, generator: Any, count: int = 16) -> None:
-    """Compare greedy tokens with those of the model itself, behind a text of random tokens.
-
-    Where rotary frequencies change beyond a length (longrope), a text that becomes longer is compared as well.
-
-    Raises:
-        MismatchError: they differ, or are those of nan.
-    """
-    short, context = longest_short(checkpoint.config), generator.manifest.context_length
-    length = max(1, min(12, context // 2))
-    _compare(checkpoint, generator, length, min(count, context - length))
-    if not 0 < short < context:
-        return
-    if short > FARTHEST:
-        warnings.warn(
-            f"texts of more than {short:,} tokens, where rotary frequencies are others (longrope), are not compared",
-            stacklevel=3,
-        )
-        return
-    before = max(1, short - count // 2)
-    _compare(checkpoint, generator, before, min(count, context - before))
-
-
-def _compare(checkpoint: Checkpoint, generator: Any, length: int, count: int) -> None:
-    """Compare so many tokens behind a text of this length."""
-    drawn = torch.Generator().manual_seed(0)
-    tokens = torch.randint(0, checkpoint.config.vocab_size, (1, length), generator=drawn)
-    wanted = reference(checkpoint.model, tokens, count)
-    found = generator.generate(tokens, max_new_tokens=count)
-    while not torch.equal(wanted, found):
-        after = _after_tie(checkpoint.model, wanted, found) if not generator.manifest.rules else 0
-        if not after:
-            said = f"the folder generates {found[0, length:].tolist()}, the model {wanted[0, length:].tolist()}"
-            raise MismatchError(said)
-        if after == found.shape[1]:
-            break
-        wanted = reference(checkpoint.model, found[:, :after], length + count - after)
-    if logits_of(checkpoint.model, wanted).isnan().any():
-        raise MismatchError("the model's own logits are nan, of which no token is the likeliest: check its weights")
-
-
-def _after_tie(model: Any, wanted: torch.Tensor, found: torch.Tensor) -> int:
-    """Where to go on behind the first tokens that differ, if these are equally likely up to rounding in a float of 16
-    bits, as many of a large vocabulary are; 0 if they are not, or the model has wider floats.
-    """
-    both = min(wanted.shape[1], found.shape[1])
-    differ = (wanted[0, :both] != found[0, :both]).nonzero()
-    if model.dtype not in HALVES.values() or not len(differ):
-        return 0
-    first = int(differ[0])
-    logits = logits_of(model, wanted[:, :first])[0, -1]
-    gap = float((logits[wanted[0, first]] - logits[found[0, first]]).abs())
-    return first + 1 if gap <= TIE_ULPS * torch.finfo(model.dtype).eps * float(logits.abs().max()) else 0
-
-
-def reference(model: Any, tokens: torch.Tensor, count: int, mask: torch.Tensor | None = None) -> torch.Tensor:
-    """What transformers itself generates, each token the likeliest."""
-    mask = torch.ones_like(tokens) if mask is None else mask
-    found: torch.Tensor = model.generate(
-        tokens, attention_mask=mask, max_new_tokens=count, do_sample=False, num_beams=1
-    )
-    return found
 
 
 def _way_to_weights(source: Path, weights: str, place: Path) -> str:

@@ -1,0 +1,35 @@
+"""Texts of different lengths in one batch, where the last position of a file's logits is none of a text's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ir
+import language_models
+from language_models.checkpoint import Checkpoint
+from language_models.comparing import check, reference
+from language_models.decoding import Generator
+from tests.language_models import checkpoints
+
+STEPS = 12
+
+
+def test_grouped_attention_with_logits_of_all_positions(tmp_path, monkeypatch):
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    program = language_models.export(model, path=tmp_path / "out", contrib=True, logits="all", verify=True).load()
+    mask = (torch.arange(12) >= torch.arange(8)[:, None]).long()
+    tokens = torch.randint(4, 96, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
+    wanted = reference(model, tokens, STEPS, mask)[:, 12:]
+    rows = [
+        torch.stack([torch.cat([r[m > 0], r[m < 1]]) for r, m in zip(t, mask, strict=True)]) for t in (tokens, mask)
+    ]
+    for given in ([tokens, mask], rows):
+        assert torch.equal(program.generate(*given, STEPS)[:, 12:], wanted)
+    with torch.no_grad():
+        torch.testing.assert_close(program.logits(tokens[:1]), model(tokens[:1]).logits, rtol=1e-3, atol=1e-4)
+    # a loop that takes the last position, which --verify sees
+    monkeypatch.setattr(Generator, "_last", lambda self, logits, mask: logits[:, -1:])
+    assert not torch.equal(program.generate(tokens, mask, STEPS)[:, 12:], wanted)
+    with pytest.raises(ir.MismatchError, match="behind texts of different lengths the folder generates"):
+        check(Checkpoint("it", model), program)
