@@ -19,6 +19,7 @@ import transformers
 from ir.errors import CaptureError, ExportError
 from ir.importer.checkpoint import convert_weights, load_weights, stored_tensors, without_weights
 from ir.stored import INDEX, checkpoint
+from language_models.quantised import by_transformers, check_stored, way_out
 from language_models.tasks import auto_class, check_task, task_of
 
 # what tokenizers of transformers are saved as, whichever of them a checkpoint has
@@ -150,12 +151,15 @@ def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str, streams: b
 
     transformers renames and joins weights of some architectures while it loads them.
     """
+    known = by_transformers(folder, config)
     try:
-        names = {n for n, t in checkpoint(folder).items() if t.dtype}
+        stored = checkpoint(folder)
     except ExportError:
         if any((folder / name).is_file() for name in (INDEX, "model.safetensors")):
             raise
         return None  # of other formats than safetensors
+    if known:
+        return None
     try:
         with without_weights():
             model: Any = auto_class(config, task).from_config(config, dtype=dtype, trust_remote_code=False)
@@ -165,6 +169,8 @@ def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str, streams: b
         raise CaptureError(f"{folder}: transformers makes no model of its config.json ({_line(error)})") from error
     own = {*dict(model.named_parameters(remove_duplicate=False)), *dict(model.named_buffers())}
     tied = {n for n, _ in model.named_parameters(remove_duplicate=False)} - {n for n, _ in model.named_parameters()}
+    names = {n for n, t in stored.items() if t.dtype}
+    check_stored(folder, stored, {n for n, p in model.named_parameters() if p.is_floating_point()} | tied)
     if names - own or {n for n, _ in model.named_parameters()} - names - tied:
         return None
     load_weights(model, folder, dtype=None if streams else dtype)
@@ -226,8 +232,11 @@ def _read(folder: Path, config: Any, dtype: torch.dtype, task: str) -> Any:
     given = {"dtype": dtype, "local_files_only": True, "trust_remote_code": False, "output_loading_info": True}
     try:
         loaded: Any = auto_class(config, task).from_pretrained(folder, **given)
-    except ImportError:
-        raise
+    except ImportError as error:
+        if not (way := _way_out(folder, config)):
+            raise
+        lacks = f"{folder}: transformers cannot read its quantised weights here ({_line(error)})"
+        raise CaptureError(f"{lacks}: install what it asks for, {way}") from error
     except pickle.UnpicklingError as error:  # of torch.load, whose own words are how to run what is in the file
         said = _innermost(error)
         if code := re.search(r"GLOBAL (\S+)", str(said)):
@@ -235,10 +244,10 @@ def _read(folder: Path, config: Any, dtype: torch.dtype, task: str) -> Any:
                                "for .safetensors") from error  # fmt: skip
         raise CaptureError(f"{folder}: its .bin files are no weights ({_line(said)}); download it again") from error
     except Exception as error:  # of quantisers, of files cut off
-        raise CaptureError(
-            f"{folder}: transformers does not load it ({_line(error)}); download it again, or load the model yourself "
-            "and give that to language_models.export"
-        ) from error
+        way = _way_out(folder, config) or (
+            "download it again, or load the model yourself and give that to language_models.export"
+        )
+        raise CaptureError(f"{folder}: transformers does not load it ({_line(error)}); {way}") from error
     model, found = loaded
     missing = sorted(found["missing_keys"])
     if missing and (task != "feature-extraction" or _counts(model, missing)):
@@ -251,6 +260,15 @@ def _read(folder: Path, config: Any, dtype: torch.dtype, task: str) -> Any:
             stacklevel=4,
         )
     return model
+
+
+def _way_out(folder: Path, config: Any) -> str:
+    """As `way_out`, with what is stored in the folder."""
+    try:
+        stored = [*checkpoint(folder).values()]
+    except ExportError:
+        stored = []
+    return way_out(folder, config, stored)
 
 
 def _counts(model: Any, missing: list[str]) -> bool:
