@@ -309,3 +309,11 @@ def test_texts_beyond_the_positions(tmp_path):
         program.generate(tokens, max_new_tokens=21)
     with pytest.raises(ir.RefusedError, match=r"inputs has rows of 21 tokens, .* the model has positions for 20"):
         program.generate(torch.full((1, 21), 7))
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef"])
+def test_a_cache_that_is_too_short_for_the_decoder(tmp_path, target):
+    """transformers makes it by the layers of the encoder: its own `generate` fails, too."""
+    told = "T5ForConditionalGeneration does not run with transformers' EncoderDecoderCache: IndexError: list index"
+    with pytest.raises(ir.CaptureError, match=told):
+        language_models.export(made("T5", {**T5, "num_decoder_layers": 3}), path=tmp_path / "out", target=target)

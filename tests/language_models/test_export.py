@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 
@@ -157,6 +158,27 @@ def test_models_without_a_cache_of_transformers(tmp_path):
         export(model, tmp_path / "out")
 
 
+class _Passes(transformers.LlamaForCausalLM):
+    def forward(self, *args, **kwargs):
+        return super().forward(*args, **kwargs)
+
+
+def test_a_forward_that_names_nothing(tmp_path):
+    model = _Passes(transformers.LlamaConfig(**checkpoints.LLAMA))
+    told = "_Passes.forward names no past_key_values among its parameters, .*: write them as its base class has them"
+    with pytest.raises(ir.CaptureError, match=told):
+        export(model, tmp_path / "out")
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef"])
+def test_a_mixture_that_does_not_run(tmp_path, target):
+    model = checkpoints.model("Mixtral", **checkpoints.LLAMA)
+    model.model.norm.weight = torch.nn.Parameter(torch.ones(5))
+    told = r"MixtralForCausalLM does not run with.*: RuntimeError: The size of tensor"
+    with pytest.raises(ir.CaptureError, match=told):
+        export(model, tmp_path / "out", target=target)
+
+
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
 
 
@@ -235,22 +257,23 @@ class _Last:
         return tokens
 
 
-@pytest.mark.parametrize("penalty", [None, 1.3])
-def test_tokens_that_are_as_likely_in_16_bits_are_no_mismatch(tmp_path, penalty):
+def test_tokens_that_are_as_likely_in_16_bits_are_no_mismatch(tmp_path):
     """Two rows of lm_head are equal, so that one token or the other is the likeliest by the order of a kernel."""
     model = checkpoints.model("Llama", **{**checkpoints.LLAMA, "tie_word_embeddings": False}).to(torch.bfloat16)
     model.generation_config.eos_token_id = None
-    model.generation_config.repetition_penalty = penalty
     manifest = export(model, tmp_path / "out", target="eager", weights="bf16").load().manifest
     with torch.no_grad():
         half = model.config.vocab_size // 2
         model.lm_head.weight[half:] = model.lm_head.weight[:half]
         own = language_models.checkpoint.Checkpoint("ties", model)
         tokens = torch.randint(0, half, (1, 12))
-        assert not torch.equal(_Last(model, manifest).generate(tokens), reference(model, tokens, 4))
-        check(own, _Last(model, manifest))
-        with pytest.raises(ir.MismatchError, match="the folder generates"):
-            check(own, _Last(model, manifest, beside=1))
+        for penalty in (None, 1.3):  # which moves both scores
+            model.generation_config.repetition_penalty = penalty
+            manifest = dataclasses.replace(manifest, rules={"repetition_penalty": penalty} if penalty else {})
+            assert not torch.equal(_Last(model, manifest).generate(tokens), reference(model, tokens, 4))
+            check(own, _Last(model, manifest))
+            with pytest.raises(ir.MismatchError, match="the folder generates"):
+                check(own, _Last(model, manifest, beside=1))
         with pytest.raises(ir.MismatchError, match="the folder generates"):  # which float32 tells apart
             check(language_models.checkpoint.Checkpoint("ties", model.float()), _Last(model, manifest))
 

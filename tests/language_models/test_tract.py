@@ -14,6 +14,7 @@ import transformers
 import language_models
 from language_models import tract_experts
 from language_models.comparing import reference
+from language_models.contract import CAUSAL_LLM
 from language_models.tract import Folded
 from language_models.weights import Plan, to_blocks
 from tests.language_models import checkpoints
@@ -150,3 +151,19 @@ def test_handlers_of_other_models_are_not_told(tmp_path):
         language_models.export(model, path=tmp_path / "out", target="nnef")
     said = [str(w.message) for w in told]
     assert not any("was not used" in text or "cache_utils.py" in text for text in said), said
+
+
+def test_names_of_states_are_identifiers():
+    """A layer of Inkling has several states of one kind."""
+    for name in (CAUSAL_LLM.state_in("1.conv_states.0"), CAUSAL_LLM.state_out("1.conv_states.0")):
+        assert name.isidentifier() and name.endswith("_cache_conv_states_0_1")
+
+
+@pytest.mark.slow
+def test_several_states_of_a_kind(tmp_path):
+    own = {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "swa_head_dim": 8, "sliding_window_size": 8}
+    own |= {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 1}
+    sizes = {**checkpoints.LLAMA, "head_dim": 8, "d_rel": 4, "rel_extent": 16, **own}
+    model = checkpoints.model("Inkling", **sizes)
+    made = language_models.export(model, path=tmp_path / "out", target="nnef")
+    assert "1.conv_states.0" in [s.name for s in made.manifest.states]

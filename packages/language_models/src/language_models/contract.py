@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -62,7 +63,8 @@ class Contract(Described):
 
 def _filled(pattern: str, name: str) -> str:
     layer, _, part = name.partition(".")
-    return pattern.format(layer=layer, part=part)
+    made = pattern.format(layer=layer, part=part)
+    return made if "." in pattern else re.sub(r"\W", "_", made)  # identifiers, which NNEF has for names
 
 
 GENAI = Contract(

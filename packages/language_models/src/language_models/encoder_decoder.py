@@ -32,7 +32,7 @@ from language_models.folder import load_call
 from language_models.generation_settings import Settings, settings_of
 from language_models.parts import Parts, Tensors, empty_past, greedy, programs, write_part
 from language_models.prompts import check_count, check_length, integers, limits, texts
-from language_models.step import cache_argument, fresh_cache, remembered
+from language_models.step import cache_argument, fresh_cache, remembered, running
 
 ENCODER, DECODER = "encoder_model", "decoder_with_past_model"
 TEXT = "input_ids"
@@ -95,7 +95,7 @@ class Decode(nn.Module):
         self.width = hidden.shape[-1]
         caches.register(model)
         cache = _cache(model)
-        with torch.no_grad(), unchanged(model):
+        with running(model, "with transformers' EncoderDecoderCache"), torch.no_grad(), unchanged(model):
             _decoded(model, hidden, mask, torch.ones(len(hidden), PAST, dtype=torch.int64), cache)
         self.states = remembered(cache)
         _, self.context = caches.flatten(cache)
@@ -138,7 +138,7 @@ def write(
     source = sound(checkpoint, example)
     encode = Encode(model).eval()
     mask = _mask(encode, source)
-    with torch.no_grad(), unchanged(model):
+    with running(model, "with transformers' EncoderDecoderCache"), torch.no_grad(), unchanged(model):
         heard = encode(source, **mask)
     hidden, seen = heard["last_hidden_state"], heard.get(MASK, mask.get(HEEDED))
     decode = Decode(model, hidden, seen).eval()

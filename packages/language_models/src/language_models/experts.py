@@ -26,6 +26,7 @@ from torch.nn.utils.parametrize import is_parametrized
 import ir
 from ir.graph import ComputedWeight, Graph, Value
 from ir.passes.graph_editor import GraphEditor
+from language_models.step import running
 
 INTERFACE = "language_models_experts"  # what transformers knows our experts by
 EXPERTS = "language_models::experts"
@@ -145,7 +146,7 @@ def _logits(model: Any) -> torch.Tensor:
     """The logits of a short text."""
     vocabulary = model.config.get_text_config().vocab_size
     text = torch.randint(0, vocabulary, (1, 19), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
+    with running(model, "without a cache"), torch.no_grad():
         logits: torch.Tensor = model(input_ids=text, use_cache=False).logits
     return logits
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ir.errors import CaptureError
+from ir.errors import CaptureError, ExportError
 from ir.importer import caches
 from ir.importer.ladder import unchanged
 from ir.importer.refusals import own_line
@@ -150,6 +150,11 @@ def cache_argument(function: Callable[..., Any]) -> str:
         if name in takes:
             return name
     model = type(getattr(function, "__self__", function)).__name__
+    if any(p.kind is p.VAR_KEYWORD for p in takes.values()) and "input_ids" not in takes:
+        raise CaptureError(
+            f"{model}.forward names no past_key_values among its parameters, and what it takes is seen from those: "
+            "write them as its base class has them (input_ids, attention_mask, position_ids, past_key_values)"
+        )
     raise CaptureError(f"{model} takes no cache: it cannot go on from the tokens before")
 
 
@@ -162,12 +167,8 @@ def _remembered(model: Any, parameter: str) -> tuple[dict[str, torch.Tensor], An
     """What the model remembers of a short text, by name, and how its cache is made of that again."""
     cache = fresh_cache(model.config)
     tokens = torch.ones(BATCH, PAST, dtype=torch.int64, device=model.device)
-    try:
-        with torch.no_grad(), unchanged(model):
-            model(input_ids=tokens, **{parameter: cache}, use_cache=True)
-    except Exception as error:
-        said = "\n  ".join([f"{type(error).__name__}: {error}", *own_line(error)])
-        raise CaptureError(f"{type(model).__name__} does not run with transformers' DynamicCache: {said}") from error
+    with running(model, "with transformers' DynamicCache"), torch.no_grad(), unchanged(model):
+        model(input_ids=tokens, **{parameter: cache}, use_cache=True)
     leaves, context = caches.flatten(cache)
     named = dict(zip(context[0], leaves, strict=True))
     for name, leaf in named.items():
@@ -176,6 +177,18 @@ def _remembered(model: Any, parameter: str) -> tuple[dict[str, torch.Tensor], An
     if not named:
         raise CaptureError(f"{type(model).__name__} left its cache empty: it cannot go on from the tokens before")
     return named, context
+
+
+@contextmanager
+def running(model: Any, how: str) -> Iterator[None]:
+    """Inside of the block the model is called as it is: whatever it says of that is told as a CaptureError."""
+    try:
+        yield
+    except ExportError:
+        raise
+    except Exception as error:
+        said = "\n  ".join([f"{type(error).__name__}: {error}", *own_line(error)])
+        raise CaptureError(f"{type(model).__name__} does not run {how}: {said}") from error
 
 
 def fresh_cache(config: Any) -> Any:
