@@ -33,3 +33,12 @@ def test_grouped_attention_with_logits_of_all_positions(tmp_path, monkeypatch):
     assert not torch.equal(program.generate(tokens, mask, STEPS)[:, 12:], wanted)
     with pytest.raises(ir.MismatchError, match="behind texts of different lengths the folder generates"):
         check(Checkpoint("it", model), program)
+
+
+def test_texts_at_once_of_a_model_that_guesses():
+    """transformers guesses tokens first for one text alone, and refuses several."""
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    tokens, mask = checkpoints.prompts(3)
+    wanted = reference(model, tokens, STEPS, mask)
+    model.generation_config.prompt_lookup_num_tokens = 3
+    assert torch.equal(reference(model, tokens, STEPS, mask), wanted)

@@ -17,6 +17,7 @@ from language_models.parts import HALVES
 FARTHEST = 512  # tokens of the longest text that is compared
 ROWS, BESIDE = 8, 4  # texts of a batch, and how many tokens behind them are compared
 TIE_ULPS = 4  # in the last place, by which two computations of logits in 16 bits may differ
+GUESSING = ("prompt_lookup_num_tokens", "use_mtp")  # settings of guessing tokens first, which leaves them the same
 
 
 def check(checkpoint: Checkpoint, generator: Any, count: int = 16) -> None:
@@ -94,6 +95,9 @@ def reference(
     """What transformers itself generates, each token the likeliest; of equally likely ones (`Ties`) that of `found`."""
     mask = torch.ones_like(tokens) if mask is None else mask
     given: dict[str, Any] = {"attention_mask": mask, "max_new_tokens": count, "do_sample": False, "num_beams": 1}
+    if len(tokens) > 1:  # which transformers does for one text alone
+        settings = getattr(model, "generation_config", None)
+        given |= {name: None for name in GUESSING if getattr(settings, name, None)}
     if found is not None:
         ties = Ties(found, TIE_ULPS * torch.finfo(model.dtype).eps)
         given["logits_processor"] = transformers.LogitsProcessorList([ties])
