@@ -149,13 +149,14 @@ def cache_argument(function: Callable[..., Any]) -> str:
     for name in _CACHES:
         if name in takes:
             return name
-    model = type(getattr(function, "__self__", function)).__name__
-    if any(p.kind is p.VAR_KEYWORD for p in takes.values()) and "input_ids" not in takes:
+    own = type(getattr(function, "__self__", function))
+    above = [inspect.signature(vars(base)["forward"]).parameters for base in own.__mro__[1:] if "forward" in vars(base)]
+    if named := [name for parameters in above for name in _CACHES if name in parameters]:
         raise CaptureError(
-            f"{model}.forward names no past_key_values among its parameters, and what it takes is seen from those: "
-            "write them as its base class has them (input_ids, attention_mask, position_ids, past_key_values)"
+            f"{own.__name__}.forward names no {named[0]} among its parameters, and what it takes is seen from those: "
+            "write them as its base class has them (input_ids, attention_mask, position_ids and so on)"
         )
-    raise CaptureError(f"{model} takes no cache: it cannot go on from the tokens before")
+    raise CaptureError(f"{own.__name__} takes no cache: it cannot go on from the tokens before")
 
 
 def is_state(name: str) -> bool:
