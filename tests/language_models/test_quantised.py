@@ -72,9 +72,9 @@ def test_methods_that_transformers_does_not_know(folder):
         opened(folder)
 
 
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("streams", [False, True], ids=["converted", "mapped"])
 @pytest.mark.parametrize("scale", ["", "_scale_inv"])
-@pytest.mark.parametrize(("dtype", "kind"), [(torch.float8_e4m3fn, "F8_E4M3"), (torch.int8, "I8")])
+@pytest.mark.parametrize(("dtype", "kind"), [(torch.float8_e4m3fn, "F8_E4M3"), (torch.int8, "I8")], ids=["fp8", "int8"])
 def test_codes_that_nothing_is_said_of(folder, dtype, kind, scale, streams):
     """Alone they have the shape of the weight, so that a cast would take them for it."""
     name, file = "model.layers.1.mlp.up_proj.weight", folder / "model.safetensors"
