@@ -154,6 +154,38 @@ def test_a_checkpoint_of_transformers(call, tmp_path):
     assert code == 1 and "text-classification" in err
 
 
+EVIL = {
+    "unknown": {"model_type": "evil", "architectures": ["EvilModel"], "auto_map": {"AutoConfig": "evil.Config"}},
+    "a model": {
+        "model_type": "dinov2_with_registers",
+        "architectures": ["EvilModel"],
+        "auto_map": {"AutoModelForCausalLM": "evil.Model"},
+    },
+    "no model": {"model_type": "bert", "architectures": ["AutoProcessor"], "vocab_size": 29, "num_hidden_layers": 1},
+}
+
+
+@pytest.mark.parametrize("kind", EVIL)
+def test_code_of_a_checkpoint_is_not_run_whatever_is_answered(tmp_path, kind):
+    """In a process of its own: transformers asks at the terminal, and what it takes for an answer is the input."""
+    pytest.importorskip("transformers")
+    folder = tmp_path / "evil"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(EVIL[kind]))
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w').write('x')")
+    code = "import sys, tests.zoo.torchvision_shim; from ir.cli import main; sys.exit(main(sys.argv[1:]))"
+    task = ["--task", "text-generation"] if kind == "a model" else []
+    line = [sys.executable, "-c", code, "export", f"transformers:{folder}", "-o", str(tmp_path / "x.onnx"), *task]
+    env = {**os.environ, "HF_HOME": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(line, input="y\n" * 9, capture_output=True, text=True, env=env, check=False)
+    assert not (tmp_path / "was_run").exists() and "[y/N]" not in done.stdout + done.stderr
+    if kind == "no model":  # a name of transformers that is none gives the base model
+        assert done.returncode == 0, done.stderr
+    else:
+        assert done.returncode == 1
+        assert "code of its own, which is not run; load the model in Python and give it to ir.export" in done.stderr
+
+
 def test_a_model_of_timm(call):
     import tests.zoo.torchvision_shim  # noqa: F401 - which timm imports
 

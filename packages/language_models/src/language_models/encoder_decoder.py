@@ -228,7 +228,9 @@ def sound(checkpoint: Checkpoint, example: torch.Tensor | None = None) -> torch.
 def _silence(checkpoint: Checkpoint, name: str) -> torch.Tensor:
     """A second of silence as the checkpoint's own extractor of features has it, under this name."""
     try:
-        extract: Any = transformers.AutoFeatureExtractor.from_pretrained(checkpoint.folder, local_files_only=True)
+        extract: Any = transformers.AutoFeatureExtractor.from_pretrained(
+            checkpoint.folder, local_files_only=True, trust_remote_code=False
+        )
         second = torch.zeros(extract.sampling_rate).numpy()
         made: torch.Tensor = extract(second, sampling_rate=extract.sampling_rate, return_tensors="pt")[name]
         with torch.no_grad():

@@ -55,7 +55,9 @@ def _tokenised(text: str, source: Any) -> Any:
     if isinstance(source, torch.nn.Module):
         raise CaptureError("a model in memory has no tokenizer: give tokens in the place of a text")
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(Path(source), local_files_only=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            Path(source), local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:  # of what is missing, each kind of tokenizer says something else
         raise CaptureError(f"{source} has no tokenizer for the text: give tokens in its place") from error
     return [tokenizer(text).input_ids]

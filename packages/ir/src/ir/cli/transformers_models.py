@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,9 @@ import torch
 
 from ir.cli.inputs import Input
 from ir.errors import CaptureError
+
+
+_OWN: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # of None transformers asks at the terminal
 
 
 def load(library: Any, folder: str, task: str | None, inputs_given: bool) -> tuple[Any, list[Input], list[str]]:
@@ -21,30 +26,50 @@ def load(library: Any, folder: str, task: str | None, inputs_given: bool) -> tup
         inputs_given: what the model reads need not be known.
 
     Raises:
-        CaptureError: the task is unknown, or what the model reads is, or the folder has not all weights.
+        CaptureError: the task is unknown, or what the model reads is, or the folder has not all weights, or code.
     """
     library.utils.logging.disable_progress_bar()
-    config = library.AutoConfig.from_pretrained(folder, local_files_only=True)
-    config.use_cache = False
-    cls = _class(library, config, task)
-    stored = any(p.suffix in (".safetensors", ".bin") for p in Path(folder).iterdir())
-    if stored:
-        model, found = cls.from_pretrained(folder, config=config, local_files_only=True, output_loading_info=True)
-        if missing := sorted(found["missing_keys"]):
-            raise CaptureError(
-                f"{folder} has no weights for {', '.join(missing[:4])}{' and others' if len(missing) > 4 else ''} of "
-                f"{type(model).__name__}, which would be random: give the --task that the checkpoint was trained for"
-            )
-    else:
-        model = cls.from_config(config) if hasattr(cls, "from_config") else cls(config)
+    with _without_its_code(folder):
+        model, stored = _made(library, folder, task)
     notes = [] if stored else ["the folder has no weights: they are random"]
     return model, [] if inputs_given else inputs_of(model), notes
 
 
+def _made(library: Any, folder: str, task: str | None) -> tuple[Any, bool]:
+    """The model, and whether the folder has its weights."""
+    config = library.AutoConfig.from_pretrained(folder, **_OWN)
+    config.use_cache = False
+    cls = _class(library, config, task)
+    if not any(p.suffix in (".safetensors", ".bin") for p in Path(folder).iterdir()):
+        auto = hasattr(cls, "from_config")
+        return cls.from_config(config, trust_remote_code=False) if auto else cls(config), False
+    model, found = cls.from_pretrained(folder, config=config, output_loading_info=True, **_OWN)
+    if missing := sorted(found["missing_keys"]):
+        raise CaptureError(
+            f"{folder} has no weights for {', '.join(missing[:4])}{' and others' if len(missing) > 4 else ''} of "
+            f"{type(model).__name__}, which would be random: give the --task that the checkpoint was trained for"
+        )
+    return model, True
+
+
+@contextlib.contextmanager
+def _without_its_code(folder: str) -> Iterator[None]:
+    """Code that comes with a checkpoint is never run, and nobody is asked whether it may be."""
+    try:
+        yield
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        what = "the checkpoint has code of its own, which is not run"
+        raise CaptureError(f"{folder}: {what}; load the model in Python and give it to ir.export") from error
+
+
 def _class(library: Any, config: Any, task: str | None) -> Any:
     if task is None:
-        named = (config.architectures or ["AutoModel"])[0]
-        return getattr(library, named, library.AutoModel)
+        named = next(iter(config.architectures or ()), "")
+        found = getattr(library, named, None) if isinstance(named, str) else None
+        is_model = isinstance(found, type) and issubclass(found, library.PreTrainedModel)
+        return found if is_model else library.AutoModel
     tasks: dict[str, Any] = importlib.import_module("transformers.pipelines").SUPPORTED_TASKS
     classes = tasks.get(task, {}).get("pt")
     if not classes:
