@@ -183,7 +183,7 @@ def export(
 def _written(program: Exported, path: Path, given: Any, verify: bool | str) -> None:
     """The artifact in its place, compared with torch on what is given before it comes there."""
     target = program.target
-    with staged(path, target.check_path, target.side_files) as temporary:
+    with staged(path, target.check_path, target.side_files, target.is_side_file) as temporary:
         with stage("write", target.weight_bytes(program.graph)):
             target.write(program.artifact, temporary)
         if verify:

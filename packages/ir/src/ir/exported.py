@@ -128,9 +128,9 @@ class Exported(Generic[A]):
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the artifact; a failure leaves no file behind and an older one untouched."""
-        place = Path(path)
-        with staged(place, self.target.check_path, self.target.side_files) as temporary:
-            self.target.write(self.artifact, temporary)
+        place, target = Path(path), self.target
+        with staged(place, target.check_path, target.side_files, target.is_side_file) as temporary:
+            target.write(self.artifact, temporary)
         self.path = place
         self.__dict__.pop("runner", None)
         return place

@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from ir.errors import OutputError
+from ir.lock_files import LOCK, Line, held_lock, is_own_folder, journal, take_lock
 
-LOCK, _OLD, _LEFT = ".ir.lock", ".ir.old", ".ir.left"
+_OLD, _LEFT = ".ir.old", ".ir.left"
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 _LONGEST = 200  # bytes of a name that its staging directory bears, too
 
@@ -101,6 +102,7 @@ def staged(
     path: str | os.PathLike[str],
     check: Callable[[Path], None] = _is_file,
     sides: Callable[[Path], Iterable[str]] = lambda place: (),
+    is_side: Callable[[Path, str], bool] = lambda place, name: False,
 ) -> Iterator[Path]:
     """A path to write to; when the block ends without an error, what lies there moves to `path`, side files first.
 
@@ -111,6 +113,7 @@ def staged(
         path: where it goes.
         check: raises OutputError where what lies at a path is not to be replaced.
         sides: the names of the files beside `path` that go with what is replaced.
+        is_side: whether a file of a name can be one of those of a path; no other is taken away for a killed process.
 
     Raises:
         OutputError: the path is not to be written, or the disk refused.
@@ -120,13 +123,13 @@ def staged(
     try:
         staging, lock = _staging(place)
         try:
-            _sweep(place, staging)
+            _sweep(place, staging, is_side)
             yield staging / place.name
             with _alone(place.parent):
                 check(writable(place))
                 _move(staging, place, lock, check, sides)
         finally:
-            _settle(staging, place, lock)
+            _settle(staging, place, journal(lock))
             lock.close()
             remove(staging)
     except OutputError:
@@ -168,19 +171,6 @@ def _prefix(place: Path) -> str:
     return f".{place.name if len(name) <= _LONGEST else hashlib.sha256(name).hexdigest()}."
 
 
-def take_lock(file: IO[str] | int, wait: bool = False) -> bool:
-    """Take a lock that ends with the process; False if another process has it."""
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except ImportError:  # Windows
-        return True
-    except OSError as error:  # other numbers: a file system without locks
-        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
-    return True
-
-
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """One at a time in a folder, where the system can say so: two exports to one path must not mix their files."""
@@ -209,30 +199,32 @@ def left(path: Path) -> bool:
     return False
 
 
-def _sweep(place: Path, staging: Path) -> None:
-    """Take away what killed processes left beside the place, but for side files, which go below the new directory."""
+def _sweep(place: Path, staging: Path, is_side: Callable[[Path, str], bool]) -> None:
+    """Take away what killed processes left beside the place, but for side files, which go below the new directory.
+
+    Anybody can make a directory of such a name, or have it come out of an archive: one that is not as ours are stays.
+    """
     if sys.platform == "win32":  # whether their process lives cannot be told
         return
     ours = re.compile(re.escape(_prefix(place)) + r"[0-9a-f]{16}\.partial")
     with os.scandir(place.parent) as entries:
-        stale = [Path(e.path) for e in entries if ours.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
-    stale.remove(staging)
-    for folder in stale:
+        stale = [Path(e.path) for e in entries if ours.fullmatch(e.name) and is_own_folder(e)]
+    for folder in set(stale) - {staging}:
         with contextlib.suppress(OSError):
             folder.rmdir()  # killed before it had its lock
-        with contextlib.suppress(OSError), (folder / LOCK).open("r+", encoding="utf-8", newline="") as lock:
-            if take_lock(lock):
-                _settle(folder, place, lock)
-                _keep(folder, place, staging / _LEFT)
+        with contextlib.suppress(OSError, ValueError), held_lock(folder) as lock:
+            if take_lock(lock) and all(is_side(place, name) for *_, name in journal(lock) or ()):
+                _settle(folder, place, journal(lock))
+                _keep(folder, place, staging / _LEFT, is_side)
                 remove(folder)
 
 
-def _keep(folder: Path, place: Path, kept: Path) -> None:
+def _keep(folder: Path, place: Path, kept: Path, is_side: Callable[[Path, str], bool]) -> None:
     """Move the side files of a staging directory, and those that it kept itself."""
     kept.mkdir(exist_ok=True)
     for source in (folder / _LEFT, folder):
-        for entry in source.iterdir() if source.is_dir() else ():
-            if not entry.name.startswith(".ir.") and entry.name != place.name:
+        for entry in source.iterdir() if source.is_dir() and not source.is_symlink() else ():
+            if not entry.name.startswith(".ir.") and entry.name != place.name and is_side(place, entry.name):
                 os.replace(entry, kept / entry.name)
 
 
@@ -310,17 +302,14 @@ def _give_mode(path: Path, mode: int) -> None:
         path.chmod(now & ~0o777 | mode)  # the group of a folder's files is told by a bit beyond them
 
 
-def _settle(staging: Path, place: Path, lock: IO[str]) -> None:
-    """End what the lock file says: where the place has the new file the old side files go, otherwise the new ones."""
-    lock.seek(0)
-    *lines, end = lock.read().split("\0")
-    if end != ".":  # nothing was moved
+def _settle(staging: Path, place: Path, lines: list[Line] | None) -> None:
+    """End what a journal says: where the place has the new file the old side files go, otherwise the new ones."""
+    if lines is None:
         return
     if os.path.lexists(staging / _OLD) and not os.path.lexists(place):
         os.rename(staging / _OLD, place)
     wanted = "+" if os.path.lexists(staging / place.name) else "-"
-    for line in lines:
-        sign, known, name = line.split(" ", 2)
+    for sign, known, name in lines:
         file = place.with_name(name)
         with contextlib.suppress(OSError):
             if sign == wanted and identity(file) == known:  # the same file, not one of the same name

@@ -102,6 +102,13 @@ class Target(abc.ABC, Generic[A]):
         """The names of the files beside `path` that go with the artifact there when another takes its place."""
         return ()
 
+    def is_side_file(self, path: Path, name: str) -> bool:
+        """Whether a file of this name can be one of the `side_files` of `path`.
+
+        Those of an export whose process was killed are told by it, and no other file is taken away.
+        """
+        return name.startswith(f"{path.name}.")
+
     def usage(self, path: Path, graph: Graph) -> str:
         """Two or three lines of Python that run the file at `path` in its runtime; empty where nothing needs saying."""
         return ""

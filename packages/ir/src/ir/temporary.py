@@ -18,7 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from ir.files import LOCK, remove, take_lock
+from ir.files import remove
+from ir.lock_files import LOCK, held_lock, is_own_folder, take_lock
 
 
 class TemporaryFolder:
@@ -59,19 +60,14 @@ def sweep(kind: str) -> None:
     ours = re.compile(re.escape(kind) + "-[0-9a-f]{16}")
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
-            if ours.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) and _is_own(entry):
+            if ours.fullmatch(entry.name) and is_own_folder(entry):
                 _take_away(Path(entry.path))
-
-
-def _is_own(entry: os.DirEntry[str]) -> bool:
-    """Whether it is this user's: another's may hold anything under the names of ours."""
-    return entry.stat(follow_symlinks=False).st_uid == os.getuid()
 
 
 def _take_away(folder: Path) -> None:
     """Remove a folder, if its process has been one of this machine and is no more."""
-    with suppress(OSError, ValueError, OverflowError), (folder / LOCK).open("r+", encoding="utf-8") as held:
-        said = held.read()
+    with suppress(OSError, ValueError, OverflowError), held_lock(folder) as held:
+        said = held.read(1000)
         process = int(said.partition(" ")[0])
         if said == _owner_line(process) and not _lives(process) and take_lock(held) and _holds(folder / LOCK):
             remove(folder)

@@ -37,7 +37,7 @@ from ir.target import Pass, Target
 from onnx_backend.building.devices import Devices
 from onnx_backend.building.schema import op_schema
 from onnx_backend.compat.torchlib import table_handlers
-from onnx_backend.format.data_files import new_names, own
+from onnx_backend.format.data_files import is_name, new_names, own
 from onnx_backend.format.safetensors import find
 from onnx_backend.format.writer import INSIDE, proto_of, shards, write_data, write_model
 from onnx_backend.helper import OnnxHelper
@@ -202,6 +202,9 @@ class Onnx(Target[onnx_ir.Model]):
     def side_files(self, path: Path) -> set[str]:
         """The data files of the model at `path`, but for those that another model of the folder refers to."""
         return own(path)
+
+    def is_side_file(self, path: Path, name: str) -> bool:
+        return is_name(name, path)
 
     def packed(self, artifact: onnx_ir.Model) -> bytes:
         return model_bytes(artifact)

@@ -19,7 +19,7 @@ from ir.passes.simplify_arithmetic import simplify_arithmetic
 from ir.registry import Registry
 from ir.target import Pass, Runner, Target
 from ir.temporary import TemporaryFolder
-from stablehlo_backend.format.module import SUFFIXES, Module, own_archive
+from stablehlo_backend.format.module import SUFFIXES, Module, is_archive_name, own_archive
 from stablehlo_backend.helper import HloHelper
 from stablehlo_backend.registry import load
 from stablehlo_backend.runtime.child import shared
@@ -57,6 +57,9 @@ class StableHLO(Target[Module]):
 
     def side_files(self, path: Path) -> Collection[str]:
         return own_archive(path)
+
+    def is_side_file(self, path: Path, name: str) -> bool:
+        return is_archive_name(name, path)
 
     def write(self, artifact: Module, path: Path) -> None:
         """Write the text (.mlir) or what IREE compiles it to (.vmfb), and the tensors beside it (.irpa)."""

@@ -13,8 +13,10 @@ import torch
 from ir.cli.inputs import Input
 from ir.errors import CaptureError
 
-
-_OWN: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # of None transformers asks at the terminal
+_OWN: dict[str, Any] = {
+    "local_files_only": True,
+    "trust_remote_code": False,
+}  # of None transformers asks at the terminal
 
 
 def load(library: Any, folder: str, task: str | None, inputs_given: bool) -> tuple[Any, list[Input], list[str]]:

@@ -124,6 +124,11 @@ def new_names(folder: Path, model: str) -> Iterator[str]:
     return (name for name in names if not _exists(folder / name))
 
 
+def is_name(name: str, model: Path) -> bool:
+    """Whether it is one of `new_names`."""
+    return re.fullmatch(rf"{re.escape(model.name)}(\.\d+)?\.data", name, re.ASCII) is not None
+
+
 def _exists(path: Path) -> bool:
     return path.exists() or path.is_symlink()
 
@@ -136,8 +141,7 @@ def own(model: Path) -> set[str]:
     """
     if model.is_symlink() or not model.is_file():
         return set()
-    pattern = re.compile(rf"{re.escape(model.name)}(\.\d+)?\.data")
-    found = {name for name in _known(model) if pattern.fullmatch(name)}
+    found = {name for name in _known(model) if is_name(name, model)}
     others = (p for p in model.parent.glob("*.onnx") if found and p != model and p.is_file())
     return found.difference(*map(_known, others))
 

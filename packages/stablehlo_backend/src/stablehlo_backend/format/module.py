@@ -45,10 +45,19 @@ class Module:
         index = ParameterIndex()
         for name in self.tensors:
             index.add_buffer(name, self.array(name).reshape(-1).view(np.uint8))
-        stem = re.sub(r"[^\w.-]", "_", path.name, flags=re.ASCII)
-        archive = f"{stem:.150}.{secrets.token_hex(4)}.irpa"  # an older one stays until the module has its place
+        archive = f"{_stem(path)}.{secrets.token_hex(4)}.irpa"  # an older one stays until the module has its place
         index.create_archive_file(str(path.with_name(archive)))
         return self.text.replace(UNNAMED, f'archive = "{archive}"', 1)
+
+
+def _stem(path: Path) -> str:
+    """What the names of the archives of a file begin with."""
+    return re.sub(r"[^\w.-]", "_", path.name, flags=re.ASCII)[:150]
+
+
+def is_archive_name(name: str, path: Path) -> bool:
+    """Whether an archive that was written for the file at `path` can be called so."""
+    return re.fullmatch(rf"{re.escape(_stem(path))}\.[0-9a-f]{{8}}\.irpa", name) is not None
 
 
 def archive_of(path: Path) -> Path | None:
