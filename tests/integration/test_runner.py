@@ -182,7 +182,7 @@ def test_threads_share_one_session(files, target):
 def test_close_ends_the_session_and_a_call_opens_another(files, target):
     with runner_of(files[target, "dynamic"], target, threads=1, ship=True) as runner:
         check(runner({"x": X, "y": Y}))
-        (folder,) = [s.folder for k, s in sessions._HERE.open.items() if k == runner._key]
+        (folder,) = [s.folder.path for k, s in sessions._HERE.open.items() if k == runner._key]
         assert folder.exists()
     assert not folder.exists() and runner._key not in sessions._HERE.open
     check(runner({"x": X, "y": Y}))

@@ -83,6 +83,7 @@ ODD = {
     "index": (text("model.safetensors.index.json", "{"), "is no index of shards"),
     "bin": (only_bin, "its .bin files are no weights .UnpicklingError: Unsupported operand .*; download it again"),
     "code": (bin_with_code, "its .bin files hold code .*system.*, which is not run; ask its author for .safetensors"),
+    "a pipe": (lambda f: os.mkfifo(f / "chat_template.jinja"), "chat_template.jinja is neither a file nor a folder"),
     "no heads": (said(num_attention_heads=0), "ZeroDivisionError.*; no such model has these values: correct them"),
     "end of text": (
         setting("eos_token_id", "x"),

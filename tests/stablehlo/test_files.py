@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 
 import pytest
@@ -40,6 +41,18 @@ def test_an_archive_that_a_copy_of_the_module_names_stays(tmp_path):
     (tmp_path / "copy.mlir").write_bytes((tmp_path / "model.mlir").read_bytes())
     program.save(tmp_path / "model.mlir")
     assert len(list(tmp_path.glob("*.irpa"))) == 2
+
+
+def test_what_is_no_plain_file_is_not_waited_for(tmp_path):
+    exported().save(tmp_path / "m.mlir")
+    os.mkfifo(tmp_path / "pipe.mlir")
+    os.symlink("/dev/zero", tmp_path / "zero.mlir")
+    (archive,) = tmp_path.glob("*.irpa")
+    archive.unlink()
+    os.mkfifo(archive)
+    for name in ("pipe.mlir", "zero.mlir", "m.mlir"):
+        with pytest.raises(ir.ExportError, match="it is no plain file"):
+            StableHLO().open(tmp_path / name)
 
 
 def test_weights_are_not_in_the_text_and_dimensions_have_names():

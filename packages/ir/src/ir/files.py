@@ -20,8 +20,9 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
 from ir.errors import OutputError
 from ir.lock_files import LOCK, Line, held_lock, is_own_folder, journal, take_lock
@@ -67,7 +68,7 @@ def stem(name: str) -> str:
     return re.sub(r"(?<=.)(\.nnef|\.tar)?\.[A-Za-z]\w*$", "", name)
 
 
-def opened(path: str | os.PathLike[str]) -> BinaryIO:
+def opened(path: str | os.PathLike[str]) -> BufferedReader:
     """A plain file, opened to be read; nothing else: a pipe would let the reader wait, a device read on for ever.
 
     Raises:
@@ -84,6 +85,23 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
     except BaseException:
         os.close(held)
         raise
+
+
+def head(path: str | os.PathLike[str], count: int) -> bytes:
+    """The first bytes of a plain file; none of what is no such file, or cannot be read."""
+    with contextlib.suppress(OSError), opened(path) as file:
+        return file.read(count)
+    return b""
+
+
+def strange(folder: Path) -> str:
+    """The name of what lies in a folder and is neither a file nor a folder, which readers would wait for; else empty.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    entries = sorted(folder.iterdir())
+    return next((p.name for p in entries if p.exists() and not p.is_file() and not p.is_dir()), "")
 
 
 def _is_file(place: Path) -> None:

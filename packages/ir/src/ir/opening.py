@@ -26,10 +26,12 @@ def open_artifact(path: str | Path, target: str | Target | None = None, threads:
 
 
 def target_of(path: str | Path, target: str | Target | None = None) -> Target:
-    """The target whose artifact lies at a path; raises as `open_artifact`."""
+    """The target whose artifact lies at a path, which is a plain file or a folder; raises as `open_artifact`."""
     place = Path(path)
     if not place.exists():
         raise ExportError(f"{place}: no such file or directory")
+    if not (place.is_file() or place.is_dir()):  # a pipe would let the reader wait, a device read on for ever
+        raise ExportError(f"{place}: it is no plain file")
     if target is not None:
         return find_target(target, {})
     working, broken = working_targets()

@@ -154,8 +154,8 @@ def _is_file(place: Path) -> bool:
 
 def _indexed(index: Path) -> dict[str, Stored]:
     try:
-        with opened(index) as stream:
-            names = json.loads(stream.read(), object_pairs_hook=_distinct)["weight_map"]
+        with opened(index) as file:
+            names = json.load(file, object_pairs_hook=_distinct)["weight_map"]
         shards = sorted({str(name) for name in names.values()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ExportError(f"{index} is no index of shards: {type(error).__name__}: {error}") from error

@@ -17,6 +17,7 @@ import torch
 import transformers
 
 from ir.errors import CaptureError, ExportError
+from ir.files import strange
 from ir.importer.checkpoint import convert_weights, load_weights, stored_tensors, without_weights
 from ir.stored import INDEX, checkpoint
 from language_models.quantised import by_transformers, check_stored, way_out
@@ -296,6 +297,8 @@ def _check(folder: Path, tokenizer: bool) -> None:
             f"{folder!s:.200}: there is no such folder; download the checkpoint "
             "first (hf download NAME --local-dir DIR)"
         )
+    if name := strange(folder):
+        raise CaptureError(f"{folder}: {name:.100} is neither a file nor a folder; download the checkpoint again")
     if not (folder / "config.json").is_file():
         raise CaptureError(f"{folder}: there is no config.json; give the folder that save_pretrained wrote")
     if not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:

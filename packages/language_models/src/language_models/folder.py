@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ir.errors import CaptureError, OutputError
-from ir.files import size_text, staged
+from ir.files import size_text, staged, strange
 from language_models.contract import Contract, Described, State
 
 MANIFEST = "language_model.json"
@@ -121,6 +121,8 @@ def described(folder: Path) -> dict[str, Any]:
         CaptureError: the folder has no description that this version reads.
     """
     try:
+        if name := strange(folder):
+            raise ValueError(f"{name:.100} beside it is neither a file nor a folder")
         said: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
         if said.pop("format") != FORMAT:
             raise ValueError("another format")

@@ -12,6 +12,7 @@ import torch
 
 from ir.cli.inputs import Input
 from ir.errors import CaptureError
+from ir.files import strange
 
 _OWN: dict[str, Any] = {
     "local_files_only": True,
@@ -39,6 +40,8 @@ def load(library: Any, folder: str, task: str | None, inputs_given: bool) -> tup
 
 def _made(library: Any, folder: str, task: str | None) -> tuple[Any, bool]:
     """The model, and whether the folder has its weights."""
+    if name := strange(Path(folder)):
+        raise CaptureError(f"{folder}: {name:.100} is neither a file nor a folder; download the checkpoint again")
     config = library.AutoConfig.from_pretrained(folder, **_OWN)
     config.use_cache = False
     cls = _class(library, config, task)

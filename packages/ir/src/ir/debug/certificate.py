@@ -21,7 +21,7 @@ from ir.debug.running import watched_values
 from ir.debug.values import Values
 from ir.dims import Expr
 from ir.errors import OutputError
-from ir.files import staged
+from ir.files import opened, staged
 from ir.graph import Graph, Node, Value, map_arg
 from ir.registry import Registry
 from ir.target import Target
@@ -174,7 +174,7 @@ def _plain(arg: Any) -> bool:
 def check_own(path: Path) -> None:
     """Raises OutputError for a file that is no certificate."""
     try:
-        found = json.loads(path.read_bytes()) if os.path.lexists(path) else {"signatures": []}
+        found = _json(path) if os.path.lexists(path) else {"signatures": []}
     except (OSError, ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or "signatures" not in found:
@@ -201,10 +201,15 @@ def _read(cache: Path | None) -> dict[str, Any]:
     if cache is None:
         return {}
     try:
-        found: dict[str, Any] = json.loads((cache / _FILE).read_text())
+        found: dict[str, Any] = _json(cache / _FILE)
         return found
     except (OSError, ValueError):  # none yet, or one of a process that was killed
         return {}
+
+
+def _json(path: Path) -> Any:
+    with opened(path) as file:
+        return json.load(file)
 
 
 def _write(cache: Path | None, known: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ir.debug.profile import Profile
 from ir.errors import OutputError
-from ir.files import writable
+from ir.files import head, writable
 
 _STYLE = """body{font:13px sans-serif}.chart{position:relative}.chart div{position:absolute;height:20px;overflow:hidden;
 white-space:nowrap;box-sizing:border-box;border:1px solid #fff;padding:1px 3px;background:#f4b183}
@@ -25,7 +25,7 @@ def check_path(path: Path) -> None:
     if path.suffix.lower() not in (".html", ".htm"):
         raise OutputError(f"{path.name:.100} is no name for a page: call it {path.stem:.100}.html")
     writable(path)
-    if path.is_dir() or (path.exists() and _STYLE.encode() not in path.read_bytes()):
+    if path.is_dir() or (path.exists() and _STYLE.encode() not in head(path, 1 << 20)):
         raise OutputError(f"{path} is no page of ir profile and stays as it is; choose another path")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ir.debug.search import Verdict
 from ir.errors import OutputError
-from ir.files import writable
+from ir.files import head, writable
 from ir.words import counted
 
 _HEAD = re.compile(rb"# torch \S+, .*Python \d")  # the first line of every script
@@ -79,5 +79,5 @@ def check_path(path: str | Path) -> None:
     if place.suffix != ".py":
         raise OutputError(f"{place.name:.100} is no name for a script: call it {place.stem:.100}.py")
     for file in (place, place.with_name(f"{place.stem}_ir.py")):
-        if file.is_dir() or (file.exists() and not _HEAD.match(file.read_bytes()[:1000])):
+        if file.is_dir() or (file.exists() and not _HEAD.match(head(file, 1000))):
             raise OutputError(f"{file} is no script of ir reduce and stays as it is; choose another path")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from ir.opened import Opened, Port
 from ir.runtime import columns as _columns
 from ir.runtime import cpus, sessions
 from ir.runtime.sessions import Key, Packed
+from ir.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from ir.exported import Exported
@@ -286,7 +286,7 @@ def _source(source: Any, target: str | None, ship: bool | None) -> tuple[str, Pa
 def _written(program: Exported) -> tuple[str, Packed]:
     """A program that has no file: written into a folder of its own for a moment, for its bytes."""
     name = f"model{program.target.suffix}"
-    with tempfile.TemporaryDirectory(prefix="ir-runner-") as folder:
-        path = Path(folder, name)
-        program.target.write(program.artifact, path)
-        return name, Packed.of(path)
+    folder = TemporaryFolder("ir-runner")
+    path = folder.path / name
+    program.target.write(program.artifact, path)
+    return name, Packed.of(path)

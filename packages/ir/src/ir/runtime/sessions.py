@@ -9,9 +9,7 @@ from __future__ import annotations
 import atexit
 import io
 import os
-import shutil
 import tarfile
-import tempfile
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +17,7 @@ from pathlib import Path
 from ir.errors import ExportError
 from ir.opened import Opened
 from ir.opening import target_of
+from ir.temporary import TemporaryFolder
 
 _KEPT: list[object] = []  # of the parent, after a fork: to free them would wait for its threads
 
@@ -66,7 +65,7 @@ class Session:
     key: Key
     program: Opened | None
     process: int = field(default_factory=os.getpid)
-    folder: Path | None = None  # of an artifact that came as bytes
+    folder: TemporaryFolder | None = None  # of an artifact that came as bytes
 
     def close(self) -> None:
         """Let the runtime go, and the files that were unpacked for it."""
@@ -74,8 +73,7 @@ class Session:
         close = getattr(program, "close", None)
         if close is not None:
             close()
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder = None
 
 
 class _Sessions:
@@ -119,14 +117,9 @@ def session(key: Key, packed: Packed | None = None) -> Opened:
 
 
 def _opened(key: Key, packed: Packed | None) -> Session:
-    folder = None if packed is None else Path(tempfile.mkdtemp(prefix="ir-runner-"))
-    try:
-        path = Path(key.name) if packed is None or folder is None else packed.unpacked(folder)
-        return Session(key, target_of(path, key.target).open(path, key.threads), folder=folder)
-    except BaseException:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
+    folder = None if packed is None else TemporaryFolder("ir-runner")
+    path = Path(key.name) if packed is None or folder is None else packed.unpacked(folder.path)
+    return Session(key, target_of(path, key.target).open(path, key.threads), folder=folder)
 
 
 def close(key: Key) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ir.debug.table import Table
 from ir.errors import OutputError
-from ir.files import staged, writable
+from ir.files import head, staged, writable
 from ir.graph import Graph, Node, Value
 from ir.text import arg_text
 from ir.view.errors import errors_of
@@ -39,7 +39,7 @@ def check_path(path: Path) -> None:
     if path.suffix.lower() not in (".html", ".htm"):
         raise OutputError(f"{path.name:.100} is no name for a page: call it {path.stem}.html")
     writable(path)
-    if path.is_dir() or (path.exists() and _MARK not in path.read_bytes()[:1000]):
+    if path.is_dir() or (path.exists() and _MARK not in head(path, 1000)):
         raise OutputError(f"{path} is no page of ir show and stays as it is; choose another path")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ir.debug.literals import literals
 from ir.errors import OutputError
-from ir.files import staged, writable
+from ir.files import head, staged, writable
 from ir.graph import Graph
 from ir.importer.torch_api import guards_code
 from ir.target import Target
@@ -116,7 +116,7 @@ def _path(report: Any) -> str | os.PathLike[str]:
 def _ours(path: Path) -> None:
     if path.suffix.lower() != ".md":
         raise OutputError(f"{path.name:.100} is no name for a report: call it {path.stem}.md")
-    if path.is_dir() or (path.exists() and not path.read_bytes().startswith(_TITLE.encode())):
+    if path.is_dir() or (path.exists() and not head(path, 1000).startswith(_TITLE.encode())):
         raise OutputError(f"{path} is no report of an export and stays as it is; choose another path")
 
 

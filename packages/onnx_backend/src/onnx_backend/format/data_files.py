@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import onnx
 
 from ir.errors import ExportError
+from ir.files import opened
 
 _SIZES = {1: 8, 5: 4}  # bytes of the wire types of fixed length
 
@@ -54,18 +55,22 @@ def check_data(path: str | Path) -> int:
     """Compare the data files of a model with the checksums that stand in it, and say how many had one.
 
     Raises:
-        ExportError: a file is missing, or holds other bytes than were written.
+        ExportError: a file is missing, is no plain file, or holds other bytes than were written.
 
     Examples:
         >>> check_data("model.onnx")  # doctest: +SKIP
     """
     model = Path(path)
-    held = onnx.load(model, load_external_data=False)
+    try:
+        with opened(model) as file:
+            held = onnx.load_model_from_string(file.read())
+    except OSError as error:
+        raise ExportError(f"{model} cannot be read ({error.strerror or error})") from error
     pairs = ({e.key: e.value for e in t.external_data} for t in held.graph.initializer)
     sums = {p["location"]: p["checksum"] for p in pairs if "checksum" in p}
     for name, wanted in sums.items():
         try:
-            with (model.parent / name).open("rb") as file:
+            with opened(model.parent / name) as file:
                 found = hashlib.file_digest(file, "sha1") if hasattr(hashlib, "file_digest") else _digest(file)
         except OSError as error:
             raise ExportError(f"{model}: its data file {name} cannot be read ({error.strerror or error})") from error

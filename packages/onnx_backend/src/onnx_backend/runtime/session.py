@@ -17,6 +17,7 @@ import onnx_ir
 
 from ir.conditions import SharedSizes, SmallSizes
 from ir.errors import ExportError, RefusedError, RuntimeFailure
+from ir.files import opened
 from ir.graph import Graph
 from ir.opened import Timed
 from ir.passes.exact_sizes import exact_sizes, with_empty_slices
@@ -200,7 +201,7 @@ def _lend(options: Any, held: contextlib.ExitStack, files: Mapping[str, Path]) -
     """Give a session the files that a model refers to; onnxruntime itself looks for all of them in one folder."""
     maps = []
     for place in files.values():
-        with place.open("rb") as file:
+        with opened(place) as file:
             maps.append(held.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
     options.add_external_initializers_from_files_in_memory(list(files), maps, [len(m) for m in maps])
 

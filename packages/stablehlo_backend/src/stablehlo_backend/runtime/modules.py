@@ -29,6 +29,7 @@ Loaded: TypeAlias = "tuple[int, str, str | None]"
 def loaded(path: Path, folder: Path, cpu: str, flags: Sequence[str]) -> Loaded:
     """The module of a file, compiled into `folder` where it is text: its number, its file and its archive."""
     archive = archive_of(path)
+    _check_plain(path, archive)
     if path.suffix.lower() != ".vmfb":
         module = folder / "model.vmfb"
         module.write_bytes(compiled(path.read_text(), cpu, flags))
@@ -36,6 +37,13 @@ def loaded(path: Path, folder: Path, cpu: str, flags: Sequence[str]) -> Loaded:
     made = next(_NUMBERS), str(path.absolute()), None if archive is None else str(archive.absolute())
     shared().request("load", *made)
     return made
+
+
+def _check_plain(*paths: Path | None) -> None:
+    """Raises ExportError for what the compiler or the child process would wait for, or read without end."""
+    for path in paths:
+        if path is not None and path.exists() and not path.is_file():
+            raise ExportError(f"{path}: it is no plain file")
 
 
 def run(module: Loaded, inputs: Sequence[Any], takes: Sequence[DType], gives: Sequence[DType]) -> list[Any]:
