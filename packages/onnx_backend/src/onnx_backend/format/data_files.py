@@ -28,26 +28,25 @@ def locations(model: Path) -> set[str]:
         ValueError: the file is no model.
         OSError: it cannot be read.
     """
-    graph, initializer, external, key, value = (
-        message.DESCRIPTOR.fields_by_name[field].number
-        for message, field in (
-            (onnx.ModelProto, "graph"),
-            (onnx.GraphProto, "initializer"),
-            (onnx.TensorProto, "external_data"),
-            (onnx.StringStringEntryProto, "key"),
-            (onnx.StringStringEntryProto, "value"),
-        )
-    )
+    graph, initializer = number_of(onnx.ModelProto, "graph"), number_of(onnx.GraphProto, "initializer")
+    external = number_of(onnx.TensorProto, "external_data")
+    key, value = (number_of(onnx.StringStringEntryProto, part) for part in ("key", "value"))
     found = set()
     with model.open("rb") as file:
         places = [(0, model.stat().st_size)]
         for field in (graph, initializer, external):
-            places = [place for start, end in places for place in _fields(file, start, end, field)]
+            places = [place for start, end in places for place in fields(file, start, end, field)]
         for start, end in places:
-            pair = [next(_fields(file, start, end, part), (start, start)) for part in (key, value)]
-            texts = [_read(file, first, last).decode() for first, last in pair]
+            pair = [next(fields(file, start, end, part), (start, start)) for part in (key, value)]
+            texts = [read(file, first, last).decode() for first, last in pair]
             if texts[0] == "location":
                 found.add(texts[1])
+    return found
+
+
+def number_of(message: Any, field: str) -> int:
+    """The number of a field, by which its contents are told."""
+    found: int = message.DESCRIPTOR.fields_by_name[field].number
     return found
 
 
@@ -86,7 +85,7 @@ def _digest(file: BinaryIO) -> Any:
     return made
 
 
-def _fields(file: BinaryIO, start: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
+def fields(file: BinaryIO, start: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
     """Where the contents of the fields of that number begin and end, in the message between two places."""
     while start < end:
         tag, start = _varint(file, start)
@@ -108,7 +107,8 @@ def _fields(file: BinaryIO, start: int, end: int, wanted: int) -> Iterator[tuple
         raise ValueError("a number that does not fit its message")
 
 
-def _read(file: BinaryIO, start: int, end: int) -> bytes:
+def read(file: BinaryIO, start: int, end: int) -> bytes:
+    """The bytes between two places."""
     file.seek(start)
     return file.read(end - start)
 
@@ -116,7 +116,7 @@ def _read(file: BinaryIO, start: int, end: int) -> bytes:
 def _varint(file: BinaryIO, start: int) -> tuple[int, int]:
     """The number that begins at a place, and where it ends."""
     number = 0
-    for i, byte in enumerate(_read(file, start, start + 10)):
+    for i, byte in enumerate(read(file, start, start + 10)):
         number |= (byte & 127) << (7 * i)
         if byte < 128:
             return number, start + i + 1

@@ -77,6 +77,13 @@ class Settings:
         """Whether each session has options of its own, to which files may be lent."""
         return self._given is None or isinstance(self._given, Mapping)
 
+    @property
+    def weights_entry(self) -> Mapping[str, str]:
+        """The config entry that names the folder of the weights, where there is one."""
+        return (
+            {WEIGHTS: str(self._given[WEIGHTS])} if isinstance(self._given, Mapping) and WEIGHTS in self._given else {}
+        )
+
     def session(self, source: Any, options: Any) -> Any:
         """A session of a file or of the bytes of a model."""
         import onnxruntime as ort
