@@ -152,3 +152,34 @@ def test_show_says_what_ops_and_an_export_say(call, tmp_path, model, x):
     assert call("export model.pt2 -t onnx -o .")[0] == 0
     ways = {o["op"]: o["ways"]["onnx"] for o in json.loads(call("show model.pt2 --json -t onnx")[1])["ops"]}
     assert ways == {op: ways[op] for op in ways if ways[op] in ("native", "body", "check")}
+
+
+ORDERS = "l\x1b[31m\x1b]0;owned\x07\u202e"  # colour, the window's title, a bell, text from right to left
+
+
+class Named(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.add_module(ORDERS, torch.nn.Linear(4, 4))
+
+    def forward(self, x):
+        return self._modules[ORDERS](x)
+
+
+LINES = ("show m.pt2", "show --graph m.pt2", "show --text m.pt2", "ops m.pt2", "export m.pt2 -o m.onnx", "debug m.pt2",
+         "profile m.pt2", "run m.onnx", "diff m.onnx m.pt2", f"export {ORDERS}:x", f"show {ORDERS}.pt2")  # fmt: skip
+
+
+def test_names_of_a_file_do_not_steer_the_terminal(call, tmp_path):
+    torch.export.save(torch.export.export(Named(), (torch.randn(2, 4),)), tmp_path / "m.pt2")
+    shown = ""
+    for line in LINES:
+        _, out, err = call(line)
+        assert (out + err).replace("\n", "").isprintable(), line
+        shown += out + err
+    assert r"\x1b[31m\x1b]0;owned\x07\u202e" in shown
+
+
+def test_a_report_holds_no_orders_for_a_terminal(tmp_path):
+    ir.export(Named(), (torch.randn(2, 4),), target="onnx", report=tmp_path / "report.md")
+    assert (tmp_path / "report.md").read_text().replace("\n", "").isprintable()

@@ -29,3 +29,15 @@ def near_ops(op: str, known: Iterable[str]) -> tuple[str, ...]:
     """The ops whose names are near, whatever their namespaces, which would make any two of one near."""
     names = {other.partition("::")[2]: other for other in sorted(known) if other != op}
     return tuple(names[n] for n in difflib.get_close_matches(op.partition("::")[2], names, 3, _NEAR))
+
+
+def plain(text: str) -> str:
+    r"""The text without what a terminal takes for an order, or reorders by; lines and tabs stay.
+
+    Examples:
+        >>> plain("\x1b[31mred")
+        '\\x1b[31mred'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)

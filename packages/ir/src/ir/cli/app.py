@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
-from rich.console import Console
 
 from ir.cli import debug_commands, graph_commands, llm, run_commands
 from ir.cli.options import (
@@ -25,6 +24,7 @@ from ir.cli.options import (
     chosen_target,
     named_options,
 )
+from ir.cli.printing import Console
 
 # ruff: noqa: UP045 - typer reads Optional
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 import typer
-from rich.console import Console
 
 from ir.cli.app import app
+from ir.cli.printing import Console, plain_warnings
 from ir.cli.wrong import elsewhere, is_wrong_call
 from ir.errors import ExportError
 
@@ -23,7 +23,8 @@ def run(argv: list[str]) -> None:
         logging.disable(logging.CRITICAL)  # torch logs what its exceptions say as well
     stderr = Console(stderr=True, soft_wrap=True, emoji=False)
     try:
-        code = app(argv, standalone_mode=False, prog_name="ir")
+        with plain_warnings():
+            code = app(argv, standalone_mode=False, prog_name="ir")
     except Exception as error:
         if "--traceback" in argv:
             raise

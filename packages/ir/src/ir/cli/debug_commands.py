@@ -10,6 +10,7 @@ from typing import Annotated, Optional
 import typer
 
 from ir.cli.options import AsJson, Asked, TargetName, Targets, Traceback, with_asked
+from ir.cli.printing import say
 from ir.cli.run_commands import Sizes, Threads
 
 # ruff: noqa: UP045 - typer reads Optional
@@ -55,16 +56,16 @@ def debug(
     tables = debugging.tables(request, graph, memory << 20, max_error, size or ())
     if html is not None:
         debugging.write_page(request, graph, tables, html)
-        print(f"written to {html}", file=sys.stderr)
+        say(f"written to {html}", file=sys.stderr)
     if node_data is not None:
         for path in debugging.write_node_data(request, graph, tables, node_data):
-            print(f"written to {path}", file=sys.stderr)
+            say(f"written to {path}", file=sys.stderr)
     if as_json:
         print(json.dumps([json.loads(t.json()) for t in tables], indent=1))
     else:
-        print("\n\n".join(t.text(rows or None, in_order=in_order) for t in tables))
+        say("\n\n".join(t.text(rows or None, in_order=in_order) for t in tables))
         for line in debugging.verdict(tables):
-            print(line)
+            say(line)
     if not all(t.ok for t in tables):
         raise typer.Exit(1)
 
@@ -100,7 +101,7 @@ def reduce(
         target=request.chosen[0], sizes=arrays.sizes(size or ()), path=output, seconds=seconds,
         max_error=max_error, code=given.code,
     )  # fmt: skip
-    print(json.dumps(found.data(), indent=1) if as_json else found)
+    say(json.dumps(found.data(), indent=1) if as_json else found)
 
 
 @with_asked
@@ -141,10 +142,10 @@ def profile(
     found = debugging.profiles(request, size or (), threads, runs, compare)
     if html is not None:
         html.write_text(page(source, found))
-        print(f"written to {html}", file=sys.stderr)
+        say(f"written to {html}", file=sys.stderr)
     if as_json:
         print(json.dumps([p.data() for p in found], indent=1))
         return
-    print("\n\n".join(p.text(rows or None) for p in found))
+    say("\n\n".join(p.text(rows or None) for p in found))
     for other in found[1:]:
-        print("\n".join(["", *compared(found[0], other)]))
+        say("\n".join(["", *compared(found[0], other)]))

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 import ir
 from ir.cli import sources, summary
 from ir.cli.options import chosen_target
+from ir.cli.printing import Console
 from ir.cli.progress import Stages
 from ir.errors import OutputError
 from ir.files import is_same, stem, writable

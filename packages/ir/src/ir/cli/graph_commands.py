@@ -46,10 +46,10 @@ def show(
     traceback: Traceback = False,
 ) -> None:
     """Show a model's graph: a summary, then its nodes on request, or all of it as a page for a browser."""
-    from rich.console import Console
 
     from ir import plugins, to_text
     from ir.cli import showing, sources
+    from ir.cli.printing import Console, say
     from ir.view.facts import facts
     from ir.view.listing import listing
     from ir.view.page import check_path, write
@@ -58,26 +58,26 @@ def show(
         check_path(html)
     made = sources.captured(source, input, task)
     if text:
-        print(to_text(made, source=lines))
+        say(to_text(made, source=lines))
         return
     nodes = listing(made, module=module or "", op=op or "", source=lines) if graph or module or op else []
     if (module or op) and not (as_json or html):
-        print("\n".join(nodes))
+        say("\n".join(nodes))
         return
     if target:
         asked = [plugins.find_target(name, {}) for name in target]
     else:
         asked, broken = plugins.working_targets()
-        print(*(f"left out: {why}" for why in broken), sep="\n", end="\n" * bool(broken), file=sys.stderr)
+        say(*(f"left out: {why}" for why in broken), sep="\n", end="\n" * bool(broken), file=sys.stderr)
     found = facts(made, asked)
     if html is not None:
         write(made, found, html, title=source)
-        print(f"written to {html}", file=sys.stderr)
+        say(f"written to {html}", file=sys.stderr)
     elif as_json:
         print(json.dumps(found.data(), indent=2))
     else:
         showing.show(found, Console(emoji=False))
-        print("\n".join(["", *nodes]) if nodes else "\nir show --graph lists the nodes, --html FILE draws them")
+        say("\n".join(["", *nodes]) if nodes else "\nir show --graph lists the nodes, --html FILE draws them")
 
 
 def diff(
@@ -104,12 +104,13 @@ def diff(
     The exit code is 1 if anything differs; operations are compared within one format alone.
     """
     from ir.cli import differing
+    from ir.cli.printing import say
 
     sides = [differing.Side(name, target, input or (), task) for name in (first, second)]
     found = differing.diff(sides[0], sides[1], input or (), size or (), seed, rtol, atol)
     if as_json:
         print(json.dumps(found.data(), indent=2))
     else:
-        print("\n".join(differing.lines(found, *sides)))
+        say("\n".join(differing.lines(found, *sides)))
     if found.any:
         raise typer.Exit(1)

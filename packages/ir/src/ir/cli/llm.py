@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from ir.cli.printing import Console
 from ir.errors import CaptureError
 from ir.progress import listening
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.status import Status
 
+from ir.cli.printing import Console
 from ir.view.facts import short
 
 _EVERY = 0.1  # seconds between two lines

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from ir.cli.options import AsJson, Options, Traceback, named_options
+from ir.cli.printing import Console
 
 # ruff: noqa: UP045 - typer reads Optional
 Arrays = Annotated[

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
 
+from ir.cli.printing import Console
 from ir.view.facts import Facts, Tensor, joined, short
 from ir.words import counted
 

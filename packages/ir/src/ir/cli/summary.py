@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from ir.bounds import Range
+from ir.cli.printing import Console
 from ir.exported import Exported
 from ir.files import size_text
 

@@ -20,7 +20,7 @@ from ir.importer.torch_api import guards_code
 from ir.target import Target
 from ir.trial import notes_of
 from ir.view.facts import Facts, facts, short
-from ir.words import counted
+from ir.words import counted, plain
 
 _TITLE = "# An export by ir"
 
@@ -52,7 +52,7 @@ class Notes:
         finally:
             if self.place is not None:
                 with staged(self.place, _ours) as temporary:
-                    temporary.write_text(self.text(refused), encoding="utf-8")
+                    temporary.write_text(plain(self.text(refused)), encoding="utf-8")
 
     def text(self, refused: BaseException | None = None) -> str:
         """The report."""
