@@ -263,7 +263,7 @@ class _Member(tarfile.TarInfo):
 @contextmanager
 def _open_tar(path: Path) -> Iterator[tuple[tarfile.TarFile, BinaryIO, int]]:
     with opened(path) as raw:
-        packed = raw.peek(2)[:2] == b"\x1f\x8b"  # type: ignore[attr-defined]
+        packed = raw.peek(2)[:2] == b"\x1f\x8b"
         stream: Any = gzip.GzipFile(fileobj=raw) if packed else raw
         with tarfile.open(fileobj=stream, mode="r:", tarinfo=_Member) as tar:
             yield tar, stream, os.fstat(raw.fileno()).st_size
