@@ -32,6 +32,8 @@ def take_lock(file: IO[str] | int, wait: bool = False) -> bool:
 
 def is_own_folder(entry: os.DirEntry[str]) -> bool:
     """Whether it is a directory of this user's: another's may hold anything under the names of ours."""
+    if not hasattr(os, "getuid"):  # Windows
+        return entry.is_dir(follow_symlinks=False)
     return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.getuid()
 
 
@@ -41,7 +43,7 @@ def held_lock(folder: Path) -> IO[str]:
     Raises:
         OSError: there is none, or it is nothing that we write: a link, a pipe, a device, a file without end.
     """
-    held = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    held = os.open(folder / LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     try:
         found = os.fstat(held)
         if not stat.S_ISREG(found.st_mode) or found.st_size > _LONGEST:
