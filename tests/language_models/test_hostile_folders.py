@@ -1,6 +1,7 @@
 """A folder's description is read as data: a file outside of it, or a type that is none, is refused."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -74,3 +75,12 @@ def test_poolings_outside_of_a_checkpoint_are_not_read(tmp_path):
     (folder / "modules.json").write_text(json.dumps([{"type": "x.Pooling", "path": ".."}]))
     with pytest.raises(ir.CaptureError, match="lies outside of the folder"):
         pooling_of(folder)
+
+
+@pytest.mark.parametrize("name", [MANIFEST, "genai_config.json"])
+def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path, name):
+    (tmp_path / MANIFEST).write_text(json.dumps({"format": FORMAT, **STEP}))
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ir.CaptureError, match=f"{name} in it is neither a file nor a folder"):
+        language_models.load(tmp_path)

@@ -21,7 +21,7 @@ from ir.files import size_text
 from language_models.checkpoint import converted, copy_tokenizer, open_checkpoint
 from language_models.comparing import check
 from language_models.finite import check_finite, clamping
-from language_models.folder import Manifest, check_place, described, load_call, new_folder, no_export
+from language_models.folder import Manifest, check_files, check_place, described, load_call, new_folder, no_export
 from language_models.lengths import without_expected_warnings
 from language_models.longrope import longest_short
 from language_models.loss import LONGEST, Loss, logits_of, loss, tokens_of
@@ -241,6 +241,7 @@ def load(path: str | os.PathLike[str], **options: Any) -> Any:
         RuntimeFailure: its runtime does not load it.
     """
     folder = Path(path)
+    check_files(folder)
     if (task := described(folder)["kind"]) in WRITERS:
         parts = Parts.read(folder)
         return importlib.import_module(WRITERS[task]).load(folder, parts, **_of_folder(folder, parts, options))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ir.errors import CaptureError, OutputError
-from ir.files import size_text, staged, strange
+from ir.files import opened, size_text, staged, strange
 from language_models.contract import Contract, Described, State
 
 MANIFEST = "language_model.json"
@@ -121,9 +121,8 @@ def described(folder: Path) -> dict[str, Any]:
         CaptureError: the folder has no description that this version reads.
     """
     try:
-        if name := strange(folder):
-            raise ValueError(f"{name:.100} beside it is neither a file nor a folder")
-        said: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        with opened(folder / MANIFEST) as file:
+            said: dict[str, Any] = json.load(file)
         if said.pop("format") != FORMAT:
             raise ValueError("another format")
         said.setdefault("kind", "text-generation")
@@ -137,6 +136,20 @@ def described(folder: Path) -> dict[str, Any]:
 def load_call(folder: Path, way: str) -> str:
     """The call that opens a folder; `way` leads from it to weights that are not in there."""
     return f"language_models.load({str(folder)!r}" + (f", checkpoint={str(folder / way)!r})" if way else ")")
+
+
+def check_files(folder: Path) -> None:
+    """Refuse a folder with what runtimes would wait for.
+
+    Raises:
+        CaptureError: it holds a pipe or a device.
+    """
+    try:
+        name = strange(folder)
+    except OSError as error:
+        raise no_export(folder, error) from error
+    if name:
+        raise no_export(folder, ValueError(f"{name:.100} in it is neither a file nor a folder"))
 
 
 def inside(folder: Path, name: object) -> Path:
