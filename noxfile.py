@@ -106,7 +106,8 @@ def stablehlo(session: nox.Session) -> None:
     """The StableHLO backend alone with the core, and IREE: slices; -- -m "slow or not slow" is every case and model."""
     install(session, "ir", "stablehlo_backend", extra=(*TESTS, *MODELS, "expecttest"))
     run_tests(session, "tests/stablehlo")
-    shared = [f"tests/integration/test_{name}.py" for name in ("structure", "refused_sizes", "counted_indices")]
+    files = ("structure", "refused_sizes", "counted_indices", "file_numbers", "pt2_verified")
+    shared = [f"tests/integration/test_{name}.py" for name in files]
     session.run("python", "-m", "pytest", "-n", "2", *shared, "-k", "stablehlo")
 
 

@@ -29,6 +29,12 @@ def no_load(monkeypatch):
     monkeypatch.setattr(torch.export, "load", load)
 
 
+@pytest.fixture(autouse=True)
+def _iree(request):
+    if "stablehlo" in request.node.name:
+        pytest.importorskip("iree.compiler")  # which `nox -s stablehlo` has
+
+
 @pytest.mark.parametrize("target", ["onnx", "nnef", "eager", "stablehlo"])
 def test_a_file_is_verified_without_torchs_loader(parts, tmp_path, target):
     path = pt2_files.write(tmp_path / "m.pt2", parts)
