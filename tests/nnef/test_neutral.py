@@ -239,6 +239,11 @@ def test_activations_of_halves_are_computed_in_float32():
     same(lambda x: (torch.logit(x.sigmoid()), F.silu(x), F.glu(torch.cat([x, x])), F.elu(x), F.selu(x)), (x,))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_the_logarithm_of_a_sigmoid_that_is_1_is_a_positive_zero(dtype):
+    same(lambda x: (F.logsigmoid(x), 1 / F.logsigmoid(x)), (torch.tensor([inf, 1e3, 50, 3, -inf, nan], dtype=dtype),))
+
+
 def test_a_squeezed_size_that_was_one_is_asked_for():
     program = ir.export(lambda x: x[1::2].squeeze(0), (torch.ones(3, 2),), target="nnef", dynamic_shapes=({0: "B"},))
     assert program(torch.ones(3, 2)).shape == (2,)

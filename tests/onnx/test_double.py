@@ -96,3 +96,10 @@ def test_a_kernel_may_have_sizes_of_its_own_at_every_call() -> None:
         for size in ((3, 5), (2, 4), (1, 1)):
             w = torch.randn(4, 3, *size)
             torch.testing.assert_close(program(x, w), convolution(x, w), rtol=1e-4, atol=1e-5)
+
+
+def test_a_relu_keeps_the_sign_of_zero() -> None:
+    x = torch.tensor([-0.0, 0.0, -1.0, 2.0], dtype=torch.float64)
+    program = ir.export(lambda x: (1 / x.relu(), x.relu().clamp(0, 1)), (x,), target="onnx")
+    assert program(x)[0].tolist() == [-inf, inf, inf, 0.5]
+    assert program(x)[1].tolist() == [0, 0, 0, 1]

@@ -120,9 +120,21 @@ def _softplus(h, x, beta=1, threshold=20):
     grown = x if beta == 1 else h.emit("mul", x, beta)
     # log(1 + exp(x)) without an overflow: max(x, 0) + log(1 + exp(-|x|))
     above = h.emit("select", h.emit("lt", grown, 0.0), 0.0, grown)
-    smooth = h.emit("add", above, log1p(h, h.emit("exp", h.emit("neg", h.emit("abs", grown)))))
+    smooth = h.emit("add", above, _log1p_of_exp(h, grown))
     smooth = h.emit("div", smooth, beta) if beta != 1 else smooth
     return h.emit("select", h.emit("gt", grown, threshold), x, smooth)
+
+
+def _log1p_of_exp(h, x):
+    """log(1 + exp(-|x|))."""
+    return log1p(h, h.emit("exp", h.emit("neg", h.emit("abs", x))))
+
+
+@op("aten::log_sigmoid")
+def log_sigmoid(h, self):
+    x = h.floating(self)
+    below = h.emit("select", h.emit("lt", x, 0.0), x, 0.0)  # less 0.0 it is 0.0 where the result is 0
+    return h.cast(h.emit("sub", below, _log1p_of_exp(h, x)), h.out.dtype)
 
 
 @op("aten::mish")
@@ -167,7 +179,6 @@ rows({
     "silu": lambda h, self: h.cast(h.emit("mul", _sigmoid(h, self), h.floating(self)), h.out.dtype),
     "tanh": lambda h, self: tanh(h, self),
     "hardsigmoid": lambda h, self: clamp(h, h.emit("add", h.emit("mul", self, 1 / 6), 0.5), 0, 1),
-    "log_sigmoid": lambda h, self: h.emit("neg", softplus(h, h.emit("neg", self))),
     "hardshrink": lambda h, self, lambd=0.5: h.emit(
         "select", h.emit("le", h.emit("abs", self), lambd), 0.0, self),
     "softshrink": lambda h, self, lambd=0.5: h.emit("sub", self, clamp(h, self, -lambd, lambd)),

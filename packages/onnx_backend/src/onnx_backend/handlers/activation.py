@@ -18,8 +18,9 @@ rows({"mish": "Mish"}, since_version=18)
 
 @op("aten::relu")
 def relu(h, self):
-    fused = self.type.dtype is not DType.float64  # onnxruntime fails to load a Relu before a Clip of that type
-    return h.emit("Relu", self) if self.type.dtype.is_float and fused else h.emit("Max", self, 0)
+    if self.type.dtype is DType.float64:
+        return h.emit("Clip", self, 0)  # onnxruntime fails to load a Relu before a Clip of this type
+    return h.emit("Relu", self) if self.type.dtype.is_float else h.emit("Max", self, 0)
 
 
 @op("aten::relu6")
