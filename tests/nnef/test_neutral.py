@@ -284,6 +284,19 @@ def test_a_weight_that_is_stored_with_two_norms_has_two_files():
     assert "conv.weight" in labels and len(labels) == len({*labels}) == len(program.artifact.tensors) == 6
 
 
+def test_integers_that_a_slice_gives_back_are_the_constant():
+    """tract finds it, and fails on a product of what is chosen by it all over."""
+
+    def model(x):
+        zeros = torch.cat([x * 0, x], -1)[:, :, :2]
+        return torch.where(torch.ones_like(x) > zeros, -1.5, torch.ones_like(x)) @ torch.ones(2, 3)
+
+    x = torch.ones(3, 5, 2, dtype=torch.uint8)
+    program = ir.export(model, (x,), target="nnef", dynamic_shapes=({0: "B"},))
+    for rows in (3, 1, 4):
+        assert torch.equal(program(x[:1].repeat(rows, 1, 1)), model(x[:1].repeat(rows, 1, 1)))
+
+
 def test_a_value_in_a_loop_is_no_constant_of_its_name():
     """`where` is a constant outside of the loop of `gcd`, which has a `where` of its own."""
 

@@ -27,15 +27,10 @@ def constant_chosen(h: Any, condition: Any, one: Any, other: Any) -> Any:
 
 
 def constant_part(h: Any, x: Any, attributes: Mapping[str, Any]) -> Any:
-    """The slice of a constant of floats that lies in a concatenation with others; None where it is none."""
+    """The slice of a constant that lies in a concatenation with others; None where it is none."""
     made = maker(h, x)
     ends = [attributes.get(k) for k in ("axes", "begin", "end")]
-    if (
-        made is None
-        or made.op not in ("concat", "stack")
-        or not x.type.dtype.is_float
-        or any(not _one_int(e) for e in ends)
-    ):
+    if made is None or made.op not in ("concat", "stack") or any(not _one_int(e) for e in ends):
         return None
     (axis,), (begin,), (end,) = ends  # type: ignore[misc]
     first = 0
