@@ -135,9 +135,9 @@ class OwnDtype:
                 return evaluate(arg, sizes)
             return (own if arg is DType.float32 else TORCH_DTYPES[arg]) if isinstance(arg, DType) else arg
 
-        of_file = getattr(self.driver.graph.context, "of_file", False)
+        context = self.driver.graph.context
         try:
-            with torch.no_grad(), Checked() if of_file else nullcontext():
+            with torch.no_grad(), Checked() if context is not None and context.of_file else nullcontext():
                 fn(*(map_leaves(a, given) for a in args), **{k: map_leaves(a, given) for k, a in kwargs.items()})
         except Exception as error:
             return str(error)

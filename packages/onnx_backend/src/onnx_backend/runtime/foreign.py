@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -29,21 +30,6 @@ _STEPS = 1 << 20  # of nodes, over all calls of other constants
 _SMALL = 1 << 20  # bytes of a tensor whose numbers are looked at
 _FLOATS = {onnx.TensorProto.DataType.Value(n) for n in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")}
 _KEEPS = {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather", "Expand", "Concat"}
-_SAME_TYPE = _KEEPS | {
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "Mod",
-    "Neg",
-    "Abs",
-    "Sqrt",
-    "Exp",
-    "Log",
-    "Pow",
-    "MatMul",
-    "ReduceSum",
-}
 _OPEN = """
 import json, onnxruntime, sys
 path, libraries, entries = json.loads(sys.argv[1])
@@ -298,10 +284,20 @@ def _result(node: onnx.NodeProto, operands: Sequence[Known]) -> Known:
     if node.op_type == "ConstantOfShape":
         filled = next((_attribute(a) for a in node.attribute), Constant(floating=True))
         return Constant(floating=filled.floating, safe=_is_safe(filled))
-    if not known or node.op_type not in _SAME_TYPE or node.domain not in ("", "ai.onnx"):
+    if not known or node.domain not in ("", "ai.onnx") or not _is_of_first_type(node.op_type):
         return _UNKNOWN
     sources = known if node.op_type == "Concat" else known[:1]
     return Constant(floating=known[0].floating, safe=node.op_type in _KEEPS and all(map(_is_safe, sources)))
+
+
+@cache
+def _is_of_first_type(op_type: str) -> bool:
+    """Whether ONNX gives all results of this operator the element type of its first operand."""
+    if not onnx.defs.has(op_type):
+        return False
+    schema = onnx.defs.get_schema(op_type)
+    kinds = {(result.type_str, result.is_homogeneous) for result in schema.outputs}  # those of Scan have many types
+    return len(schema.inputs) > 0 and kinds == {(schema.inputs[0].type_str, True)}
 
 
 def _cast(source: Constant, to: int) -> Constant:

@@ -13,15 +13,23 @@ import zlib
 from pathlib import Path
 
 from ir.errors import CaptureError
+from ir.importer.torch_api import (
+    PT2_BYTE_ORDER,
+    PT2_COMPILED,
+    PT2_CONSTANTS,
+    PT2_EXAMPLES,
+    PT2_FORMAT,
+    PT2_MODELS,
+    PT2_WEIGHTS,
+)
 
 _END, _END64, _LOCATOR64 = struct.Struct("<4s4H2IH"), struct.Struct("<4sQ2H2I4Q"), struct.Struct("<4sIQI")
 _ENTRY, _LOCAL = struct.Struct("<4s6H3I5H2I"), struct.Struct("<4s5H3I2H")
 _IN_64 = 0xFFFFFFFF
 _MOST_RECORDS = 1_000_000
 _DESCRIPTOR, _UTF8 = 0x8, 0x800  # flags: sizes stand behind the data, the name is UTF-8
-_KNOWN = ("archive_format", "archive_version", "byteorder", "version", ".data/", "data/", "models/", "extra/",
-          "data/weights/", "data/constants/", "data/sample_inputs/", "data/aotinductor/", "data/executorch/",
-          "data/mtia")  # fmt: skip
+_KNOWN = (PT2_FORMAT, PT2_BYTE_ORDER, PT2_MODELS, PT2_WEIGHTS, PT2_CONSTANTS, PT2_EXAMPLES, *PT2_COMPILED, "data/",
+          "archive_version", "version", ".data/", "extra/")  # fmt: skip
 _NO_ARCHIVE = "it is no .pt2 archive of torch.export.save, as files of targets (.onnx) are none, or was cut off"
 
 
