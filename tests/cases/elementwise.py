@@ -460,6 +460,7 @@ CASES = family(
     row("heaviside", lambda x, y: torch.heaviside(x, y), f32(value=[-1.0, 0, 2]), f32(value=[0.5, 0.5, 0.5])),
     # nan, infinities and signed zeros
     row("odd_clamp_relu", lambda x: (x.clamp(-1, 2), torch.relu(x), F.relu6(x)), f32(value=ODD)),
+    row("odd_clamp_relu_f64", lambda x: (x.clamp(-1, 2), torch.relu(x), F.relu6(x)), f64(value=ODD)),
     row(
         "odd_maximum",
         lambda x, y: (torch.maximum(x, y), torch.minimum(x, y)),

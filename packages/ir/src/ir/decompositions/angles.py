@@ -64,7 +64,7 @@ def _arc(x: Tensor) -> Tensor:
     near = torch.where(far, -1 / size, torch.where(middle, (size - 1) / (size + 1), size))
     z = near * near
     near = near + near * z * horner(z, _ATAN_ABOVE) / horner(z, _ATAN_BELOW)
-    made = near + torch.where(far, math.pi / 2, torch.where(middle, math.pi / 4, 0.0))
+    made = near + torch.where(far, math.pi / 2, torch.where(middle, math.pi / 4, torch.zeros_like(x)))
     return torch.where(x > 0, made, torch.where(x < 0, -made, x))
 
 

@@ -36,8 +36,8 @@ def _starts(sample: Tensor, size: Any, kernel: int, count: int) -> Tensor:
     """[planes, count]: where windows start, in steps of two sizes, the last one at the end."""
     i = torch.arange(count)
     step = torch.scalar_tensor(size - kernel, dtype=sample.dtype) / max(count - 1, 1)
-    first = torch.floor((i + sample) * step) - torch.floor(sample * step)
-    return torch.where(i == count - 1, size - kernel, first.to(torch.int64))
+    first = ((i + sample) * step).to(torch.int64) - (sample * step).to(torch.int64)
+    return torch.where(i == count - 1, size - kernel, first)
 
 
 @decomposition(

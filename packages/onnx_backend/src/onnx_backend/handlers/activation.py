@@ -19,7 +19,7 @@ rows({"mish": "Mish"}, since_version=18)
 @op("aten::relu")
 def relu(h, self):
     if self.type.dtype is DType.float64:
-        return h.emit("Clip", self, 0)  # onnxruntime fails to load a Relu before a Clip of this type
+        return clamp(h, self, 0)  # onnxruntime fails to load a Relu before a Clip of this type
     return h.emit("Relu", self) if self.type.dtype.is_float else h.emit("Max", self, 0)
 
 
