@@ -221,6 +221,7 @@ CASES = family(
     # turns
     row("flip", lambda x: x.flip(1), f32("B", 4)),
     row("flip_dynamic", lambda x: x.flip(-2), SEQUENCE),
+    row("flip_dynamic_u8", lambda x: x.flip(-2), u8("B", 3)),
     row("flip_two", lambda x: x.flip((1, 2)), SEQUENCE),
     row("fliplr_flipud", lambda x: (torch.fliplr(x), torch.flipud(x)), f32("B", 3)),
     row("roll", lambda x: x.roll(1, dims=1), f32("B", 4)),

@@ -19,7 +19,7 @@ KEPT = Path(__file__).parents[2] / "build" / "opinfo"
 ALL = (  # what --all runs
     Sweep(),
     Sweep(samples="largest"),
-    *(Sweep(dtype=d) for d in ("float16", "bfloat16", "int64", "complex64")),
+    *(Sweep(dtype=d) for d in ("float64", "float16", "bfloat16", "int64", "complex64")),
     Sweep(dynamic=True),
 )
 
@@ -27,7 +27,7 @@ ALL = (  # what --all runs
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", default="onnx")
-    parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16", "int64", "complex64"])
+    parser.add_argument("--dtype", choices=["float32", "float64", "float16", "bfloat16", "int64", "complex64"])
     parser.add_argument("--samples", choices=["first", "largest", "all"], default="first")
     parser.add_argument("--dynamic", action="store_true", help="first dimensions dynamic, run at two sizes")
     parser.add_argument("--all", action="store_true", help="every sweep of the page")

@@ -1,6 +1,6 @@
 """When a result of a target equals torch's.
 
-float32 and wider: `|a - e| <= 1e-3 |e| + 1e-4`. Halves: 4 units in the last place, of the magnitude and of 1 for what
+float32: `|a - e| <= 1e-3 |e| + 1e-4`, float64: `1e-9 |e| + 1e-10`. Halves: 4 units in the last place, of the magnitude and of 1 for what
 cancels. `e` is torch's own result in that type, or else what torch computes from the same numbers in the next wider
 type, rounded: torch rounds after each of its kernels, another runtime elsewhere, and where that shows in the result,
 the one nearer to the truth is right. Integers and bools are equal.
@@ -22,7 +22,12 @@ from ir.verify import Report
 from ir.verify import compare as verify
 from tests.opinfo.samples import Sample
 
-HALVES = {torch.float16: 4 * 2.0**-10, torch.bfloat16: 4 * 2.0**-7}
+BOUNDS = {  # relative and absolute
+    torch.float16: (4 * 2.0**-10, 4 * 2.0**-10),
+    torch.bfloat16: (4 * 2.0**-7, 4 * 2.0**-7),
+    torch.float64: (1e-9, 1e-10),
+    torch.complex128: (1e-9, 1e-10),
+}
 WIDER = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
@@ -58,8 +63,7 @@ def in_wider_type(sample: Sample, inputs: Sequence[Tensor]) -> tuple[list[Any], 
 
 
 def _one(name: str, actual: Tensor, expected: Tensor, wide: Tensor | None, values: bool) -> Report:
-    bound = HALVES.get(expected.dtype)
-    rtol, atol = (1e-3, 1e-4) if bound is None else (bound, bound)
+    rtol, atol = BOUNDS.get(expected.dtype, (1e-3, 1e-4))
 
     def against(e: Tensor) -> Report:
         return verify([name], Capture.arrays([actual]), Capture.arrays([e]), rtol=rtol, atol=atol, values=values)

@@ -70,9 +70,10 @@ class HloHelper(Verbs):
         types = [type] if isinstance(type, TensorType) else list(type)
         for t in types:
             self._known(t.dtype)
-        if op.startswith("tensor.") and types[0].dtype.kind == "uint":  # IREE knows signed integers alone outside
+        # IREE knows signed integers alone outside of StableHLO, and reverses no others of a dynamic size
+        if (op.startswith("tensor.") or op == "reverse") and types[0].dtype.kind == "uint":
             signed = self.emit("bitcast_convert", inputs[0], type=as_signed(inputs[0].type))
-            made = self.emit(op, signed, *inputs[1:], type=as_signed(types[0]))
+            made = self.emit(op, signed, *inputs[1:], type=as_signed(types[0]), **attributes)
             return self.emit("bitcast_convert", made, type=types[0])
         given = [x if isinstance(x, mlir.Value) else self.tensor(x).name for x in operands]
         name = op if "." in op else f"stablehlo.{op}"
