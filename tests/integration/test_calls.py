@@ -26,6 +26,11 @@ class First(torch.nn.Module):
         return values[0] * 2
 
 
+class Chosen(torch.nn.Module):
+    def forward(self, x, mask):
+        return x.masked_fill(~mask.bool(), -1.0)
+
+
 class Times(torch.nn.Module):
     def forward(self, x, n):
         return x * n
@@ -133,6 +138,22 @@ def test_a_sign_that_torch_has_not_written_yet(target):
     assert given.is_neg() and given.is_contiguous()
     program = ir.export(torch.nn.Identity(), (torch.randn(1),), target=target)
     assert program(given).tolist() == [-2.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.uint8, torch.int64])
+@pytest.mark.parametrize("target", TARGETS)
+def test_strides_of_an_input_are_read_in_every_element_type(target, dtype):
+    """A mask is often a transposed or an expanded one; of bools onnxruntime once read a copy that was freed."""
+    given = (torch.arange(18).reshape(3, 6) % 4 == 0).to(dtype)
+    program = ir.export(Chosen(), (torch.zeros(3, 6), given), target=target)
+    x = torch.randn(3, 6)
+    for strided in (
+        given.T.contiguous().T,
+        given.repeat_interleave(2, 1)[:, ::2],
+        given[:1].expand(3, 6),
+        given.flip(0),
+    ):
+        assert torch.equal(program(x, strided), Chosen()(x, strided))
 
 
 def test_a_number_that_the_model_writes_is_not_taken_for_what_it_was():

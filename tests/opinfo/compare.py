@@ -1,9 +1,9 @@
 """When a result of a target equals torch's.
 
-float32: `|a - e| <= 1e-3 |e| + 1e-4`, float64: `1e-9 |e| + 1e-10`. Halves: 4 units in the last place, of the magnitude and of 1 for what
-cancels. `e` is torch's own result in that type, or else what torch computes from the same numbers in the next wider
-type, rounded: torch rounds after each of its kernels, another runtime elsewhere, and where that shows in the result,
-the one nearer to the truth is right. Integers and bools are equal.
+float32: `|a - e| <= 1e-3 |e| + 1e-4`, float64: `1e-9 |e| + 1e-10`. Halves: 4 units in the last place, of the magnitude
+and of 1 for what cancels. `e` is torch's own result in that type, or else what torch computes from the same numbers in
+the next wider type, rounded: torch rounds after each of its kernels, another runtime elsewhere, and where that shows in
+the result, the one nearer to the truth is right. Integers and bools are equal.
 Results that their definition leaves open (signs of eigenvectors, places of equal elements in an unstable order) are
 held to the definition: the properties below. Random numbers have the right dtype and shape.
 """

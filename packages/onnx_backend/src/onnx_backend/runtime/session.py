@@ -151,16 +151,17 @@ class OnnxProgram:
 
 def run(session: Any, names: Sequence[str], outputs: Sequence[str], tensors: Sequence[Any]) -> list[Any]:
     """One run of a session on torch tensors, without a copy where onnxruntime takes their memory."""
-    feeds = {name: _ort_value(tensor) for name, tensor in zip(names, tensors, strict=True)}
+    plain = [t.detach().cpu().resolve_neg().contiguous() for t in tensors]  # kept: onnxruntime holds none that it reads
+    feeds = {name: _ort_value(t) for name, t in zip(names, plain, strict=True)}
     return [_tensor(r) for r in session._sess.run_with_ort_values(feeds, outputs, None)]
 
 
-def _ort_value(tensor: Any) -> Any:
+def _ort_value(t: Any) -> Any:
+    """onnxruntime's view of a contiguous tensor, good as long as the tensor is."""
     import torch
     from onnxruntime import OrtValue
     from onnxruntime.capi.onnxruntime_pybind11_state import OrtValue as COrtValue
 
-    t = tensor.detach().cpu().resolve_neg().contiguous()
     eight = t.dtype.is_floating_point and t.dtype.itemsize == 1
     if t.dtype != torch.bool and not eight and t.numel() and t.dim():  # what onnxruntime's dlpack import takes
         return COrtValue.from_dlpack(t.__dlpack__(), *_is_bool())
