@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterator
@@ -300,10 +301,8 @@ def test_addcmul_over_a_dead_operand() -> None:
     assert "out=" not in lines(compiled(model, y, x))  # the result is larger than what could hold it
 
 
-ACTIVATIONS = (
-    nn.ReLU(), nn.ReLU6(), nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.Hardswish(), nn.Hardsigmoid(), nn.GELU(),
-    nn.GELU("tanh"), nn.LeakyReLU(0.2), nn.Hardtanh(-2, 3),
-)  # fmt: skip
+ACTIVATIONS = nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.Hardswish(), nn.GELU(), nn.GELU("tanh"), nn.LeakyReLU(0.2)
+BOUNDED = nn.ReLU(), nn.ReLU6(), nn.Hardsigmoid(), nn.Hardtanh(-2, 3)  # those of which oneDNN makes a bound of nan
 
 
 @onednn
@@ -321,10 +320,34 @@ def test_activations_fuse(act: nn.Module) -> None:
 
 
 @onednn
-@pytest.mark.parametrize("act", [nn.Mish(), nn.ELU(), nn.Softplus()], ids=str)
+@pytest.mark.parametrize("act", [*BOUNDED, nn.Mish(), nn.ELU(), nn.Softplus()], ids=str)
 def test_other_activations_stay(act: nn.Module) -> None:
     model = nn.Sequential(nn.Conv2d(8, 8, 3), act).eval()
     assert_close(compiled(model, IMAGE), model, IMAGE)
+
+
+@onednn
+@pytest.mark.parametrize("act", [*ACTIVATIONS, *BOUNDED], ids=str)
+@pytest.mark.parametrize(
+    "layer, x",
+    [(nn.Conv2d(8, 16, 3, padding=1), IMAGE), (nn.Linear(256, 512), torch.randn(64, 256))],
+    ids=["conv", "linear"],
+)
+def test_nan_passes_an_activation(layer: nn.Module, x: Tensor, act: nn.Module) -> None:
+    x = x.clone()
+    x.view(-1)[0] = math.nan
+    model = nn.Sequential(layer, act).eval()
+    assert model(x).isnan().any()
+    assert torch.equal(compiled(model, x)(x).isnan(), model(x).isnan())
+
+
+@onednn
+@pytest.mark.parametrize("act", BOUNDED, ids=str)
+def test_onednn_makes_a_bound_of_nan(act: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were that to change, these could be fused again."""
+    monkeypatch.setattr(onednn_calls, "DROPS_NAN", ())
+    model = nn.Sequential(nn.Conv2d(8, 16, 3), act)
+    assert not compiled(model, IMAGE)(torch.full_like(IMAGE, math.nan)).isnan().any()
 
 
 class Residual(nn.Module):

@@ -73,6 +73,7 @@ _PLAIN: Mapping[Any, Activation] = {
     NN.hardsigmoid: Activation("hardsigmoid"),
     NN.relu6: Activation("hardtanh", (0.0, 6.0)),
 }
+DROPS_NAN = ("relu", "hardtanh", "hardsigmoid")  # oneDNN makes a bound of it; behind its kernel torch's own cost 1 %
 _BOUNDS = {NN.hardtanh: (-1.0, 1.0), VF.clamp: (None, None)}
 
 

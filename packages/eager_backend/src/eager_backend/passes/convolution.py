@@ -46,9 +46,8 @@ class Convolution:
     act: Activation | None = None
 
     def with_activation(self, act: Activation, out: Slot) -> Fused | None:
-        if self.act is not None or (self.other is not None and act.name != "relu"):
-            return None
-        return replace(self, act=act, out=out)
+        taken = self.act or self.other or act.name in onednn.DROPS_NAN
+        return None if taken else replace(self, act=act, out=out)
 
     def with_sum(self, other: Slot, out: Slot) -> Fused | None:
         if self.act is not None or self.other is not None:
@@ -60,8 +59,7 @@ class Convolution:
         if self.other is None:
             args = (self.x, *self.operands, act.name, act.scalars, act.algorithm)
             return Step(onednn.CONV, args, {}, (self.out,), True, self.node)
-        unary = None if self.act is None else act.name
-        args = (self.x, self.other, *self.operands, "add", None, unary, (), None)
+        args = (self.x, self.other, *self.operands, "add", None, None, (), None)
         return Step(onednn.CONV_ADD, args, {}, (self.out,), True, self.node)
 
 

@@ -42,7 +42,8 @@ class Linear:
     act: Activation | None = None
 
     def with_activation(self, act: Activation, out: Slot) -> Fused | None:
-        return None if self.act or self.other else replace(self, act=act, out=out)
+        taken = self.act or self.other or act.name in onednn.DROPS_NAN
+        return None if taken else replace(self, act=act, out=out)
 
     def with_sum(self, other: Slot, out: Slot) -> Fused | None:
         return None if self.act or self.other else replace(self, other=other, out=out)
