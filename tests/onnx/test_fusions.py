@@ -67,6 +67,20 @@ def test_rms_norm(build, opset, op, tmp_path):
     assert ran(build(), (2, 5, 16), opset, tmp_path) == {op: 1}
 
 
+def by_hand(x, shape, weight, bias):
+    apart = x - x.mean(-1, keepdim=True)
+    return apart / torch.sqrt(apart.pow(2).mean(-1, keepdim=True) + 1e-5) * weight + bias
+
+
+@pytest.mark.parametrize("norm", [F.layer_norm, by_hand])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int64], ids=str)
+@pytest.mark.parametrize("opset", [13, 18])
+def test_a_norm_of_what_was_cast_loads(norm, dtype, opset):
+    weight, bias = torch.rand(8) + 1, torch.randn(8)
+    given = (torch.randint(-9, 9, (3, 8)).to(dtype),)
+    ir.export(lambda x: norm((x + 1).float(), (8,), weight, bias), given, target="onnx", opset=opset, verify=True)
+
+
 @pytest.mark.parametrize(("opset", "count"), [(22, 0), (23, 1)])
 def test_attention(opset, count, tmp_path):
     assert ran(Attention(), (2, 3, 5, 8), opset, tmp_path)["Attention"] == count

@@ -61,6 +61,17 @@ def square(h, self):
     return h.emit("Mul", self, self)
 
 
+def squared(h, x):
+    """By Pow, as onnxruntime's fusions of norms look for.
+
+    They lose the epsilon of float64, and read what a Cast before the norm reads, of which they may have no kernel:
+    these must not find it.
+    """
+    apart = x.made_by("Sub")
+    told = apart is not None and (source := apart.inputs[0].producer()) is not None and source.op_type == "Cast"
+    return h.emit("Mul", x, x) if told or x.type.dtype is DType.float64 else h.emit("Pow", x, h.const(2, x))
+
+
 @op("aten::pow", "aten::float_power")
 def power(h, self, exponent):
     counted = isinstance(exponent, Expr) and h.out.dtype.is_integer  # at run time; floats take it as any number
@@ -74,6 +85,8 @@ def power(h, self, exponent):
         return powers.repeated(h, self, exponent)
     if exponent == -1:
         return h.emit("Reciprocal", self)
+    if exponent == 2:
+        return squared(h, self)
     if exponent not in (0.5, -0.5) or h.out.dtype is DType.float16:  # torch has roots there, and none for float16
         return h.emit("Pow", self, exponent)
     root = h.emit("Sqrt", h.cast(self, DType.float32) if h.out.dtype.bits < 32 else self)

@@ -11,6 +11,7 @@ from ir.dims import Expr, call, maximum, product
 from ir.helper import numpy_dtype
 from ir.types import DType
 from onnx_backend.handlers.create import uniform_like
+from onnx_backend.handlers.elementwise import squared
 from onnx_backend.registry import register as op
 
 # -- over batches ------------------------------------------------------------------------------------------------------
@@ -150,17 +151,12 @@ def _layer_norm_by_hand(h, x, shape, weight, bias, eps):
     fused = weight is not None and bias is not None and x.type.dtype is DType.float32 and len(h.results) == 1
     mean = h.reduce("ReduceMean", x, axes, keepdim=True, from_end=fused)
     apart = h.emit("Sub", x, mean)
-    var = h.reduce("ReduceMean", _square(h, apart), axes, keepdim=True, from_end=fused)
+    var = h.reduce("ReduceMean", squared(h, apart), axes, keepdim=True, from_end=fused)
     deviation = h.emit("Sqrt", h.emit("Add", var, eps))
     y = h.emit("Div", apart, deviation)
     y = h.emit("Mul", y, weight) if weight is not None else y
     y = h.emit("Add", y, bias) if bias is not None else y
     return y, mean, h.emit("Reciprocal", deviation) if len(h.results) > 2 and h.wanted(2) else None
-
-
-def _square(h, x):
-    """By Pow, as onnxruntime's fusions look for; for float64 they lose epsilon, and must not find it."""
-    return h.emit("Mul", x, x) if x.type.dtype is DType.float64 else h.emit("Pow", x, h.const(2, x))
 
 
 @op("aten::rms_norm")
@@ -172,7 +168,7 @@ def rms_norm(h, input, normalized_shape, weight=None, eps=None):
         return h.emit("RMSNormalization", input, weight, axis=-len(normalized_shape), epsilon=eps)
     x = h.cast(input, DType.float32) if input.type.dtype.bits < 32 else input
     axes = list(range(x.type.rank - len(normalized_shape), x.type.rank))
-    mean = h.reduce("ReduceMean", _square(h, x), axes, keepdim=True, from_end=weight is not None and x is input)
+    mean = h.reduce("ReduceMean", squared(h, x), axes, keepdim=True, from_end=weight is not None and x is input)
     y = h.cast(h.emit("Div", x, h.emit("Sqrt", h.emit("Add", mean, eps))), input.type.dtype)
     return y if weight is None else h.emit("Mul", y, weight)
 
