@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ir.importer.torch_api import FakeTensorMode, pytree, schema_of
+from ir.importer.torch_api import FakeTensorMode, pytree, schema_of, unlogged
 
 SIZE = 2  # what every dimension is taken for
 
@@ -88,7 +88,7 @@ def _made(overload: Any, given: Mapping[str, Any]) -> list[torch.dtype] | None:
     """
     named = {a.name for a in schema_of(overload).arguments if a.kwarg_only}
     try:
-        with torch.no_grad(), FakeTensorMode():
+        with torch.no_grad(), unlogged(), FakeTensorMode():
             own = pytree.tree_map_only(Kind, _tensor, dict(given), is_leaf=_is_kind)
             made = overload(*(a for n, a in own.items() if n not in named), **{n: own[n] for n in named})
     except Exception:

@@ -292,7 +292,7 @@ def tensor_of_numbers(data: Any, **options: Any) -> Any:
     return importlib.import_module("torch._refs").tensor(data, **options)
 
 
-# Python functions over symbolic numbers: `_sym_sqrt` and others.
+# functions over symbolic numbers: `_sym_sqrt` and others
 sym_functions: dict[str, Any] = {name: fn for name, fn in vars(torch).items() if name.startswith(("sym_", "_sym_"))}
 
 
@@ -310,19 +310,22 @@ def conv_backend_unnoted(unnoted: Callable[[], contextlib.AbstractContextManager
 def pool_shapes(rule: Callable[..., Any]) -> Any:
     """A block in which the sizes of pools are the rule's; torch's asks whether ceil_mode drops the last window.
 
-    Args:
-        rule: of torch's arguments: size, kernel, padding before and after, stride, dilation, ceil_mode.
+    The rule's arguments are torch's: size, kernel, padding before and after, stride, dilation, ceil_mode.
     """
     return swapped(_meta_registrations, "pooling_output_shape_pad_lr", rule)
 
 
-_NOISY = ("torch._guards", "torch._subclasses.fake_tensor", "torch.export._trace",  # they log errors that it raises
-          "torch.fx.experimental.symbolic_shapes")  # fmt: skip
+# they log errors that torch raises
+_NOISY = (
+    "torch._guards",
+    "torch._subclasses.fake_tensor",
+    "torch.export._trace",
+    "torch.fx.experimental.symbolic_shapes",
+)
 
 
 def _below_warning(record: logging.LogRecord) -> bool:
-    """What TORCH_LOGS asks for is below a warning, and stays."""
-    return record.levelno < logging.WARNING
+    return record.levelno < logging.WARNING  # as is all that TORCH_LOGS asks for, which stays
 
 
 @contextlib.contextmanager
@@ -330,15 +333,18 @@ def quiet_export() -> Iterator[None]:
     """Inside of the block torch.export neither prints nor warns on its way to an error; TORCH_LOGS works as ever."""
     from torch.export import _trace  # takes seconds to import
 
-    noisy = [logging.getLogger(name) for name in _NOISY]
-    for logger in noisy:
-        logger.addFilter(_below_warning)
-    try:
-        with swapped(_trace, "print", lambda *_, **__: None):
-            yield
-    finally:
-        for logger in noisy:
-            logger.removeFilter(_below_warning)
+    with unlogged(), swapped(_trace, "print", lambda *_, **__: None):
+        yield
+
+
+@contextlib.contextmanager
+def unlogged() -> Iterator[None]:
+    """Inside of the block torch does not log the errors that it raises."""
+    with contextlib.ExitStack() as stack:
+        for logger in map(logging.getLogger, _NOISY):
+            logger.addFilter(_below_warning)
+            stack.callback(logger.removeFilter, _below_warning)
+        yield
 
 
 def unvalidated_distributions() -> Any:
@@ -349,8 +355,7 @@ def unvalidated_distributions() -> Any:
 def conversion(*args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
     """`_parse_to`: what a call of `module.to` asks for, the device, dtype and memory format; None for what it does not.
 
-    Raises:
-        TypeError, RuntimeError: it is no such call.
+    Raises TypeError, RuntimeError: it is no such call.
     """
     device, dtype, _, memory_format = torch._C._nn._parse_to(*args, **kwargs)
     return device, dtype, memory_format
