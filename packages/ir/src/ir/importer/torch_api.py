@@ -268,9 +268,7 @@ def put(program: Any, **parts: Any) -> None:
 
 def size_source() -> Any:
     """The class of a source of sizes that stand nowhere in a tensor; torch._dynamo takes seconds to import."""
-    from torch._dynamo.source import ConstantSource
-
-    return ConstantSource
+    return importlib.import_module("torch._dynamo.source").ConstantSource
 
 
 def unnoted_file(path: str) -> None:
@@ -292,7 +290,7 @@ def tensor_of_numbers(data: Any, **options: Any) -> Any:
     return importlib.import_module("torch._refs").tensor(data, **options)
 
 
-# functions over symbolic numbers: `_sym_sqrt` and others
+# Python functions over symbolic numbers: `_sym_sqrt` and others.
 sym_functions: dict[str, Any] = {name: fn for name, fn in vars(torch).items() if name.startswith(("sym_", "_sym_"))}
 
 
@@ -315,17 +313,13 @@ def pool_shapes(rule: Callable[..., Any]) -> Any:
     return swapped(_meta_registrations, "pooling_output_shape_pad_lr", rule)
 
 
-# they log errors that torch raises
-_NOISY = (
-    "torch._guards",
-    "torch._subclasses.fake_tensor",
-    "torch.export._trace",
-    "torch.fx.experimental.symbolic_shapes",
-)
+_NOISY = ("torch._guards", "torch._subclasses.fake_tensor", "torch.export._trace",  # they log errors that it raises
+          "torch.fx.experimental.symbolic_shapes")  # fmt: skip
 
 
 def _below_warning(record: logging.LogRecord) -> bool:
-    return record.levelno < logging.WARNING  # as is all that TORCH_LOGS asks for, which stays
+    """What TORCH_LOGS asks for is below a warning, and stays."""
+    return record.levelno < logging.WARNING
 
 
 @contextlib.contextmanager
