@@ -139,3 +139,9 @@ def test_a_custom_op_without_a_kernel_is_named() -> None:
     airy.register_fake(torch.empty_like)
     with pytest.raises(ir.ExportError, match=r"types::airy test_element_types.py:\d+: torch refuses it in float16"):
         in_halves(lambda x: airy(x), ROWS)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_complex32_is_verified() -> None:
+    """numpy has no such type, and arrays are compared."""
+    ir.export(lambda x: x.chalf(), (torch.randn(3),), target="eager", verify=True)

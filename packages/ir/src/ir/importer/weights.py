@@ -29,7 +29,7 @@ class TorchWeight:
     def numpy(self) -> Any:
         """The data as a numpy array that shares memory with the tensor where it lies contiguous on the CPU.
 
-        Of a sparse tensor all elements, zeros included.
+        Of a sparse tensor all elements, zeros included; numpy has no complex32, which is copied as complex64.
         """
         t = self.tensor.detach()
         t = (t if t.layout is torch.strided else t.to_dense()).resolve_conj().resolve_neg().cpu().contiguous()
@@ -38,7 +38,7 @@ class TorchWeight:
 
             carrier = torch.int16 if t.dtype == torch.bfloat16 else torch.uint8
             return t.view(carrier).numpy().view(getattr(ml_dtypes, str(t.dtype).removeprefix("torch.")))
-        return t.numpy()
+        return (t.to(torch.complex64) if t.dtype == torch.complex32 else t).numpy()
 
 
 def tensor_type(tensor: torch.Tensor) -> TensorType:
