@@ -124,6 +124,7 @@ def on_target(
             if target != "eager":  # whose programs keep what they write, as the module does
                 restore(module, before)
             args = program.args(sizes, seed)
+            args = in_columns(program, args) if seed == 1 else args
             wrong = compare(module, artifact, graph, args, program.module())
             if wrong and _keeps_its_state(graph) and not compare(decomposed(reference), artifact, graph, args):
                 kind = "decomposed"
@@ -136,6 +137,26 @@ def on_target(
     except Exception as error:
         return Outcome(target, "foreign", _message(error), sizes)
     return Outcome(target, kind)
+
+
+def in_columns(program: Program, args: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The same numbers column after column in memory; as they are where the model itself makes something else of them.
+
+    What as_strided reads, and whether a write through reshape reaches an input, depends on strides: an exported program
+    has those of its example.
+    """
+    turned = [t.mT.contiguous().mT if t.dim() > 1 else t for t in args]
+
+    def ran(given: Sequence[Tensor]) -> list[Any]:
+        mine = [t.clone() for t in given]
+        return [*pytree.tree_leaves(program.module()(*mine)), *mine]
+
+    try:
+        with torch.no_grad():
+            same = not any(_differs(*pair) for pair in zip(ran(turned), ran(args), strict=True))
+    except Exception:  # a view that strides forbid
+        return args
+    return turned if same else args
 
 
 def _is_the_model(

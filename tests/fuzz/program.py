@@ -136,7 +136,7 @@ class Program:
         shapes = f", dynamic_shapes={self.shapes()!r}" if self.shapes() else ""
         return (
             f"{self.source}\nimport ir\nfrom math import inf, nan\nargs = {_literal(traced)}\n"
-            f"other = {_literal(other)}\n"
+            f"other = {_literal(other)}  # the fuzz runs it in columns: t.mT.contiguous().mT\n"
             f'program = ir.export(Model().eval(), args, target="{target}"{shapes})\n'
             "print(program(*[t.clone() for t in other]))\n"
             "print(program.graph.context.program.module()(*[t.clone() for t in other]))\n"
