@@ -84,5 +84,7 @@ def _fits(leaf: Any, value: Any) -> bool:
         return not isinstance(leaf, torch.Tensor)
     if not isinstance(leaf, torch.Tensor) or leaf.dtype != value.dtype or leaf.dim() != len(value.shape):
         return False
+    if leaf.layout is not value.layout or leaf.is_meta != (value.device.type == "meta"):
+        return False
     known = [s.hint if isinstance(s, Size) else s for s in value.shape]
     return all(type(size) is not int or size == real for size, real in zip(known, leaf.shape, strict=True))

@@ -123,8 +123,9 @@ class SavedProgram:
             given = self.constants.get(spec.target, self.state_dict.get(spec.target))
             if given is None or not isinstance(wanted, Described):
                 raise CaptureError(f"it holds no tensor {spec.target!r:.80}")
-            if (given.dtype, tuple(given.shape)) != (wanted.dtype, wanted.shape):
-                sides = [f"{t.dtype}{list(t.shape)}".removeprefix("torch.") for t in (given, wanted)]
+            kinds = [(t.dtype, tuple(t.shape), t.layout) for t in (given, wanted)]
+            if kinds[0] != kinds[1]:
+                sides = [f"{dtype}{list(shape)} ({layout})".replace("torch.", "") for dtype, shape, layout in kinds]
                 raise CaptureError(f"the tensor {spec.target} is {sides[0]}, the graph was made for {sides[1]}")
         for result, returned_spec in zip(results, outputs, strict=True):
             spec = returned_spec

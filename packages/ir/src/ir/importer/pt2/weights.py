@@ -44,7 +44,7 @@ class Payloads:
             raise CaptureError(f"the constant {name} is a pickled object: {_WAY_OUT}")
         meta = described(payload["tensor_meta"])
         if boolean(payload["use_pickle"]):
-            tensor = self._unpickled(name, file)
+            tensor = self._unpickled(name, file, meta)
         else:
             tensor = self._mapped(name, file, meta)
         if not boolean(payload["is_param"]):
@@ -74,8 +74,12 @@ class Payloads:
             base = self._bases[file] = base.clone()
         return base[: size // width * width].view(meta.dtype).as_strided(meta.shape, meta.strides, meta.offset)
 
-    def _unpickled(self, name: str, file: str) -> torch.Tensor:
-        """A tensor subclass, by torch's restricted unpickler: it makes what its library has put on torch's list."""
+    def _unpickled(self, name: str, file: str, meta: Described) -> torch.Tensor:
+        """A tensor subclass, by torch's restricted unpickler: it makes what its library has put on torch's list.
+
+        A pickle tells its tensor's type and place itself: one that is another than its description says, or has no
+        data, would be noticed by whatever kernel reads it first. torch.export.save writes none that is sparse.
+        """
         data = bytes(self.archive.view(self.folder + file))
         try:
             tensor = pickles.load(data)
@@ -83,6 +87,12 @@ class Payloads:
             raise CaptureError(f"the tensor {name} holds pickled Python objects: {error}; {_WAY_OUT}") from error
         if not isinstance(tensor, torch.Tensor):
             raise CaptureError(f"the tensor {name} is a pickled {type(tensor).__name__}: {_WAY_OUT}")
+        if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
+            kind = "quantised" if tensor.is_quantized else "without data" if tensor.is_meta else tensor.layout
+            raise CaptureError(f"the pickled tensor {name} is no plain one ({kind})")
+        given = tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device.type
+        if given != (meta.dtype, meta.shape, meta.strides, meta.device.type):
+            raise CaptureError(f"the pickled tensor {name} is another one than its description says")
         return tensor
 
 

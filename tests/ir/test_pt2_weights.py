@@ -1,0 +1,74 @@
+"""The weights of a .pt2 file: they are what their descriptions say, and no more than the file holds."""
+
+import pytest
+import torch
+
+import ir
+from ir.errors import CaptureError
+from ir.importer.pt2 import pickles
+from tests.ir import pt2_files
+
+OUT_OF_RANGE = torch.sparse_coo_tensor(torch.tensor([[1 << 40]]), torch.ones(1), (8,), check_invariants=False)
+NO_WEIGHTS = {
+    "indices out of range": (OUT_OF_RANGE, "refuses it"),
+    "sparse": (torch.ones(8).to_sparse(), r"the pickled tensor bias is no plain one \(torch.sparse_coo\)"),
+    "no data": (torch.ones(8, device="meta"), r"no plain one \(without data\)"),
+    "quantised": (torch.quantize_per_tensor(torch.ones(8), 0.1, 0, torch.qint8), r"no plain one \(quantised\)"),
+    "another shape": (torch.ones(9), "another one than its description"),
+    "another type": (torch.ones(8).double(), "another one than its description"),
+    "other strides": (torch.ones(16)[::2], "another one than its description"),
+}
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    return pt2_files.members(tmp_path_factory.mktemp("pt2") / "whole.pt2")
+
+
+def pickled(parts, tensor):
+    """The members with the buffer in a pickle, as torch.export.save writes those of other classes."""
+    changed = pt2_files.edited(
+        parts, pt2_files.WEIGHTS, lambda d: d["config"]["bias"].update(use_pickle=True, path_name="pickled")
+    )
+    return {**changed, "data/weights/pickled": pt2_files.saved(tensor)}
+
+
+@pytest.mark.parametrize("name", NO_WEIGHTS)
+def test_a_pickled_weight_is_what_its_description_says(parts, tmp_path, name):
+    tensor, said = NO_WEIGHTS[name]
+    with pytest.raises(CaptureError, match=said):
+        ir.capture(pt2_files.write(tmp_path / "m.pt2", pickled(parts, tensor)))
+
+
+def test_a_pickled_weight_is_read(parts, tmp_path):
+    graph = ir.capture(pt2_files.write(tmp_path / "m.pt2", pickled(parts, torch.full((8,), 5.0))))
+    assert [w.tensor.tolist() for w in graph.weights.values() if w.name == "bias"] == [[5.0] * 8]
+
+
+def test_a_weight_of_another_layout_than_the_graph_says(parts, tmp_path):
+    def edit(document):
+        (name,) = (i["buffer"]["arg"]["name"] for i in document["graph_module"]["signature"]["input_specs"]
+                   if "buffer" in i)  # fmt: skip
+        document["graph_module"]["graph"]["tensor_values"][name]["layout"] = 1
+
+    changed = pt2_files.edited(parts, pt2_files.MODEL, edit)
+    with pytest.raises(CaptureError, match=r"the graph was made for float32\[8\] \(sparse_coo\)"):
+        ir.capture(pt2_files.write(tmp_path / "m.pt2", changed))
+
+
+@pytest.mark.parametrize(
+    "other", [torch.ones(4, 8).to_sparse(), torch.ones(4, 8, device="meta")], ids=["sparse", "meta"]
+)
+def test_example_inputs_of_another_kind(parts, tmp_path, other):
+    data = pt2_files.saved(((other,), {}))
+    path = pt2_files.write(tmp_path / "m.pt2", {**parts, pt2_files.SAMPLES: data})
+    with pytest.raises(CaptureError, match="not those of its graph"):
+        ir.capture(path).context.example()
+
+
+def test_indices_of_sparse_tensors_are_checked():
+    rows = torch.sparse_csr_tensor(torch.tensor([0, 1]), torch.tensor([1 << 40]), torch.ones(1), (1, 4),
+                                   check_invariants=False)  # fmt: skip
+    for wrong in (OUT_OF_RANGE, rows):
+        with pytest.raises(CaptureError, match="refuses it"):
+            pickles.load(pt2_files.saved(wrong))
