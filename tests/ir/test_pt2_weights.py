@@ -16,6 +16,7 @@ NO_WEIGHTS = {
     "quantised": (torch.quantize_per_tensor(torch.ones(8), 0.1, 0, torch.qint8), r"no plain one \(quantised\)"),
     "another shape": (torch.ones(9), "another one than its description"),
     "another type": (torch.ones(8).double(), "another one than its description"),
+    "repeated": (torch.zeros(1).expand(8), "another one than its description"),
     "other strides": (torch.ones(16)[::2], "another one than its description"),
 }
 
@@ -72,3 +73,55 @@ def test_indices_of_sparse_tensors_are_checked():
     for wrong in (OUT_OF_RANGE, rows):
         with pytest.raises(CaptureError, match="refuses it"):
             pickles.load(pt2_files.saved(wrong))
+
+
+def strided(parts, name, sizes, strides):
+    """The members with a weight of other sizes and strides, over the bytes that it has."""
+
+    def edit(document):
+        described = [p["tensor_meta"] for n, p in document.get("config", {}).items() if n == name]
+        if "graph_module" in document:
+            (node,) = (v["arg"]["name"] for i in document["graph_module"]["signature"]["input_specs"]
+                       for v in i.values() if v.get("buffer_name") == name)  # fmt: skip
+            described = [document["graph_module"]["graph"]["tensor_values"][node]]
+        for meta in described:
+            meta.update(sizes=[{"as_int": n} for n in sizes], strides=[{"as_int": n} for n in strides])
+
+    return pt2_files.edited(pt2_files.edited(parts, pt2_files.WEIGHTS, edit), pt2_files.MODEL, edit)
+
+
+@pytest.mark.parametrize(("sizes", "strides"), [((1 << 27, 8), (0, 1)), ((1 << 40, 1), (0, 0))])
+def test_a_weight_that_repeats_few_bytes_without_end(parts, tmp_path, sizes, strides):
+    with pytest.raises(CaptureError, match=r"the tensor bias .* repeat the .* bytes of the file too often"):
+        ir.capture(pt2_files.write(tmp_path / "m.pt2", strided(parts, "bias", sizes, strides)))
+
+
+def test_many_weights_that_repeat_few_bytes(parts, tmp_path):
+    def edit(document):
+        one = document["config"]["bias"]
+        for i in range(40):
+            meta = {**one["tensor_meta"], "sizes": [{"as_int": 1 << 21}, {"as_int": 8 - i % 8}], "strides": [
+                {"as_int": 0}, {"as_int": 1}], "storage_offset": {"as_int": 0}}  # fmt: skip
+            document["config"][f"more{i}"] = {**one, "tensor_meta": meta}
+
+    changed = pt2_files.edited(parts, pt2_files.WEIGHTS, edit)
+    with pytest.raises(CaptureError, match=r"the tensor more.* too often"):
+        ir.capture(pt2_files.write(tmp_path / "m.pt2", changed))
+
+
+def test_weights_that_were_expanded(tmp_path):
+    """torch.export.save writes the bytes once, with strides of 0 or such that rows overlap."""
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("rows", torch.arange(4.0).expand(300, 4))
+            self.register_buffer("windows", torch.arange(303.0).as_strided((300, 4), (1, 1)))
+
+        def forward(self, x):
+            return x + self.rows * self.windows
+
+    model = Model()
+    torch.export.save(torch.export.export(model, (torch.ones(4),)), tmp_path / "m.pt2")
+    found = {w.name: w.tensor for w in ir.capture(tmp_path / "m.pt2").weights.values()}
+    assert torch.equal(found["rows"], model.rows) and torch.equal(found["windows"], model.windows)

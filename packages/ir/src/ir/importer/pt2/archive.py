@@ -59,6 +59,11 @@ class Archive:
     def names(self) -> list[str]:
         return self._records.names
 
+    @property
+    def length(self) -> int:
+        """The bytes of the file."""
+        return len(self._bytes)
+
     def has(self, name: str) -> bool:
         """Whether there is such a record; see Records.has."""
         return self._records.has(name)

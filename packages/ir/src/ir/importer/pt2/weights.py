@@ -18,6 +18,7 @@ from ir.importer.pt2.values import boolean, described, text
 from ir.importer.tensor_meta import Described
 from ir.importer.torch_api import PT2_BYTE_ORDER, PT2_TABLE
 
+_MOST_TIMES, _MOST_REPEATED = 8, 1 << 28  # the tensors' bytes: so many times the file's, and so many more
 _FILE_NAME = re.compile(r"[\w.-]+")
 _WAY_OUT = "load a file that you trust with torch.export.load and pass the ExportedProgram"
 
@@ -29,6 +30,8 @@ class Payloads:
         self.archive = archive
         self.folder = folder
         self._bases: dict[str, torch.Tensor] = {}
+        self._seen: set[Any] = set()
+        self._left = _MOST_TIMES * archive.length + _MOST_REPEATED
         self.tensors: dict[str, torch.Tensor] = {}
         if archive.has(f"{folder}{model}.pt"):
             raise CaptureError(f"weights in an older format, which can hold any pickle ({model}.pt): {_WAY_OUT}")
@@ -66,6 +69,7 @@ class Payloads:
             raise CaptureError(
                 f"the tensor {name} of sizes {list(meta.shape)} reaches over the end of its {size} bytes"
             )
+        self._pay(name, file, meta)
         base = self._bases.get(file)
         if base is None:
             data = self.archive.view(self.folder + file)
@@ -73,6 +77,18 @@ class Payloads:
         if base.data_ptr() % width:  # by another writer: torch's own places all records at multiples of 64 bytes
             base = self._bases[file] = base.clone()
         return base[: size // width * width].view(meta.dtype).as_strided(meta.shape, meta.strides, meta.offset)
+
+    def _pay(self, name: str, file: str, meta: Described) -> None:
+        """For a tensor's bytes, which one that was expanded repeats; tied ones, which are one tensor, once."""
+        place = file, meta.dtype, meta.shape, meta.strides, meta.offset
+        if place not in self._seen:
+            self._seen.add(place)
+            self._left -= math.prod(meta.shape) * meta.dtype.itemsize
+        if self._left < 0:
+            raise CaptureError(
+                f"the tensor {name} of sizes {list(meta.shape)} and strides {list(meta.strides)}, and those before it, "
+                f"repeat the {self.archive.length} bytes of the file too often: make them contiguous in the model"
+            )
 
     def _unpickled(self, name: str, file: str, meta: Described) -> torch.Tensor:
         """A tensor subclass, by torch's restricted unpickler: it makes what its library has put on torch's list.
@@ -93,6 +109,7 @@ class Payloads:
         given = tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device.type
         if given != (meta.dtype, meta.shape, meta.strides, meta.device.type):
             raise CaptureError(f"the pickled tensor {name} is another one than its description says")
+        self._pay(name, file, meta)
         return tensor
 
 
