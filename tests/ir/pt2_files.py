@@ -35,6 +35,11 @@ def members(path: Path) -> dict[str, bytes]:
     """The small model saved to `path`, as what the archive holds by name."""
     shapes = ({0: torch.export.Dim("n", min=3)},)
     torch.export.save(torch.export.export(Small(), (torch.randn(4, 8),), dynamic_shapes=shapes), path)
+    return parts(path)
+
+
+def parts(path: Path) -> dict[str, bytes]:
+    """What an archive of torch.export.save holds by name."""
     with zipfile.ZipFile(path) as archive:
         return {n.partition("/")[2]: archive.read(n) for n in archive.namelist()}
 

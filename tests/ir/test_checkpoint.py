@@ -192,6 +192,16 @@ def test_an_empty_tensor_that_is_larger_than_there_can_be(tmp_path, shape):
             read(path)
 
 
+def test_truth_values_that_are_neither_0_nor_1(tmp_path):
+    header = {"a": {"dtype": "BOOL", "shape": [3], "data_offsets": [0, 3]}}
+    path = _header(tmp_path / "m.safetensors", header)
+    path.write_bytes(path.read_bytes() + b"\1\0\1")
+    assert ir.stored_tensors(path)["a"].tolist() == [True, False, True]
+    path.write_bytes(path.read_bytes()[:-1] + b"\2")
+    with pytest.raises(ir.ExportError, match="'a' has truth values that are neither 0 nor 1; download it again"):
+        ir.stored_tensors(path)
+
+
 @pytest.mark.parametrize("shard", ["x" * 5000, "a\0b", "", "../m.safetensors", "\ud800"])
 def test_a_shard_of_a_name_that_is_none(tmp_path, shard):
     (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": shard}}))

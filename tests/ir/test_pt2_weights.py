@@ -125,3 +125,27 @@ def test_weights_that_were_expanded(tmp_path):
     torch.export.save(torch.export.export(model, (torch.ones(4),)), tmp_path / "m.pt2")
     found = {w.name: w.tensor for w in ir.capture(tmp_path / "m.pt2").weights.values()}
     assert torch.equal(found["rows"], model.rows) and torch.equal(found["windows"], model.windows)
+
+
+class Masked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.tensor([True, False, True, True]))
+
+    def forward(self, x, chosen):
+        return torch.where(self.mask & chosen, x, -x)
+
+
+def test_truth_values_that_are_neither_0_nor_1(tmp_path):
+    args = (torch.ones(4), torch.tensor([True, True, False, True]))
+    torch.export.save(torch.export.export(Masked(), args), tmp_path / "m.pt2")
+    parts = pt2_files.parts(tmp_path / "m.pt2")
+    weight = "data/weights/weight_0"
+    assert parts[weight][:4] == b"\1\0\1\1"
+    path = pt2_files.write(tmp_path / "m.pt2", {**parts, weight: b"\1\0\x80\1" + parts[weight][4:]})
+    with pytest.raises(CaptureError, match="the tensor mask has truth values that are neither 0 nor 1"):
+        ir.capture(path)
+    data = pt2_files.saved(((args[0], torch.tensor([1, 1, 0, 2], dtype=torch.uint8).view(torch.bool)), {}))
+    path = pt2_files.write(tmp_path / "m.pt2", {**parts, pt2_files.SAMPLES: data})
+    with pytest.raises(CaptureError, match="its example inputs have truth values"):
+        ir.capture(path).context.example()

@@ -22,6 +22,7 @@ from ir.files import opened
 INDEX = "model.safetensors.index.json"
 HEADER_LIMIT = 10_000_000  # bytes, of which JSON in Python makes forty times as many; the format allows 100 MB
 MAX_RANK = 64
+_PIECE = 1 << 20  # bytes that are read at a time
 BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32, "F32": 32,
     "U64": 64, "I64": 64, "F64": 64, "F8_E4M3": 8, "F8_E5M2": 8,
@@ -103,9 +104,27 @@ def tensors_of(file: Path, way: str = "download it again") -> list[Stored]:
         if entry.length * 8 != math.prod(entry.shape) * BITS.get(entry.dtype, 8) or min(entry.shape, default=0) < 0:
             raise wrong(f"{entry.name!r:.200} of shape {entry.shape!s:.200} has {entry.length} bytes")
         end = entry.offset + entry.length
-    if end != total:
-        raise wrong(f"{total - end} bytes follow its last tensor")
+    reason = f"{total - end} bytes follow its last tensor" if end != total else _no_truths(file, found)
+    if reason:
+        raise wrong(reason)
     return found
+
+
+def _no_truths(file: Path, found: Sequence[Stored]) -> str:
+    """Says which tensor of truth values has other bytes than 0 and 1, of which each runtime makes something else."""
+    entries = [e for e in found if e.dtype == "BOOL"]
+    if not entries:
+        return ""
+    try:
+        with opened(file) as stream:
+            for entry in entries:
+                stream.seek(entry.offset)
+                for start in range(0, entry.length, _PIECE):
+                    if stream.read(min(_PIECE, entry.length - start)).translate(None, b"\0\1"):
+                        return f"{entry.name!r:.200} has truth values that are neither 0 nor 1"
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -41,6 +41,13 @@ class TorchWeight:
         return (t.to(torch.complex64) if t.dtype == torch.complex32 else t).numpy()
 
 
+def has_only_truths(tensor: torch.Tensor) -> bool:
+    """False of truth values with a byte in them other than 0 and 1, of which each runtime makes something else."""
+    if tensor.dtype is not torch.bool or tensor.layout is not torch.strided or tensor.is_meta or not tensor.numel():
+        return True
+    return int(tensor.detach().view(torch.uint8).max()) <= 1
+
+
 def tensor_type(tensor: torch.Tensor) -> TensorType:
     """The type of a real tensor."""
     return TensorType(DTYPES[tensor.dtype], tuple(tensor.shape), LAYOUTS.get(tensor.layout, "strided"))

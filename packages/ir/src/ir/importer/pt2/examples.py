@@ -18,6 +18,7 @@ from ir.importer.pt2.archive import Archive
 from ir.importer.pt2.expressions import Size
 from ir.importer.tensor_meta import Tensors
 from ir.importer.torch_api import PT2_EXAMPLES, pytree
+from ir.importer.weights import has_only_truths
 
 _DEEPEST, _MOST_PARTS = 64, 1_000_000
 _MOST_BYTES = 1 << 30  # of tensors that repeat their elements; others are bounded by the file
@@ -55,6 +56,8 @@ def example_inputs(archive: Archive, model: str, spec: pytree.TreeSpec, values: 
         raise CaptureError(f"its example inputs have other names than the arguments of its graph; {_WAY_OUT}")
     if len(leaves) != len(values) or not all(map(_fits, leaves, values)):
         raise CaptureError(f"its example inputs are not those of its graph; {_WAY_OUT}")
+    if not all(has_only_truths(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)):
+        raise CaptureError("its example inputs have truth values that are neither 0 nor 1")
     return found
 
 

@@ -17,6 +17,7 @@ from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.values import boolean, described, text
 from ir.importer.tensor_meta import Described
 from ir.importer.torch_api import PT2_BYTE_ORDER, PT2_TABLE
+from ir.importer.weights import has_only_truths
 
 _MOST_TIMES, _MOST_REPEATED = 8, 1 << 28  # the tensors' bytes: so many times the file's, and so many more
 _FILE_NAME = re.compile(r"[\w.-]+")
@@ -50,6 +51,8 @@ class Payloads:
             tensor = self._unpickled(name, file, meta)
         else:
             tensor = self._mapped(name, file, meta)
+        if not has_only_truths(tensor):
+            raise CaptureError(f"the tensor {name} has truth values that are neither 0 nor 1")
         if not boolean(payload["is_param"]):
             return tensor
         real = meta.dtype.is_floating_point or meta.dtype.is_complex
