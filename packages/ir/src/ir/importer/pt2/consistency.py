@@ -116,9 +116,7 @@ class _Run:
         lists = any("List" in str(r.real_type) for r in schema_of(target).returns)
         if lists and any(s > _LONGEST_LIST for t in leaves if isinstance(t, _Tensor) for s in t.shape):
             return None
-        names = [a.name for a in schema_of(target).arguments]
-        if "device" in names and "device" not in kwargs and names.index("device") >= len(args):
-            kwargs = kwargs | {"device": _META}
+        args, kwargs = _on_meta([a.name for a in schema_of(target).arguments], args, kwargs)
         try:
             args, kwargs = pytree.tree_map(_without_data, (args, kwargs), is_leaf=lambda a: isinstance(a, _Tensor))
             made = self._rules.get(target, target)(*args, **kwargs)
@@ -149,6 +147,14 @@ def _key(arg: Any) -> Any:
     if isinstance(arg, _Tensor):
         return arg
     return tuple(map(_key, arg)) if isinstance(arg, list | tuple) else (type(arg), arg)
+
+
+def _on_meta(names: list[str], args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments with the device without memory where the operator takes one and none, or None, is given."""
+    place = names.index("device") if "device" in names else len(names)
+    if place < len(args):
+        return (*args[:place], args[place] or _META, *args[place + 1 :]), kwargs
+    return args, kwargs if place == len(names) else kwargs | {"device": kwargs.get("device") or _META}
 
 
 def _without_data(arg: Any) -> Any:

@@ -1,0 +1,70 @@
+"""The check of a .pt2 file's results takes no more memory or time than the file is long."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import ir
+from tests.ir import pt2_files
+
+
+class Called(torch.nn.Module):
+    def __init__(self, call):
+        super().__init__()
+        self.call = call
+
+    def forward(self, *args):
+        return self.call(*args)
+
+
+def changed(path, call, args, edit, **more):
+    """The program of a function saved with its first node changed."""
+    torch.export.save(torch.export.export(Called(call), args, **more), path)
+    return pt2_files.write(path, pt2_files.edited(pt2_files.parts(path), pt2_files.MODEL, edit))
+
+
+def node(document, name):
+    return next(n for n in document["graph_module"]["graph"]["nodes"] if name in n["target"])
+
+
+def given(node, name, value):
+    """Give a node another value for an argument."""
+    node["inputs"] = [i for i in node["inputs"] if i["name"] != name]
+    node["inputs"].append({"name": name, "arg": value, "kind": 2 if name == "device" else 1})
+
+
+LIMITED = """
+import resource, sys, ir
+resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))
+try:
+    ir.capture(sys.argv[1])
+except ir.ExportError as error:
+    print(error)
+"""
+
+
+def refused(path):
+    """What is said of a file with little memory and time."""
+    run = subprocess.run([sys.executable, "-c", LIMITED, path], capture_output=True, text=True, timeout=60, check=True)
+    return run.stdout
+
+
+@pytest.mark.parametrize("device", [{"as_none": True}, {"as_device": {"type": "cpu", "index": None}}, None])
+def test_a_large_tensor_that_a_node_makes_has_no_memory(tmp_path, device):
+    def edit(document):
+        made = node(document, "full")
+        given(made, "size", {"as_ints": [3, 1 << 40]})
+        given(made, "device", device)
+        if device is None:
+            made["inputs"].pop()
+
+    path = changed(tmp_path / "m.pt2", lambda x: x + torch.full((3,), 2.0), (torch.ones(3),), edit)
+    assert "the node full gives float32[3, 1099511627776], the file says float32[3]" in refused(path)
+
+
+def test_no_device_is_as_good_as_none(tmp_path):
+    path = changed(tmp_path / "m.pt2", lambda x: x + torch.full((3,), 2.0), (torch.ones(3),),
+                   lambda d: given(node(d, "full"), "device", {"as_none": True}))  # fmt: skip
+    assert [n.op for n in ir.capture(path).nodes][-1] == "aten::add"
