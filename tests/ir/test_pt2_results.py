@@ -68,3 +68,50 @@ def test_no_device_is_as_good_as_none(tmp_path):
     path = changed(tmp_path / "m.pt2", lambda x: x + torch.full((3,), 2.0), (torch.ones(3),),
                    lambda d: given(node(d, "full"), "device", {"as_none": True}))  # fmt: skip
     assert [n.op for n in ir.capture(path).nodes][-1] == "aten::add"
+
+
+CUTS = {
+    "sections": (lambda x: torch.ops.aten.tensor_split.sections(x, 3)[0], "tensor_split", {}),
+    "rows": (lambda x: torch.ops.aten.vsplit.int(x, 3)[0], "vsplit", {}),
+    "chunks": (lambda x: torch.ops.aten.chunk(x[:0], 3)[0], "chunk", {"chunks": {"as_int": 10**9}}),
+}
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_tensor_is_cut_into_as_many_as_the_file_says(tmp_path, name):
+    call, op, more = CUTS[name]
+
+    def edit(document):
+        for argument, value in (more or {"sections": {"as_int": 10**9}}).items():
+            given(node(document, f".{op}."), argument, value)
+
+    path = changed(tmp_path / "m.pt2", call, (torch.ones(6, 2),), edit)
+    assert f"the node {op} gives 1000000000 results, the file says 3" in refused(path)
+
+
+LARGE = {
+    "unbind": lambda x: x.unbind()[0],
+    "split": lambda x: torch.ops.aten.split.Tensor(x, 1)[0],
+    "unsafe_chunk": lambda x: torch.ops.aten.unsafe_chunk(x, 3)[0],
+}
+
+
+@pytest.mark.parametrize("op", LARGE)
+def test_a_large_tensor_is_cut_into_as_many_as_the_file_says(tmp_path, op):
+    def edit(document):
+        values = document["graph_module"]["graph"]["tensor_values"]
+        values[document["graph_module"]["graph"]["inputs"][0]["as_tensor"]["name"]]["sizes"][0] = {"as_int": 10**9}
+        if op == "unsafe_chunk":
+            given(node(document, "chunk"), "chunks", {"as_int": 10**9})
+
+    path = changed(tmp_path / "m.pt2", LARGE[op], (torch.ones(3, 2),), edit)
+    assert "gives 1000000000 results, the file says 3" in refused(path)
+
+
+def test_cuts_are_read(tmp_path):
+    def call(x):
+        parts = [*x.unbind(1), *x.split(4), *x.chunk(5), *x[:0].chunk(4), *x.tensor_split(3), *x.hsplit(2)]
+        return sum(p.sum() for p in (*parts, *torch.gradient(x), *x.dsplit([1, 2]), *x.split([3, 4])))
+
+    torch.export.save(torch.export.export(Called(call), (torch.randn(7, 4, 3),)), tmp_path / "m.pt2")
+    assert ir.capture(tmp_path / "m.pt2").nodes

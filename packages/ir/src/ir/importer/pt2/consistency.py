@@ -16,6 +16,7 @@ from torch.fx import Node as FxNode
 
 from ir.errors import CaptureError
 from ir.importer import fake_rules
+from ir.importer.checked import base_name
 from ir.importer.pt2.expressions import Size
 from ir.importer.tensor_meta import Described, graphs_of
 from ir.importer.torch_api import DataDependentOutputException, OpOverload, pytree, schema_of
@@ -113,10 +114,14 @@ class _Run:
             return None
         if target is torch.ops.aten.sym_storage_offset.default:  # tensors without data all begin at 0
             return None
-        lists = any("List" in str(r.real_type) for r in schema_of(target).returns)
-        if lists and any(s > _LONGEST_LIST for t in leaves if isinstance(t, _Tensor) for s in t.shape):
-            return None
-        args, kwargs = _on_meta([a.name for a in schema_of(target).arguments], args, kwargs)
+        names = [a.name for a in schema_of(target).arguments]
+        if any("List" in str(r.real_type) for r in schema_of(target).returns):
+            pieces = _pieces(base_name(target), dict(zip(names, args, strict=False)) | kwargs)
+            if pieces is not None:
+                _as_many(node, pieces)
+            elif any(s > _LONGEST_LIST for t in leaves if isinstance(t, _Tensor) for s in t.shape):
+                return None
+        args, kwargs = _on_meta(names, args, kwargs)
         try:
             args, kwargs = pytree.tree_map(_without_data, (args, kwargs), is_leaf=lambda a: isinstance(a, _Tensor))
             made = self._rules.get(target, target)(*args, **kwargs)
@@ -147,6 +152,30 @@ def _key(arg: Any) -> Any:
     if isinstance(arg, _Tensor):
         return arg
     return tuple(map(_key, arg)) if isinstance(arg, list | tuple) else (type(arg), arg)
+
+
+def _pieces(op: str, given: Mapping[str, Any]) -> int | None:
+    """How many tensors an operator cuts one into by a number, None of any other operator."""
+    if isinstance(sections := given.get("sections"), int):
+        return sections
+    tensor, dim, step = given.get("self"), given.get("dim", 0), given.get("split_size")
+    if not isinstance(tensor, _Tensor) or not isinstance(dim, int) or not -len(tensor.shape) <= dim < len(tensor.shape):
+        return None
+    size: int = tensor.shape[dim]
+    if op in ("unbind", "unbind_copy"):
+        return size
+    if isinstance(chunks := given.get("chunks"), int):
+        if not size:
+            return chunks  # all of them empty
+        step = -(-size // max(chunks, 1))
+    return max(-(-size // max(step, 1)), 1) if isinstance(step, int) else None
+
+
+def _as_many(node: FxNode, count: int) -> None:
+    """Raises CaptureError: a node gives another number of results than the file says."""
+    said = node.meta.get("val")
+    if isinstance(said, list | tuple) and len(said) != count:
+        raise CaptureError(f"the node {node.name} gives {count} results, the file says {len(said)}")
 
 
 def _on_meta(names: list[str], args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -204,8 +233,7 @@ def _compare(node: FxNode, said: Any, made: Any, known: Any) -> None:
         if said.dtype != made.dtype or not fits:
             raise CaptureError(f"the node {node.name} gives {made}, the file says {said}")
     elif isinstance(said, list | tuple) and isinstance(made, list | tuple):
-        if len(said) != len(made):
-            raise CaptureError(f"the node {node.name} gives {len(made)} results, the file says {len(said)}")
+        _as_many(node, len(made))
         read: set[Any] = {u.args[1] for u in node.users if u.target is operator.getitem and u.users}
         for i in read:  # what nobody reads, kernels leave empty
             _compare(node, said[i], made[i], known[i])
