@@ -115,3 +115,24 @@ def test_cuts_are_read(tmp_path):
 
     torch.export.save(torch.export.export(Called(call), (torch.randn(7, 4, 3),)), tmp_path / "m.pt2")
     assert ir.capture(tmp_path / "m.pt2").nodes
+
+
+@pytest.mark.parametrize("target", ["pow", "lshift"])
+def test_a_power_of_two_sizes_is_refused_before_it_is_computed(tmp_path, target):
+    """The hints are the file's; literal numbers are refused where the node is read."""
+
+    def edit(document):
+        node(document, "_operator.mul")["target"] = f"_operator.{target}"
+        pending = [document]
+        while pending:
+            found = pending.pop()
+            if isinstance(found, dict) and found.get("hint") in ({"as_int": 5}, {"as_int": 6}):
+                found["hint"] = {"as_int": 10**9}
+            pending += found.values() if isinstance(found, dict) else found if isinstance(found, list) else []
+
+    def call(x, y):
+        return x.new_zeros(x.shape[0] * y.shape[0])
+
+    shapes = {"args": ({0: torch.export.Dim("n", max=2**62)}, {0: torch.export.Dim("m", max=2**62)})}
+    path = changed(tmp_path / "m.pt2", call, (torch.ones(5), torch.ones(6)), edit, dynamic_shapes=shapes)
+    assert f"{target} of [1000000000, 1000000000] is no size" in refused(path)

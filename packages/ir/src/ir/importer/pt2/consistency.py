@@ -17,7 +17,7 @@ from torch.fx import Node as FxNode
 from ir.errors import CaptureError
 from ir.importer import fake_rules
 from ir.importer.checked import base_name
-from ir.importer.pt2.expressions import Size
+from ir.importer.pt2.expressions import Size, refuse_power
 from ir.importer.tensor_meta import Described, graphs_of
 from ir.importer.torch_api import DataDependentOutputException, OpOverload, pytree, schema_of
 
@@ -195,6 +195,8 @@ def _without_data(arg: Any) -> Any:
 def _number(target: Any, args: Any) -> Any:
     if "functorch" in (getattr(target, "__module__", "") or "") or not all(isinstance(a, int | float) for a in args):
         return None
+    if all(isinstance(a, int) for a in args):  # of others a power ends at once
+        refuse_power(target, args)
     try:
         return target(*args)
     except (ArithmeticError, ValueError, TypeError):
