@@ -210,6 +210,13 @@ def test_a_shard_of_a_name_that_is_none(tmp_path, shard):
     assert len(str(refused.value)) < 1000
 
 
+@pytest.mark.parametrize("pad", [b"[]," * (2 << 20), b'"' + b"x" * (65 << 20) + b'",'], ids=["parts", "length"])
+def test_an_index_that_is_gigabytes_in_python(tmp_path, pad):
+    (tmp_path / INDEX).write_bytes(b'{"pad": [' + pad + b'0], "weight_map": {}}')
+    with pytest.raises(ir.ExportError, match=r"index\.json is JSON of more than .*, which no index of shards needs"):
+        ir.stored_tensors(tmp_path / INDEX)
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
 def test_an_index_that_is_a_pipe(tmp_path):
     os.mkfifo(tmp_path / INDEX)

@@ -136,3 +136,17 @@ def test_a_power_of_two_sizes_is_refused_before_it_is_computed(tmp_path, target)
     shapes = {"args": ({0: torch.export.Dim("n", max=2**62)}, {0: torch.export.Dim("m", max=2**62)})}
     path = changed(tmp_path / "m.pt2", call, (torch.ones(5), torch.ones(6)), edit, dynamic_shapes=shapes)
     assert f"{target} of [1000000000, 1000000000] is no size" in refused(path)
+
+
+PADDED = {"parts": (b"[]," * (2 << 20), "JSON of more than 3000000 parts"),
+          "length": (b'"' + b"x" * (65 << 20) + b'",', "JSON of more than 67108864 bytes")}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize("record", [pt2_files.MODEL, pt2_files.WEIGHTS, pt2_files.CONSTANTS])
+def test_json_that_is_gigabytes_in_python(tmp_path, record, name):
+    pad, said = PADDED[name]
+    parts = pt2_files.members(tmp_path / "m.pt2")
+    text = b'{"pad": [' + pad + b"0], " + parts[record].lstrip()[1:]
+    path = pt2_files.write(tmp_path / "m.pt2", {**parts, record: text})
+    assert f"m.pt2: the record {record} is {said}, which no program needs" in refused(path)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ir.collector import held_back
+from ir.documents import LONGEST, too_large
 from ir.errors import ExportError
 from ir.files import opened
 
@@ -174,7 +175,10 @@ def _is_file(place: Path) -> bool:
 def _indexed(index: Path) -> dict[str, Stored]:
     try:
         with opened(index) as file:
-            names = json.load(file, object_pairs_hook=_distinct)["weight_map"]
+            text = file.read(LONGEST + 1)
+        if reason := too_large(text):
+            raise ExportError(f"{index} {reason}, which no index of shards needs")
+        names = json.loads(text, object_pairs_hook=_distinct)["weight_map"]
         shards = sorted({str(name) for name in names.values()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ExportError(f"{index} is no index of shards: {type(error).__name__}: {error}") from error

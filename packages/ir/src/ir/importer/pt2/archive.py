@@ -12,6 +12,7 @@ import weakref
 import zlib
 from pathlib import Path
 
+from ir.documents import LONGEST, too_large
 from ir.errors import CaptureError
 from ir.importer.torch_api import (
     PT2_BYTE_ORDER,
@@ -84,6 +85,17 @@ class Archive:
                 raise CaptureError(f"the record {name} is damaged: its CRC-32 is not the one that was written with it")
             self._checked.add(name)
         return memoryview(self._bytes)[start : start + size]
+
+    def document(self, name: str) -> bytes:
+        """The text of a record that holds JSON.
+
+        Raises:
+            CaptureError: as `view`, or it is larger than any program's.
+        """
+        data = bytes(self.view(name)[: LONGEST + 1])
+        if reason := too_large(data):
+            raise CaptureError(f"the record {name} {reason}, which no program needs")
+        return data
 
     def _crc(self, start: int, size: int) -> int:
         """Of a part of the file, read through a small buffer: half the time of touching every mapped page."""

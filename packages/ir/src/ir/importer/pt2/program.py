@@ -52,7 +52,6 @@ from ir.importer.torch_api import (
     pytree,
 )
 
-_LARGEST_JSON = 2**28
 _MANY_RANGES = 1000
 _SYMBOL = re.compile(rb"Symbol\('(\w+)'")
 _WAY_OUT = "load a file that you trust with torch.export.load and pass the ExportedProgram"
@@ -273,9 +272,7 @@ def _program_text(archive: Archive) -> tuple[bytes, str]:
     models = [n for n in archive.names if n.startswith(PT2_MODELS) and n.endswith(".json")]
     if len(models) != 1:
         raise CaptureError(f"it holds {len(models)} programs, and one is read")
-    if archive.size(models[0]) > _LARGEST_JSON:
-        raise CaptureError(f"its program is larger than {_LARGEST_JSON} bytes")
-    return bytes(archive.view(models[0])), models[0][len(PT2_MODELS) : -len(".json")]
+    return archive.document(models[0]), models[0][len(PT2_MODELS) : -len(".json")]
 
 
 def _document(data: bytes) -> Any:

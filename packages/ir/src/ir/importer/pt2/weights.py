@@ -36,7 +36,7 @@ class Payloads:
         self.tensors: dict[str, torch.Tensor] = {}
         if archive.has(f"{folder}{model}.pt"):
             raise CaptureError(f"weights in an older format, which can hold any pickle ({model}.pt): {_WAY_OUT}")
-        table = json.loads(bytes(archive.view(f"{folder}{model}_{folder.split('/')[1]}{PT2_TABLE}")))["config"]
+        table = json.loads(archive.document(f"{folder}{model}_{folder.split('/')[1]}{PT2_TABLE}"))["config"]
         for name, payload in table.items():
             self.tensors[name] = self._tensor(name, payload)
 

@@ -27,7 +27,7 @@ _ALIGNED = 64  # where torch's own writer places every record
 
 def write_with(archive: Archive, path: Path, changed: Mapping[str, torch.Tensor]) -> None:
     """Write the archive to `path`, with these tensors in the place of those of their names."""
-    tables = {n: json.loads(bytes(archive.view(n))) for n in archive.names if n.endswith(PT2_TABLE)}
+    tables = {n: json.loads(archive.document(n)) for n in archive.names if n.endswith(PT2_TABLE)}
     with zipfile.ZipFile(path, "w") as target:
         for table_name, table in tables.items():
             folder = table_name.rpartition("/")[0]
