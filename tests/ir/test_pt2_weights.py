@@ -46,6 +46,21 @@ def test_a_pickled_weight_is_read(parts, tmp_path):
     assert [w.tensor.tolist() for w in graph.weights.values() if w.name == "bias"] == [[5.0] * 8]
 
 
+class Marked(torch.Tensor):
+    """A class of tensors that torch.export.save writes as a pickle."""
+
+
+@pytest.mark.parametrize("tensor", [torch.ones(3, 4).t(), torch.ones(1, 4).expand(3, 4), torch.ones(2, 2).bool()])
+def test_a_weight_of_a_class_that_the_caller_lets_in(tmp_path, tensor):
+    model = torch.nn.Module()
+    model.register_buffer("b", tensor.as_subclass(Marked))
+    model.forward = lambda x: x + model.b
+    torch.export.save(torch.export.export(model, (torch.ones(tensor.shape),)), tmp_path / "m.pt2")
+    with torch.serialization.safe_globals([Marked]):
+        (weight,) = ir.capture(tmp_path / "m.pt2").weights.values()
+    assert type(weight.tensor) is Marked and torch.equal(weight.tensor.as_subclass(torch.Tensor), tensor)
+
+
 def test_a_weight_of_another_layout_than_the_graph_says(parts, tmp_path):
     def edit(document):
         (name,) = (i["buffer"]["arg"]["name"] for i in document["graph_module"]["signature"]["input_specs"]
