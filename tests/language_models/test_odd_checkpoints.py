@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 
+import huggingface_hub
 import pytest
 import torch
 
 import ir
 import language_models
+from language_models import configuration
 from tests.language_models import checkpoints
 
 
@@ -94,6 +96,9 @@ ODD = {
         r"generation_config.json: pad_token_id is \[1\] and has to be an integer;",
     ),
     "temperature": (setting("temperature", "x"), "temperature is 'x' and has to be a number"),
+    "large": (text("config.json", json.dumps({"a": "b" * 16_000_000})), "config.json .*larger than 16 MB"),
+    "list of methods": (said(quantization_config=[1]), "the quantization_config of its config.json is no object"),
+    "method": (said(quantization_config={"quant_method": ["x"]}), r"quant_method is \['x'\].*has to be a name"),
     "start": (setting("do_sample", 1), "do_sample is 1 and has to be true or false; correct it, or delete the file"),
 }
 
@@ -108,6 +113,48 @@ def test_a_checkpoint_that_is_not_whole(sound, tmp_path, kind, weights):
     with pytest.raises(ir.ExportError, match=told):
         language_models.export(folder, path=place, weights=weights, tokenizer=False)
     assert not place.exists()
+
+
+@pytest.mark.parametrize("setting", ["attn_implementation", "_attn_implementation", "experts_implementation"])
+@pytest.mark.parametrize("name", ["kernels-community/flash-attn", "someone/theirs@main:call", ["a", "list"]])
+def test_a_file_names_no_kernel_of_a_hub(sound, tmp_path, setting, name):
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(sound, folder)
+    said(**{setting: name})(folder)
+    with pytest.raises(ir.CaptureError, match=r"of its config.json is .* names code from elsewhere, and that is never"):
+        language_models.export(folder, path=tmp_path / "out", tokenizer=False)
+
+
+def test_a_part_names_no_kernel_either(tmp_path):
+    config = checkpoints.transformers.LlavaConfig()
+    config.vision_config._attn_implementation = "someone/theirs"
+    with pytest.raises(ir.CaptureError, match="someone/theirs"):
+        for part in [*configuration._configurations(config)]:
+            configuration._choose_plain(tmp_path, part)
+
+
+@pytest.mark.parametrize("setting", ["attn_implementation", "experts_implementation"])
+def test_a_kernel_of_one_machine_is_transformers_choice_here(sound, tmp_path, setting):
+    """The packages of such kernels lie on the machine that trained; the same sums are computed without them."""
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(sound, folder)
+    said(**{setting: "flash_attention_2"})(folder)
+    assert language_models.export(folder, path=tmp_path / "out", tokenizer=False).path.is_dir()
+
+
+def test_nothing_is_asked_of_a_hub(sound, tmp_path, monkeypatch):
+    """Whatever a constructor of transformers wants from one: a model of timm, a kernel of its own."""
+    offline = []
+    before = checkpoints.transformers.AutoModelForCausalLM.from_config
+
+    def building(*given, **named):
+        offline.append(huggingface_hub.is_offline_mode())
+        return before(*given, **named)
+
+    monkeypatch.setattr(checkpoints.transformers.AutoModelForCausalLM, "from_config", building)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    language_models.export(sound, path=tmp_path / "out", tokenizer=False)
+    assert offline == [True] and not huggingface_hub.is_offline_mode()
 
 
 @pytest.mark.parametrize("place", ["AutoConfig", "MODEL_FOR_CAUSAL_LM_MAPPING", "AutoModelForCausalLM"])

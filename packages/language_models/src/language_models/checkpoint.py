@@ -20,13 +20,13 @@ from ir.errors import CaptureError, ExportError
 from ir.files import strange
 from ir.importer.checkpoint import convert_weights, load_weights, stored_tensors, without_weights
 from ir.stored import INDEX, checkpoint
+from language_models.configuration import check_json, configuration, line, offline, read_json
 from language_models.quantised import by_transformers, check_stored, way_out
 from language_models.tasks import auto_class, check_task, task_of
 
 # what tokenizers of transformers are saved as, whichever of them a checkpoint has
 _TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*", "vocab*", "merges.txt")
 _PROCESSOR = ("preprocessor_config.json", "processor_config.json", "generation_config.json")  # of images and sound
-MOST_LAYERS = 2000
 # settings of generation_config.json that are read here, and what each has to be
 _SETTINGS: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("an integer", lambda v: type(v) is int,
@@ -105,8 +105,8 @@ def open_checkpoint(
     folder = Path(source)
     _check(folder, tokenizer)
     transformers.utils.logging.disable_progress_bar()
-    with _of_installation(folder):
-        config = _config(folder)
+    with _of_installation(folder), offline():
+        config = configuration(folder)
         task = task or task_of(config, next(iter(config.architectures or ()), None))
         check_task(config, task)
         files = _kept(folder, task)
@@ -124,7 +124,7 @@ def _kept(folder: Path, task: str) -> tuple[Path, ...]:
     if task not in ("text-generation", "feature-extraction"):
         own = {folder / name for name in _PROCESSOR if (folder / name).is_file()}
         for file in sorted(own):
-            _check_json(file)
+            check_json(file)
         files |= own
     return tuple(sorted(files))
 
@@ -136,7 +136,7 @@ def _of_installation(folder: Path) -> Iterator[None]:
         yield
     except ImportError as error:
         raise CaptureError(
-            f"{folder}: transformers cannot load it here ({_line(_innermost(error))}): a package is missing or does "
+            f"{folder}: transformers cannot load it here ({line(_innermost(error))}): a package is missing or does "
             "not import; install or mend it, the checkpoint is not at fault"
         ) from error
 
@@ -167,7 +167,7 @@ def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str, streams: b
     except ImportError:
         raise
     except Exception as error:  # whatever a constructor makes of odd numbers
-        raise CaptureError(f"{folder}: transformers makes no model of its config.json ({_line(error)})") from error
+        raise CaptureError(f"{folder}: transformers makes no model of its config.json ({line(error)})") from error
     own = {*dict(model.named_parameters(remove_duplicate=False)), *dict(model.named_buffers())}
     tied = {n for n, _ in model.named_parameters(remove_duplicate=False)} - {n for n, _ in model.named_parameters()}
     names = {n for n, t in stored.items() if t.dtype}
@@ -180,41 +180,6 @@ def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str, streams: b
     return model
 
 
-def _config(folder: Path) -> Any:
-    """The configuration; code that comes with a checkpoint is never run, and nobody is asked whether it may be."""
-    try:
-        found = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        _check_config(found)
-        return found
-    except ImportError:
-        raise
-    except Exception as error:  # transformers' checks of a configuration raise errors of many classes
-        foreign = "trust_remote_code" in str(error)
-        said = "it has code of its own" if foreign else _line(error)
-        way = "take a newer transformers, or load the model yourself and give that to language_models.export"
-        if not foreign and _is_known(folder):
-            way = "no such model has these values: correct them, or take a newer transformers where they are meant"
-        raise CaptureError(
-            f"{folder}: transformers {transformers.__version__} reads no model from its config.json ({said}); {way}"
-        ) from error
-
-
-def _is_known(folder: Path) -> bool:
-    """True if this transformers has the kind of model that a checkpoint names."""
-    kind = json.loads((folder / "config.json").read_bytes()).get("model_type")
-    return isinstance(kind, str) and kind in transformers.CONFIG_MAPPING
-
-
-def _check_config(config: Any) -> None:
-    """Raises ValueError for what transformers takes and no model has."""
-    names = config.architectures or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("architectures is no list of names")
-    layers = getattr(config.get_text_config(), "num_hidden_layers", 1)
-    if layers is not None and not (isinstance(layers, int) and 0 <= layers <= MOST_LAYERS):
-        raise ValueError(f"num_hidden_layers={layers!r:.40}: 0 to {MOST_LAYERS} are built")
-
-
 def _innermost(error: BaseException) -> BaseException:
     """What is behind an error."""
     seen = [error]
@@ -223,32 +188,26 @@ def _innermost(error: BaseException) -> BaseException:
     return seen[-1]
 
 
-def _line(error: BaseException) -> str:
-    """An error in one line: its class, and the beginning of what it says."""
-    said = " ".join(str(error).split())
-    return f"{type(error).__name__}: {said[:200]}"
-
-
 def _read(folder: Path, config: Any, dtype: torch.dtype, task: str) -> Any:
-    given = {"dtype": dtype, "local_files_only": True, "trust_remote_code": False, "output_loading_info": True}
+    given = {"config": config, "dtype": dtype, "local_files_only": True, "trust_remote_code": False}
     try:
-        loaded: Any = auto_class(config, task).from_pretrained(folder, **given)
+        loaded: Any = auto_class(config, task).from_pretrained(folder, **given, output_loading_info=True)
     except ImportError as error:
         if not (way := _way_out(folder, config)):
             raise
-        lacks = f"{folder}: transformers cannot read its quantised weights here ({_line(error)})"
+        lacks = f"{folder}: transformers cannot read its quantised weights here ({line(error)})"
         raise CaptureError(f"{lacks}: install what it asks for, {way}") from error
     except pickle.UnpicklingError as error:  # of torch.load, whose own words are how to run what is in the file
         said = _innermost(error)
         if code := re.search(r"GLOBAL (\S+)", str(said)):
             raise CaptureError(f"{folder}: its .bin files hold code ({code[1]:.100}), which is not run; ask its author "
                                "for .safetensors") from error  # fmt: skip
-        raise CaptureError(f"{folder}: its .bin files are no weights ({_line(said)}); download it again") from error
+        raise CaptureError(f"{folder}: its .bin files are no weights ({line(said)}); download it again") from error
     except Exception as error:  # of quantisers, of files cut off
         way = _way_out(folder, config) or (
             "download it again, or load the model yourself and give that to language_models.export"
         )
-        raise CaptureError(f"{folder}: transformers does not load it ({_line(error)}); {way}") from error
+        raise CaptureError(f"{folder}: transformers does not load it ({line(error)}); {way}") from error
     model, found = loaded
     missing = sorted(found["missing_keys"])
     if missing and (task != "feature-extraction" or _counts(model, missing)):
@@ -310,20 +269,11 @@ def _check(folder: Path, tokenizer: bool) -> None:
         )
     for name in ("config.json", "generation_config.json", "tokenizer_config.json", *["tokenizer.json"] * tokenizer):
         if (folder / name).is_file():
-            _check_json(folder / name)
+            check_json(folder / name)
     if tokenizer:
         _check_tokenizer(folder / "tokenizer.json")
     if (folder / "generation_config.json").is_file():
         _check_settings(folder / "generation_config.json")
-
-
-def _check_json(file: Path) -> None:
-    """Before the work, and by its name: transformers and runtimes say less of it."""
-    try:
-        if not isinstance(json.loads(file.read_bytes()), dict):
-            raise ValueError("no object")
-    except (OSError, ValueError, RecursionError) as error:
-        raise CaptureError(f"{file} is no JSON of a checkpoint ({error}); download it again") from error
 
 
 def _check_tokenizer(file: Path) -> None:
@@ -331,12 +281,12 @@ def _check_tokenizer(file: Path) -> None:
     try:
         transformers.PreTrainedTokenizerFast(tokenizer_file=str(file)).encode("a")
     except Exception as error:  # the class of all that the library says
-        raise CaptureError(f"{file} is no tokenizer ({_line(error)}); download it again, or say tokenizer=False "
+        raise CaptureError(f"{file} is no tokenizer ({line(error)}); download it again, or say tokenizer=False "
                            "(--no-tokenizer) and give tokens yourself") from error  # fmt: skip
 
 
 def _check_settings(file: Path) -> None:
-    said = json.loads(file.read_bytes())
+    said = read_json(file)
     for kind, fits, names in _SETTINGS:
         if wrong := [n for n in names if said.get(n) is not None and not fits(said[n])]:
             found = f"{wrong[0]} is {said[wrong[0]]!r:.60} and has to be {kind}"
@@ -357,7 +307,7 @@ def copy_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
     if not own.keys() & {config, "tokenizer.json"}:
         return
     # runtimes want one, whatever it says
-    said: dict[str, Any] = json.loads(own[config].read_bytes()) if config in own else {}
+    said: dict[str, Any] = read_json(own[config]) if config in own else {}
     longest: Any = said.get("model_max_length")
     number = type(longest) in (int, float) and longest > 0
     said["model_max_length"] = int(min(longest, checkpoint.context_length)) if number else checkpoint.context_length

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import json
 import os
 import warnings
 from pathlib import Path
@@ -22,10 +21,10 @@ import torch
 from torch import nn
 
 from ir.errors import CaptureError, MismatchError
-from ir.files import opened
 from ir.importer.ladder import unchanged
 from ir.importer.refusals import own_line
 from language_models.checkpoint import Checkpoint
+from language_models.configuration import read_json
 from language_models.folder import inside, load_call
 from language_models.parts import Parts, programs, write_part
 from language_models.prompts import check_length, fails_beyond, limits, texts
@@ -95,9 +94,9 @@ def pooling_of(folder: Path) -> tuple[str, bool]:
     if not modules.is_file():
         return "mean", False
     try:
-        said = [(str(m["type"]).rpartition(".")[2], inside(folder, m["path"])) for m in _json(modules)]
+        said = [(str(m["type"]).rpartition(".")[2], inside(folder, m["path"])) for m in read_json(modules)]
         places = dict(said)
-        found = _json(places["Pooling"] / "config.json") if "Pooling" in places else {}
+        found = read_json(places["Pooling"] / "config.json") if "Pooling" in places else {}
         modes = _modes(found)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CaptureError(f"{modules} cannot be read ({error}): say pooling=") from error
@@ -113,16 +112,11 @@ def _text_preprocessing(folder: Path) -> list[str]:
     said: dict[str, Any] = {}
     for file in ("config_sentence_transformers.json", "sentence_bert_config.json"):
         with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):  # what it would not read either
-            said |= _json(folder / file)
+            said |= read_json(folder / file)
     prompts, name = said.get("prompts"), said.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     return [*([f"puts {prompt!r:.60} in front"] if prompt else []),
             *(["makes lower case"] if said.get("do_lower_case") is True else [])]  # fmt: skip
-
-
-def _json(path: Path) -> Any:
-    with opened(path) as file:
-        return json.load(file)
 
 
 def _modes(said: Any) -> list[str]:

@@ -30,13 +30,15 @@ def by_transformers(folder: Path, config: Any) -> bool:
     """True if transformers has to read the weights, by the quantization_config of the checkpoint.
 
     Raises:
-        CaptureError: it does not say which method it is of.
+        CaptureError: it does not say which method it is of, or no name of one.
     """
     if not (own := said(config)):
         return False
     method = own.get("quant_method")
     if own.get("load_in_8bit") or own.get("load_in_4bit"):
         return True
+    if method is not None and not isinstance(method, str):
+        raise CaptureError(f"{folder}: quant_method is {method!r:.60} in its config.json, and has to be a name")
     if method is None:
         raise CaptureError(f"{folder}: the quantization_config of its config.json has no quant_method: {_out(True)}")
     if method in AUTO_QUANTIZATION_CONFIG_MAPPING:
