@@ -62,6 +62,39 @@ def test_the_least_integer_by_minus_one(name, tmp_path):
         open_artifact(tmp_path / "m.onnx")
 
 
+SIGNAL = np.ones((1, 16, 1), "f4")
+KERNELS = {
+    "no frames": ([node("STFT", ["s", "one", "", "none"], ["c"])], {"none": np.int64(0)}),
+    "no window": ([node("STFT", ["s", "one", "none"], ["c"])], {"none": np.ones(0, "f4")}),
+    "no batch": ([node("GatherND", ["s", "index"], ["c"], batch_dims=-5)], {"index": np.int64([[0]])}),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_that_ends_the_process(name, tmp_path):
+    nodes, values = KERNELS[name]
+    held = values | {"s": SIGNAL, "one": np.int64(1)}
+    write(tmp_path / "m.onnx", [*nodes, node("ReduceSum", ["c"], ["d"]), node("Add", ["x", "d"], ["y"])], held,
+          kind=(TensorProto.FLOAT, [1]))  # fmt: skip
+    with pytest.raises(ir.RefusedError, match="ends the process while it computes the constants"):
+        open_artifact(tmp_path / "m.onnx")
+
+
+def test_a_kernel_that_takes_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(foreign, "_SECONDS", 0)
+    write(tmp_path / "m.onnx", [node("MatMul", ["a", "b"], ["c"]), ADD], VALUES)
+    with pytest.raises(ir.RefusedError, match="computes the constants of this file for more than 0 s"):
+        open_artifact(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize(("op", "operands"), [("Expand", ["a", "size"]), ("ConstantOfShape", ["size"])])
+def test_a_constant_of_more_than_memory_holds(op, operands, tmp_path):
+    made = [node(op, operands, ["e"]), node("Cast", ["e"], ["f"], to=7), node("ReduceSum", ["f"], ["c"]), ADD]
+    write(tmp_path / "m.onnx", made, VALUES | {"size": np.int64([1 << 20, 1 << 20])})
+    with pytest.raises(ir.RefusedError, match=f"{op} .* makes 1.1e.12 constant elements"):
+        open_artifact(tmp_path / "m.onnx")
+
+
 def test_in_a_function(tmp_path):
     write(tmp_path / "m.onnx", [node("F", ["a", "b"], ["c"], domain="loc"), ADD], VALUES, [CALL])
     with pytest.raises(ir.RefusedError, match=r"Div .* divides the least integer by -1"):
@@ -98,6 +131,10 @@ SOUND = {
     "no minus one": ([DIV, ADD], VALUES | {"b": np.int64([2])}),
     "not together": ([DIV, ADD], {"a": np.int64([LEAST, 5]), "b": np.int64([2, -1])}),
     "sizes": ([node("Shape", ["x"], ["a"]), DIV, ADD], {"b": np.int64([2])}),
+    "weights in few bits": (
+        [node("DequantizeLinear", ["q", "s"], ["w"]), node("Cast", ["w"], ["c"], to=7), ADD],
+        {"q": np.int8([1, 2]), "s": np.float32(1)},
+    ),
     "sizes by sizes": ([node("Shape", ["x"], ["a"]), node("Size", ["x"], ["b"]), DIV, ADD], {}),
 }
 

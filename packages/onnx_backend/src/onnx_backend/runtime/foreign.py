@@ -1,13 +1,15 @@
 """A file from elsewhere, before onnxruntime has it: what would end or hold up this process while it is opened.
 
-onnxruntime computes what depends on constants alone while it opens a file. There the processor stops at the least
-integer divided by -1, which ends the process; and it puts the body of a function in the place of each of its calls.
+onnxruntime computes what depends on constants alone while it opens a file, where some of its kernels end the process:
+the processor stops at the least integer divided by -1, at a window of no size. A file is opened by another process
+first, unless all that is computed is known to end well. And each call of a function becomes the function's body.
 Only the nodes, and tensors of few bytes, are read here, so that a file with gigabytes of weights costs no more.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +32,15 @@ _STEPS = 1 << 20  # of nodes, over all calls of other constants
 _SMALL = 1 << 20  # bytes of a tensor whose numbers are looked at
 _FLOATS = {onnx.TensorProto.DataType.Value(n) for n in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")}
 _KEEPS = {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather", "Expand", "Concat"}
+# whose kernels do no more than read, copy and calculate element by element, or say what is wrong with their operands
+_HARMLESS = _KEEPS | {
+    "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Constant", "ConstantOfShape", "Cos", "CumSum", "DequantizeLinear",
+    "Equal", "Erf", "Exp", "Floor", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log",
+    "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd",
+    "ReduceSum", "Round", "Shape", "Sigmoid", "Sign", "Sin", "Size", "Sqrt", "Sub", "Tanh", "Where", "Xor",
+}  # fmt: skip
+_ELEMENTS = 1 << 28  # of a constant that is made of a few bytes
+_SECONDS, _A_SECOND = 60, 1 << 26  # that another process has to open a file, and the bytes for which it has one more
 _OPEN = """
 import json, onnxruntime, sys
 path, libraries, entries = json.loads(sys.argv[1])
@@ -81,10 +92,20 @@ def check(path: Path, libraries: Sequence[Path] = (), entries: Mapping[str, str]
         return
     _check_calls(path, nodes, functions)
     if _Folding(path, functions).is_doubtful(nodes, tensors):
-        given = json.dumps([str(path), [str(library) for library in libraries], dict(entries or {})])
-        done = subprocess.run([sys.executable, "-c", _OPEN, given], capture_output=True, check=False)
-        if done.returncode < 0:
-            raise RefusedError(f"{path}: onnxruntime ends the process while it computes the constants of this file")
+        _try(path, json.dumps([str(path), [str(library) for library in libraries], dict(entries or {})]))
+
+
+def _try(path: Path, given: str) -> None:
+    """Let another process open it; what it says of a file that it survives, it will say here."""
+    limit = _SECONDS + path.stat().st_size // _A_SECOND
+    try:
+        done = subprocess.run([sys.executable, "-c", _OPEN, given], capture_output=True, check=False, timeout=limit)
+    except subprocess.TimeoutExpired as error:
+        raise RefusedError(
+            f"{path}: onnxruntime computes the constants of this file for more than {limit} s"
+        ) from error
+    if done.returncode < 0:
+        raise RefusedError(f"{path}: onnxruntime ends the process while it computes the constants of this file")
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -97,6 +118,8 @@ def _parts(file: BinaryIO) -> tuple[list[onnx.NodeProto], dict[str, Constant], d
     spans = [(s, e) for g in graphs for s, e in fields(file, *g, number_of(onnx.GraphProto, "node"))]
     nodes = [_parsed(onnx.NodeProto, file, span) for span in spans]
     stored = [s for g in graphs for s in fields(file, *g, number_of(onnx.GraphProto, "initializer"))]
+    sparse = [s for g in graphs for s in fields(file, *g, number_of(onnx.GraphProto, "sparse_initializer"))]
+    stored += [s for g in sparse for s in fields(file, *g, number_of(onnx.SparseTensorProto, "values"))]
     local = fields(file, 0, end, number_of(onnx.ModelProto, "functions"))
     functions = [_parsed(onnx.FunctionProto, file, span) for span in local]
     return nodes, dict(_initializer(file, s) for s in stored), {(f.domain, f.name, f.overload): f for f in functions}
@@ -172,7 +195,7 @@ class _Folding:
         self._left, self._doubtful = _STEPS, False
 
     def is_doubtful(self, nodes: Sequence[onnx.NodeProto], tensors: Mapping[str, Constant]) -> bool:
-        """Whether integers are divided that are not known; raises RefusedError where they are, and end the process."""
+        """Whether something is computed that may end the process; raises RefusedError where that is known."""
         try:
             self._walk(nodes, tensors)
         except (_Long, RecursionError):
@@ -210,9 +233,20 @@ class _Folding:
         if node.op_type in ("Conv", "ConvTranspose") and any(a.name == "group" and a.i < 1 for a in node.attribute):
             raise RefusedError(f"{what} has no groups, and onnxruntime divides by their number")
         known = [c for c in operands if c is not None]
-        if any(a.name == "fmod" and a.i for a in node.attribute):  # computed as floating numbers
+        if len(known) < len(operands) or _graphs(node):  # computed as the model runs
             return
-        if node.op_type not in ("Div", "Mod") or not len(operands) == len(known) == 2 or known[0].floating:
+        own = node.domain in ("", "ai.onnx")
+        if own and node.op_type in ("Div", "Mod") and len(known) == 2:
+            self._check_division(what, node, known)
+        elif not own or node.op_type not in _HARMLESS:
+            self._doubtful = True
+        elif node.op_type in ("Expand", "ConstantOfShape") and known:
+            count = _product(known[-1])
+            if count > max(_ELEMENTS, self._path.stat().st_size):
+                raise RefusedError(f"{what} makes {count:.3g} constant elements, and onnxruntime makes them at once")
+
+    def _check_division(self, what: str, node: onnx.NodeProto, known: Sequence[Constant]) -> None:
+        if known[0].floating or any(a.name == "fmod" and a.i for a in node.attribute):  # as floating numbers
             return
         least, minus = _where(known[0], _is_least), _where(known[1], _is_minus_one)
         if least is None or minus is None:
@@ -237,6 +271,12 @@ def _numbers(constant: Constant) -> np.ndarray | None:
         return numpy_helper.to_array(constant.tensor)
     except Exception:  # whatever is said of a tensor that is none; onnxruntime refuses it
         return None
+
+
+def _product(shape: Constant) -> int:
+    """How many elements a shape has; 0 of one that is not known."""
+    numbers = _numbers(shape)
+    return 0 if numbers is None or numbers.dtype.kind != "i" else math.prod(numbers.ravel().tolist())
 
 
 def _where(constant: Constant, is_so: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
