@@ -28,6 +28,7 @@ GRAPH = "graph.nnef"
 MAX_EMPTY = 10_000  # lines; 0.2 s for tract, and four times as much for twice as many
 MAX_TEXT = 1 << 24
 MAX_MEMBERS = 1 << 14
+MAX_END = 1 << 24  # of zeros behind the last member, with which a tar fills the last block of a tape
 MAX_RATIO, FREE_BYTES = 100, 1 << 28  # an archive may hold 256 MB, or 100 times what it takes on the disk
 _MAX_EXTRA = 1 << 16  # of what a tar says of a member beside its header: a long name
 _PIECE = 1 << 20
@@ -201,15 +202,16 @@ def _in_tar(path: Path) -> Iterator[tuple[str, int, BinaryIO]]:
     with _open_tar(path) as (tar, stream, stored):
         for count, entry in enumerate(tar):
             tar.members.clear()  # type: ignore[attr-defined]  # tarfile would keep them all
+            if count >= MAX_MEMBERS:  # folders are some, too
+                raise DocumentError(f"{path}: more than {MAX_MEMBERS} members")
             if entry.isdir():
                 continue
             name = entry.name.removeprefix("./")
             check_inside(str(path), name)
             if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
                 raise DocumentError(f"{path}: {entry.name!r:.200} is no plain file")
-            if name in seen or count >= MAX_MEMBERS:
-                reason = f"{name!r:.200} stands in it twice" if name in seen else f"more than {MAX_MEMBERS} members"
-                raise DocumentError(f"{path}: {reason}")
+            if name in seen:
+                raise DocumentError(f"{path}: {name!r:.200} stands in it twice")
             seen.add(name)
             total += entry.size
             if total > FREE_BYTES and total > MAX_RATIO * stored:
@@ -240,9 +242,12 @@ class _Counted:
 def _check_end(path: Path, stream: BinaryIO, text: int | None) -> None:
     """Read to the end, where gzip has its checksum: what stands behind the last member is our note and nothing else."""
     rest = stream.read(tarfile.RECORDSIZE * 2)
-    more = True
+    more, left = True, MAX_END
     while more:
         more = bool(piece := stream.read(_PIECE))
+        left -= len(piece)
+        if left < 0:
+            raise DocumentError(f"{path}: more than {MAX_END >> 20} MB stand behind the end of the tar archive")
         rest = rest if piece.count(0) == len(piece) else b"?"
     found = _NOTE.search(rest)
     if rest.replace(found.group() if found else b"", b"").strip(b"\0"):

@@ -318,6 +318,8 @@ class Child:
                 f"it takes more than the {header['memory'] >> 20} MB of memory that it is given; if that is meant, "
             )
             reason += "load the model with memory=None"
+        if not reason and doing == "loading" and code == -signal.SIGSEGV:  # its stack ends without a word
+            reason = "its text may nest too deep for tract's parser, or a fragment may call itself"
         where = f" in {operation}" if operation else ""
         printed = tail[:STDERR_TAIL].rstrip()
         message = f"{doing} {path}: tract died ({cause}){where}: {reason or 'no panic message'}"
