@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from ir.cli.array_files import arrays_in
 from ir.cli.inputs import Input, parse
 from ir.cli.wrong import WrongCall
 from ir.errors import OutputError, RefusedError
-from ir.files import is_same, opened, staged, writable
+from ir.files import is_same, staged, writable
 from ir.opened import Opened, Port, extent, symbols_of
 from ir.runtime.binding import Binding
 from ir.types import DType
@@ -54,25 +55,13 @@ def _parted(text: str) -> tuple[str, str]:
 def _one(text: str) -> list[tuple[str, torch.Tensor | Input]]:
     name, path = _parted(text)
     if path.lower().endswith(".npz"):
-        with _read(path) as held:
-            return [(key, _tensor(held[key], path)) for key in held.files]
+        return [(key, _tensor(array, path)) for key, array in arrays_in(path)]
     if path.lower().endswith(".npy"):
-        return [(name, _tensor(_read(path), path))]
+        return [(name, _tensor(array, path)) for _, array in arrays_in(path)]
     if path.lower().endswith(("]", ">")) or "[" in path:
         made = parse(text)
         return [(made.name, made)]
     raise WrongCall(f"--input {text!r:.100}: write [NAME=]FILE.npy, FILE.npz or NAME=DTYPE[SIZES]")
-
-
-def _read(path: str) -> Any:
-    try:
-        with opened(path) as file:
-            held = np.load(file, allow_pickle=False)
-            return np.load(path, allow_pickle=False) if hasattr(held, "files") else held
-    except OSError as error:
-        raise WrongCall(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise WrongCall(f"{path} holds no arrays of numbers: write it with numpy.save or numpy.savez") from error
 
 
 def _tensor(array: np.ndarray, path: str) -> torch.Tensor:
