@@ -74,6 +74,24 @@ def test_weights_of_shards(tmp_path, source):
     assert torch.equal(built(ids), model(ids))
 
 
+@pytest.mark.parametrize("left", ["a whole file", "an index", "neither"])
+def test_which_of_two_files(tmp_path, left):
+    """As transformers chooses: the whole file before an index, whichever of them is the older one."""
+    sharded(tmp_path)
+    for i, name in enumerate(["model.safetensors", "ema.safetensors"]):
+        write(tmp_path / name, {"x": torch.tensor([float(i)])})
+    if left != "a whole file":
+        (tmp_path / "model.safetensors").unlink()
+    if left == "neither":
+        (tmp_path / INDEX).unlink()
+        write(tmp_path / "fp16.safetensors", {"x": torch.tensor([2.0])})
+        with pytest.raises(ir.ExportError, match=r"'x' lies in ema.safetensors and in fp16.safetensors, and there is"):
+            ir.stored_tensors(tmp_path)
+        return
+    found = ir.stored_tensors(tmp_path)
+    assert found["x"] == 0 if left == "a whole file" else "embed.weight" in found and "x" not in found
+
+
 def test_a_graph_of_mapped_weights_is_exported(tmp_path):
     sharded(tmp_path)
     with ir.without_weights():

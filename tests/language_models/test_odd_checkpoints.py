@@ -13,6 +13,7 @@ import torch
 import ir
 import language_models
 from language_models import configuration
+from language_models.checkpoint import open_checkpoint
 from tests.language_models import checkpoints
 
 
@@ -53,6 +54,10 @@ class Code:
         return os.system, ("exit 1",)
 
 
+def renamed(folder):
+    (folder / "model.safetensors.index.json").unlink()
+
+
 def bin_with_code(folder):
     only_bin(folder)
     torch.save({"weight": Code()}, folder / "pytorch_model.bin")
@@ -83,6 +88,7 @@ ODD = {
     "empty": (second_shard(lambda s: s.write_bytes(b"")), "no sound .safetensors .*the file has 0; download it again"),
     "pointer": (second_shard(lambda s: s.write_text(POINTER)), "no sound .safetensors .*download it again"),
     "index": (text("model.safetensors.index.json", "{"), "is no index of shards"),
+    "no index": (renamed, "reads weights from model.safetensors, .* and there is none of them, but model-00001-of-"),
     "bin": (only_bin, "its .bin files are no weights .UnpicklingError: Unsupported operand .*; download it again"),
     "code": (bin_with_code, "its .bin files hold code .*system.*, which is not run; ask its author for .safetensors"),
     "a pipe": (lambda f: os.mkfifo(f / "chat_template.jinja"), "chat_template.jinja is neither a file nor a folder"),
@@ -191,6 +197,23 @@ def test_a_package_that_weights_want(sound, tmp_path, monkeypatch):
         ir.CaptureError, match=r"requires accelerate .*: a package is missing or does not import; install"
     ):
         language_models.export(folder, path=tmp_path / "out", tokenizer=False)
+
+
+@pytest.mark.parametrize("bin_file", [False, True])
+def test_the_weights_that_transformers_reads(sound, tmp_path, bin_file):
+    """Shards with their index, and beside them a whole file; or a .bin file, and others of no usual name."""
+    shutil.copytree(sound, folder := tmp_path / "checkpoint")
+    other = checkpoints.model("Llama", seed=5, **checkpoints.LLAMA)
+    if bin_file:
+        renamed(folder)
+        torch.save(other.state_dict(), folder / "pytorch_model.bin")
+    else:
+        (there := tmp_path / "other").mkdir()
+        other.save_pretrained(there)
+        shutil.copy(there / "model.safetensors", folder)
+    assert torch.equal(
+        open_checkpoint(folder, torch.float32, tokenizer=False).model.lm_head.weight, other.lm_head.weight
+    )
 
 
 def test_a_file_in_the_place_of_the_folder(sound, tmp_path):

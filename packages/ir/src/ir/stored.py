@@ -20,7 +20,7 @@ from ir.documents import LONGEST, too_large
 from ir.errors import ExportError
 from ir.files import opened
 
-INDEX = "model.safetensors.index.json"
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 HEADER_LIMIT = 10_000_000  # bytes, of which JSON in Python makes forty times as many; the format allows 100 MB
 MAX_RANK = 64
 _PIECE = 1 << 20  # bytes that are read at a time
@@ -147,22 +147,34 @@ def _stored(file: Path, name: str, value: Mapping[str, Any], base: int) -> Store
     return Stored(file, name, value["dtype"], shape, base + begin, end - begin)
 
 
+def chosen(folder: Path) -> Path | None:
+    """The file by which transformers finds the weights in a folder; None where it has neither the one nor the other.
+
+    The whole file goes before an index: either may be left from an older `save_pretrained`.
+    """
+    return next((place for name in (WHOLE, INDEX) if (place := folder / name).is_file()), None)
+
+
 def checkpoint(source: Path) -> dict[str, Stored]:
     """The tensors of a checkpoint by name: a .safetensors file, an index, or a folder with either.
 
     Raises:
-        ExportError: there is none, a shard of the index is missing or lies outside of the folder, or one is not sound.
+        ExportError: there is none, a shard of the index is missing or lies outside of the folder, or one is not sound;
+            or a tensor lies in two files of a folder, and nothing says in which.
     """
+    files = [source]
     if source.is_dir():
-        own = source / INDEX
-        files = [own] if own.is_file() else sorted(source.glob("*.safetensors"))
+        files = [own] if (own := chosen(source)) else sorted(source.glob("*.safetensors"))
         if not files:
             raise ExportError(f"{source}: there is no {INDEX} and no .safetensors file")
-    else:
-        files = [source]
     if files[0].name.endswith(".json"):
         return _indexed(files[0])
-    return {entry.name: entry for file in files for entry in tensors_of(file)}
+    found: dict[str, Stored] = {}
+    for entry in (entry for file in files for entry in tensors_of(file)):
+        if (other := found.setdefault(entry.name, entry)) is not entry:
+            raise ExportError(f"{source}: {entry.name!r:.200} lies in {other.file.name} and in {entry.file.name}, and "
+                              f"there is no {INDEX} that says in which: give the file that is meant")  # fmt: skip
+    return found
 
 
 def _is_file(place: Path) -> bool:

@@ -15,11 +15,12 @@ from typing import Any
 
 import torch
 import transformers
+from transformers import utils
 
 from ir.errors import CaptureError, ExportError
 from ir.files import strange
 from ir.importer.checkpoint import convert_weights, load_weights, stored_tensors, without_weights
-from ir.stored import INDEX, checkpoint
+from ir.stored import checkpoint, chosen
 from language_models.configuration import check_json, configuration, line, offline, read_json
 from language_models.quantised import by_transformers, check_stored, way_out
 from language_models.tasks import auto_class, check_task, task_of
@@ -107,6 +108,7 @@ def open_checkpoint(
     transformers.utils.logging.disable_progress_bar()
     with _of_installation(folder), offline():
         config = configuration(folder)
+        _check_weights(folder, config)
         task = task or task_of(config, next(iter(config.architectures or ()), None))
         check_task(config, task)
         files = _kept(folder, task)
@@ -153,12 +155,9 @@ def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str, streams: b
     transformers renames and joins weights of some architectures while it loads them.
     """
     known = by_transformers(folder, config)
-    try:
-        stored = checkpoint(folder)
-    except ExportError:
-        if any((folder / name).is_file() for name in (INDEX, "model.safetensors")):
-            raise
-        return None  # of other formats than safetensors
+    if _named(config) or chosen(folder) is None:  # of other formats than safetensors
+        return None
+    stored = checkpoint(folder)
     if known:
         return None
     try:
@@ -260,8 +259,6 @@ def _check(folder: Path, tokenizer: bool) -> None:
         raise CaptureError(f"{folder}: {name:.100} is neither a file nor a folder; download the checkpoint again")
     if not (folder / "config.json").is_file():
         raise CaptureError(f"{folder}: there is no config.json; give the folder that save_pretrained wrote")
-    if not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
-        raise CaptureError(f"{folder}: there are no weights (*.safetensors); download the whole checkpoint")
     if tokenizer and not (folder / "tokenizer.json").is_file():
         raise CaptureError(
             f"{folder}: there is no tokenizer.json; write one by AutoTokenizer...save_pretrained, or "
@@ -274,6 +271,25 @@ def _check(folder: Path, tokenizer: bool) -> None:
         _check_tokenizer(folder / "tokenizer.json")
     if (folder / "generation_config.json").is_file():
         _check_settings(folder / "generation_config.json")
+
+
+def _named(config: Any) -> Any:
+    """The file of weights that a configuration names itself, which goes before those of the usual names."""
+    return getattr(config, "transformers_weights", None)
+
+
+def _check_weights(folder: Path, config: Any) -> None:
+    """Refuse a folder in which transformers finds no weights: other files may be of anything (ema, fp16)."""
+    names = utils.SAFE_WEIGHTS_NAME, utils.SAFE_WEIGHTS_INDEX_NAME, utils.WEIGHTS_NAME, utils.WEIGHTS_INDEX_NAME
+    if _named(config) or any((folder / name).is_file() for name in names):
+        return
+    others = sorted(file.name for kind in ("*.safetensors", "*.bin") for file in folder.glob(kind))
+    if not others:
+        raise CaptureError(f"{folder}: there are no weights (*.safetensors); download the whole checkpoint")
+    raise CaptureError(
+        f"{folder}: transformers reads weights from {', '.join(names[:-1])} or {names[-1]}, and there is none of them, "
+        f"but {others[0]:.100}: rename the file that is meant, or download the whole checkpoint"
+    )
 
 
 def _check_tokenizer(file: Path) -> None:

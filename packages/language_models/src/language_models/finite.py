@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from ir.errors import CaptureError, ExportError, RefusedError
+from ir.errors import CaptureError, RefusedError
 from ir.importer.checkpoint import stored_tensors
 from ir.importer.swapping import swapped
 from ir.importer.torch_api import FakeTensor
+from ir.stored import chosen
 from language_models.checkpoint import Checkpoint
 
 PIECE = 1 << 20  # elements that are looked at a time
@@ -40,10 +42,7 @@ def _before(source: Any) -> dict[str, torch.Tensor]:
     """The weights before they were converted, by name; none where they come from files of other kinds."""
     if isinstance(source, torch.nn.Module):
         return dict(source.named_parameters())
-    try:
-        return stored_tensors(source)
-    except ExportError:
-        return {}
+    return stored_tensors(source) if chosen(Path(source)) else {}
 
 
 def _is_finite(weight: torch.Tensor) -> bool:
