@@ -97,6 +97,18 @@ def test_what_does_more_with_images_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_model_with_vectors_for_the_tokens_round_an_image(tmp_path):
+    """Ovis2 has them for what its processor puts round an image, which no text of random tokens has to hold."""
+    vision = {**VISION, "vocab_size": 32, "num_visual_indicator_tokens": 2, "hidden_stride": 2}
+    config = transformers.Ovis2Config(
+        vision_config=vision, text_config=transformers.Qwen2Config(**checkpoints.LLAMA), image_token_id=IMAGE,
+        hidden_size=32, vocab_size=96, visual_indicator_token_ids=[91, 92],
+    )  # fmt: skip
+    told = r"the tokens that config.json names .*91, 92.* Ovis2ForConditionalGeneration does more with images"
+    with pytest.raises(ir.MismatchError, match=told):
+        language_models.export(scaled(transformers.Ovis2ForConditionalGeneration(config)), path=tmp_path / "out")
+
+
 def test_an_image_of_no_known_size(tmp_path):
     model = llava()
     with pytest.raises(ir.CaptureError, match=r"LlavaForConditionalGeneration takes no image .*give example="):
