@@ -42,3 +42,19 @@ def test_texts_at_once_of_a_model_that_guesses():
     wanted = reference(model, tokens, STEPS, mask)
     model.generation_config.prompt_lookup_num_tokens = 3
     assert torch.equal(reference(model, tokens, STEPS, mask), wanted)
+
+
+@pytest.mark.parametrize("target", ["onnx", "eager"])
+def test_padding_that_is_no_token(tmp_path, target):
+    """Of three texts one ends first; -1 behind it is no token, which transformers' own loop stops at."""
+    model = checkpoints.model("Llama", **checkpoints.LLAMA)
+    tokens, mask = checkpoints.prompts(3)
+    model.generation_config.eos_token_id = None
+    end = int(reference(model, tokens, STEPS, mask)[0, 11])
+    model.generation_config.eos_token_id, model.generation_config.pad_token_id = [end, 96], -1
+    told = rf"pad_token_id=-1, eos_token_id=96, and tokens are 0 to 95: .* and {end} is behind a text that has ended"
+    with pytest.warns(UserWarning, match=told):
+        made = language_models.export(model, path=tmp_path / "out", target=target, verify=True)
+    found = made.load().generate(tokens, mask, STEPS)
+    assert torch.equal(found, reference(model, tokens, STEPS, mask, padding=end))
+    assert (found[0, 12:] == end).all()

@@ -69,9 +69,12 @@ class Checkpoint:
 
     @property
     def padding(self) -> int:
-        """What stands behind a text that has ended: the settings' padding, or else the token that ends a text."""
-        said: int | None = self.generation.pad_token_id
-        return [*self.ends, 0][0] if said is None else said
+        """What stands behind a text that has ended: the settings' padding, or else the token that ends a text.
+
+        One that is no token of the vocabulary (-1, of older checkpoints) is none: the model has no vector for it.
+        """
+        found = (self.generation.pad_token_id, *self.ends)
+        return next((t for t in found if t is not None and 0 <= t < self.config.vocab_size), 0)
 
     @property
     def context_length(self) -> int:

@@ -62,7 +62,7 @@ def _padded(checkpoint: Checkpoint, longest: int) -> tuple[torch.Tensor, torch.T
     texts = torch.randint(0, checkpoint.config.vocab_size, (ROWS, longest), generator=drawn)
     begins = torch.arange(ROWS)[:, None] * longest // ROWS
     mask = (torch.arange(longest) >= begins).to(torch.int64)
-    texts[mask == 0] = padding if 0 <= padding < checkpoint.config.vocab_size else 0
+    texts[mask == 0] = padding
     return texts, mask
 
 
@@ -71,10 +71,10 @@ def _compare(
 ) -> None:
     """Compare so many tokens behind these texts."""
     model = checkpoint.model
-    wanted = reference(model, tokens, count, mask)
+    wanted = reference(model, tokens, count, mask, padding=checkpoint.padding)
     found = generator.generate(tokens, mask, max_new_tokens=count)
     if not torch.equal(wanted, found) and model.dtype in HALVES.values():
-        wanted = reference(model, tokens, count, mask, found)
+        wanted = reference(model, tokens, count, mask, found, checkpoint.padding)
     if not torch.equal(wanted, found):
         said = [t[:, tokens.shape[1] :].tolist() for t in (found, wanted)]
         made = f"the folder generates {said[0][0]}, the model {said[1][0]}"
@@ -91,10 +91,15 @@ def reference(
     count: int,
     mask: torch.Tensor | None = None,
     found: torch.Tensor | None = None,
+    padding: int | None = None,
 ) -> torch.Tensor:
-    """What transformers itself generates, each token the likeliest; of equally likely ones (`Ties`) that of `found`."""
+    """What transformers itself generates, each token the likeliest; of equally likely ones (`Ties`) that of `found`.
+
+    `padding` is behind a text that has ended, where the model's own settings may have what is no token.
+    """
     mask = torch.ones_like(tokens) if mask is None else mask
     given: dict[str, Any] = {"attention_mask": mask, "max_new_tokens": count, "do_sample": False, "num_beams": 1}
+    given |= {} if padding is None else {"pad_token_id": padding}
     if len(tokens) > 1:  # which transformers does for one text alone
         settings = getattr(model, "generation_config", None)
         given |= {name: None for name in GUESSING if getattr(settings, name, None)}

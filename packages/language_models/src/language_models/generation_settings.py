@@ -121,9 +121,19 @@ def settings_of(checkpoint: Checkpoint, ends: Sequence[int], vocabulary: int) ->
         named = ", ".join(f"{name}={own[name]!r:.40}" for name in other)
         warnings.warn(f"{checkpoint.name}: its generation settings have {named}, which no exported folder applies: "
                       "transformers may generate other tokens", stacklevel=3)  # fmt: skip
+    _tell_of_no_tokens(checkpoint, ends, vocabulary)
     said = {name: _plain(name, own[name]) for name in APPLIED if name in own}
     Settings(said, ends, vocabulary, checkpoint.model.config.is_encoder_decoder)
     return said
+
+
+def _tell_of_no_tokens(checkpoint: Checkpoint, ends: Sequence[int], vocabulary: int) -> None:
+    """Warn of tokens outside of the vocabulary, which the loop never meets."""
+    named = [("pad_token_id", checkpoint.generation.pad_token_id), *(("eos_token_id", end) for end in ends)]
+    if wrong := [f"{name}={token}" for name, token in named if token is not None and not 0 <= token < vocabulary]:
+        warnings.warn(f"{checkpoint.name}: its generation settings have {', '.join(wrong)}, and tokens are 0 to "
+                      f"{vocabulary - 1}: no text ends there, and {checkpoint.padding} is behind a text that has ended",
+                      stacklevel=4)  # fmt: skip
 
 
 def _other_than_default(generation: Any) -> dict[str, Any]:

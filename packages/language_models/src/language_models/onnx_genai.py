@@ -134,8 +134,8 @@ def config(checkpoint: Checkpoint, manifest: Manifest, accuracy_level: int) -> d
     keys = [s for s in manifest.states if s.name.endswith(".key")]
     _, heads, _, width = keys[0].shape
     own, drawing = checkpoint.config, checkpoint.generation
-    said = next((p for c in (drawing, own) if (p := getattr(c, "pad_token_id", None)) is not None), manifest.pad)
-    padding = said if 0 <= said < manifest.vocabulary else 0
+    named = (getattr(c, "pad_token_id", None) for c in (drawing, own))
+    padding = next((p for p in named if p is not None and 0 <= p < manifest.vocabulary), manifest.pad)
     ends = _ends(checkpoint, manifest, padding)
     positions = {"position_ids": GENAI.positions} if manifest.positions else {}
     inputs = {"input_ids": GENAI.tokens, "attention_mask": GENAI.mask, **positions}
