@@ -216,6 +216,20 @@ def test_the_weights_that_transformers_reads(sound, tmp_path, bin_file):
     )
 
 
+def test_a_model_without_numbers(tmp_path):
+    with torch.device("meta"):
+        model = checkpoints.transformers.LlamaForCausalLM(checkpoints.transformers.LlamaConfig(**checkpoints.LLAMA))
+    with pytest.raises(ir.CaptureError, match=r"LlamaForCausalLM has no numbers in model.embed_tokens.weight, .* meta"):
+        language_models.export(model, path=tmp_path / "out")
+
+
+@pytest.mark.parametrize("source", [{"a": 1}, None, 3])
+def test_what_is_neither_a_model_nor_a_path(tmp_path, source):
+    told = f"a {type(source).__name__} is neither a model of transformers nor the path"
+    with pytest.raises(ir.CaptureError, match=told):
+        language_models.export(source, path=tmp_path / "out")
+
+
 def test_a_file_in_the_place_of_the_folder(sound, tmp_path):
     with pytest.raises(ir.CaptureError, match="is a file: give the folder"):
         language_models.export(sound / "config.json", path=tmp_path / "out", tokenizer=False)

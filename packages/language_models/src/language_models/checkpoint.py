@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import os
 import pickle
 import re
 import warnings
@@ -97,15 +98,15 @@ def open_checkpoint(
         streams: weights of a folder stay in their own element type, where they can be mapped; see `converted`.
 
     Raises:
-        CaptureError: there is no such folder, no weights or no tokenizer in it, or no model of that task.
+        CaptureError: there is no such folder, no weights or no tokenizer in it, or no model of that task; a model has
+            no numbers, or the source is neither.
     """
     if isinstance(source, torch.nn.Module):
-        if not hasattr(source, "generate") and not hasattr(source, "get_input_embeddings"):
-            raise CaptureError(f"a {type(source).__name__} makes no text: give a model of AutoModelForCausalLM")
-        own = task or task_of(source.config, type(source).__name__)
-        other = any(t.is_floating_point() and t.dtype != dtype for t in source.parameters())
-        model = copy.deepcopy(source).to(dtype) if other else source  # the caller's keeps its own
-        return Checkpoint(type(source).__name__, model.eval(), task=own)
+        return _of_model(source, dtype, task)
+    if not isinstance(source, (str, os.PathLike)):
+        raise CaptureError(
+            f"a {type(source).__name__} is neither a model of transformers nor the path of a folder: give one of them"
+        )
     folder = Path(source)
     _check(folder, tokenizer)
     transformers.utils.logging.disable_progress_bar()
@@ -118,6 +119,21 @@ def open_checkpoint(
         mapped = _mapped(folder, config, dtype, task, streams)
         model = mapped or _read(folder, config, dtype, task)
     return Checkpoint(folder.resolve().name, model.eval(), files, folder, task, streams and mapped is not None)
+
+
+def _of_model(source: Any, dtype: torch.dtype, task: str | None) -> Checkpoint:
+    """The checkpoint made of a model in memory."""
+    if not hasattr(source, "generate") and not hasattr(source, "get_input_embeddings"):
+        raise CaptureError(f"a {type(source).__name__} makes no text: give a model of AutoModelForCausalLM")
+    if empty := [n for n, t in (*source.named_parameters(), *source.named_buffers()) if t.is_meta]:
+        raise CaptureError(
+            f"{type(source).__name__} has no numbers in {empty[0]}, which is on the meta device: load its weights, or "
+            "give the folder of the checkpoint"
+        )
+    own = task or task_of(source.config, type(source).__name__)
+    other = any(t.is_floating_point() and t.dtype != dtype for t in source.parameters())
+    model = copy.deepcopy(source).to(dtype) if other else source  # the caller's keeps its own
+    return Checkpoint(type(source).__name__, model.eval(), task=own)
 
 
 def _kept(folder: Path, task: str) -> tuple[Path, ...]:
