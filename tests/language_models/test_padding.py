@@ -58,3 +58,24 @@ def test_padding_that_is_no_token(tmp_path, target):
     found = made.load().generate(tokens, mask, STEPS)
     assert torch.equal(found, reference(model, tokens, STEPS, mask, padding=end))
     assert (found[0, 12:] == end).all()
+
+
+def test_a_model_that_masks_padding_in_its_prompt_alone(tmp_path):
+    """GIT sees what it remembers of padding behind the prompt: in a batch a text has other tokens than alone."""
+    vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config = checkpoints.transformers.GitConfig(vision_config=vision, **checkpoints.LLAMA)
+    torch.manual_seed(0)
+    model = checkpoints.transformers.GitForCausalLM(config).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(std=0.3 if p.dim() > 1 else 0.05)
+    model.generation_config.eos_token_id = None
+    with pytest.warns(
+        UserWarning, match="GitForCausalLM masks padding within a prompt and not behind it: a batch is one"
+    ):
+        made = language_models.export(model, path=tmp_path / "out", task="text-generation", verify=True)
+    tokens, mask = checkpoints.prompts(2)
+    found = made.load().generate(tokens, mask, STEPS)
+    for row, text, seen in zip(found, tokens, mask, strict=True):
+        alone = reference(model, text[seen > 0][None], STEPS)
+        assert torch.equal(row[-STEPS:], alone[0, -STEPS:])

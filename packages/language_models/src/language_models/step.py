@@ -139,6 +139,27 @@ def moved_right(mask: torch.Tensor) -> torch.Tensor:
     return (torch.arange(length, device=mask.device) >= length - mask.sum(1, keepdim=True)).to(mask.dtype)
 
 
+def masks_padding(step: Step) -> bool:
+    """False of a model that masks padding within a prompt, and not what is remembered of it (GIT): a program has one
+    mask for both. Two rows are compared that differ in their padding alone.
+    """
+    tokens, seen = torch.ones(BATCH, PAST, dtype=torch.int64), torch.ones(BATCH, PAST + 1, dtype=torch.int64)
+    tokens[1, :NEW], seen[:, :NEW] = 2, 0
+    places = (seen.cumsum(1) - 1).clip(0) if step.takes_positions else None
+    held, begin, found = {n: t[:, :, :0] for n, t in step.states.items()}, 0, []
+    try:
+        with torch.no_grad(), unchanged(step.model):
+            for new in (tokens, tokens[:, -1:]):
+                end = begin + new.shape[1]
+                made = step(new, seen[:, :end], None if places is None else places[:, begin:end], held)
+                held, begin = made["present"], end
+                found.append(made["logits"][:, -1].float())
+    except Exception:  # whatever a model says of a past of no length: nothing is known
+        return True
+    prompt, behind = (torch.allclose(t[0], t[1], 1e-3, 1e-3 * float(t.abs().max())) for t in found)
+    return behind or not prompt
+
+
 def cache_argument(function: Callable[..., Any]) -> str:
     """What a model's function calls the cache that it takes.
 

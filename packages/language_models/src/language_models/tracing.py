@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from language_models.folder import Manifest
 from language_models.generation_settings import settings_of
 from language_models.lengths import check_step
 from language_models.longrope import computes_anew, longest_short
-from language_models.step import BATCH, NEW, PAST, Step, is_state
+from language_models.step import BATCH, NEW, PAST, Step, is_state, masks_padding
 
 _FIXES = "its code fixes sizes that dynamic_shapes calls dynamic"  # in a refusal by torch.export
 
@@ -43,6 +45,13 @@ def traced(
     """
     step = kind(checkpoint.model, last)
     single = single or step.recurrent
+    if contract.batch and kind is Step and not single and not masks_padding(step):
+        warnings.warn(
+            f"{type(checkpoint.model).__name__} masks padding within a prompt and not behind it: a batch is one text, "
+            "and several are generated one after the other, without their padding",
+            stacklevel=3,
+        )
+        contract = replace(contract, batch="")
     given = _example(step, contract, single)
     names = [*(n for n in given if n != "past_key_values"), *map(contract.state_in, step.states)]
     results = [contract.logits, *map(contract.state_out, step.states)]
