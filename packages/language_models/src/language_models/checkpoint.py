@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import utils
 
 from ir.errors import CaptureError, ExportError
 from ir.files import strange
@@ -25,6 +24,7 @@ from ir.stored import checkpoint, chosen
 from language_models.configuration import check_json, configuration, line, offline, read_json
 from language_models.quantised import by_transformers, check_stored, way_out
 from language_models.tasks import auto_class, check_task, task_of
+from language_models.weight_files import check_weights, named_file
 
 # what tokenizers of transformers are saved as, whichever of them a checkpoint has
 _TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*", "vocab*", "merges.txt")
@@ -112,7 +112,7 @@ def open_checkpoint(
     transformers.utils.logging.disable_progress_bar()
     with _of_installation(folder), offline():
         config = configuration(folder)
-        _check_weights(folder, config)
+        check_weights(folder, config)
         task = task or task_of(config, next(iter(config.architectures or ()), None))
         check_task(config, task)
         files = _kept(folder, task)
@@ -174,7 +174,7 @@ def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str, streams: b
     transformers renames and joins weights of some architectures while it loads them.
     """
     known = by_transformers(folder, config)
-    if _named(config) or chosen(folder) is None:  # of other formats than safetensors
+    if named_file(config) or chosen(folder) is None:  # of other formats than safetensors
         return None
     stored = checkpoint(folder)
     if known:
@@ -290,25 +290,6 @@ def _check(folder: Path, tokenizer: bool) -> None:
         _check_tokenizer(folder / "tokenizer.json")
     if (folder / "generation_config.json").is_file():
         _check_settings(folder / "generation_config.json")
-
-
-def _named(config: Any) -> Any:
-    """The file of weights that a configuration names itself, which goes before those of the usual names."""
-    return getattr(config, "transformers_weights", None)
-
-
-def _check_weights(folder: Path, config: Any) -> None:
-    """Refuse a folder in which transformers finds no weights: other files may be of anything (ema, fp16)."""
-    names = utils.SAFE_WEIGHTS_NAME, utils.SAFE_WEIGHTS_INDEX_NAME, utils.WEIGHTS_NAME, utils.WEIGHTS_INDEX_NAME
-    if _named(config) or any((folder / name).is_file() for name in names):
-        return
-    others = sorted(file.name for kind in ("*.safetensors", "*.bin") for file in folder.glob(kind))
-    if not others:
-        raise CaptureError(f"{folder}: there are no weights (*.safetensors); download the whole checkpoint")
-    raise CaptureError(
-        f"{folder}: transformers reads weights from {', '.join(names[:-1])} or {names[-1]}, and there is none of them, "
-        f"but {others[0]:.100}: rename the file that is meant, or download the whole checkpoint"
-    )
 
 
 def _check_tokenizer(file: Path) -> None:

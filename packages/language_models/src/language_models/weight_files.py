@@ -1,0 +1,33 @@
+"""Which files of a folder hold its weights: those that transformers reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import utils
+
+from ir.errors import CaptureError
+
+
+def named_file(config: Any) -> Any:
+    """The file that a configuration names itself, which goes before those of the usual names; None without one."""
+    return getattr(config, "transformers_weights", None)
+
+
+def check_weights(folder: Path, config: Any) -> None:
+    """Refuse a folder in which transformers finds no weights: other files may be of anything (ema, fp16).
+
+    Raises:
+        CaptureError: there is none of the usual names.
+    """
+    names = utils.SAFE_WEIGHTS_NAME, utils.SAFE_WEIGHTS_INDEX_NAME, utils.WEIGHTS_NAME, utils.WEIGHTS_INDEX_NAME
+    if named_file(config) or any((folder / name).is_file() for name in names):
+        return
+    others = sorted(file.name for kind in ("*.safetensors", "*.bin") for file in folder.glob(kind))
+    if not others:
+        raise CaptureError(f"{folder}: there are no weights (*.safetensors); download the whole checkpoint")
+    raise CaptureError(
+        f"{folder}: transformers reads weights from {', '.join(names[:-1])} or {names[-1]}, and there is none of them, "
+        f"but {others[0]:.100}: rename the file that is meant, or download the whole checkpoint"
+    )
