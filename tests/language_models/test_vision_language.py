@@ -109,6 +109,15 @@ def test_a_model_with_vectors_for_the_tokens_round_an_image(tmp_path):
         language_models.export(scaled(transformers.Ovis2ForConditionalGeneration(config)), path=tmp_path / "out")
 
 
+@pytest.mark.parametrize("target", ["eager", "nnef"])
+def test_sizes_that_an_image_decides(tmp_path, target):
+    """The way out is told, and no folder that is gone by then."""
+    told = rf"^SmolVLMForConditionalGeneration has sizes in its vision_encoder.* '{target}' .*take target='onnx'"
+    with pytest.raises(ir.CaptureError, match=told) as seen:
+        language_models.export(smolvlm(), path=tmp_path / "out", target=target)
+    assert ".partial" not in str(seen.value)
+
+
 def test_an_image_of_no_known_size(tmp_path):
     model = llava()
     with pytest.raises(ir.CaptureError, match=r"LlavaForConditionalGeneration takes no image .*give example="):

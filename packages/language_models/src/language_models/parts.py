@@ -16,6 +16,8 @@ from typing import Any
 import torch
 
 import ir
+from ir.errors import CaptureError, ExportError
+from ir.graph import symbols_in
 from ir.opening import open_artifact
 from ir.plugins import find_target
 from ir.target import Target
@@ -117,8 +119,29 @@ def write_part(
     options = {**({"external_data": True} if target == "onnx" else {}), **options}
     if (packed := options.pop("packed", None)) is not None:  # what tract.quantised says of NNEF's blocks
         options |= {"weights": "q4_0", "weights_filter": packed}
-    ir.export(graph, target=target, path=file, **options)
+    if target == "onnx" or not symbols_in(tuple(v.type.shape for n in graph.nodes for v in n.outputs)) - sizes_in(
+        graph
+    ):
+        ir.export(graph, target=target, path=file, **options)
+    else:
+        _write_decided_by_data(module.model, graph, file, target, options)
     return Part(file.name, tuple(v.name for v in graph.inputs), tuple(outputs))
+
+
+def _write_decided_by_data(model: Any, graph: Any, file: Path, target: str, options: Mapping[str, Any]) -> None:
+    """Write a program that has sizes of no input (SmolVLM leaves out images of zeros), or say the way out: what targets
+    other than ONNX say of such a one, some of them as it is read again, names a file that is gone by then.
+    """
+    try:
+        ir.export(graph, target=target, path=file, **options)
+        if target == "eager":
+            open_artifact(file, target)
+    except ExportError as error:
+        said = str(error).partition("\n")[0].removeprefix(f"{file}: ")
+        raise CaptureError(
+            f"{type(model).__name__} has sizes in its {file.name} that depend on the numbers that it is given, which "
+            f"target {target!r} does not take ({said}): take target='onnx', which has them"
+        ) from error
 
 
 class Program:
