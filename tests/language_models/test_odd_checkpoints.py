@@ -199,21 +199,21 @@ def test_a_package_that_weights_want(sound, tmp_path, monkeypatch):
         language_models.export(folder, path=tmp_path / "out", tokenizer=False)
 
 
-@pytest.mark.parametrize("bin_file", [False, True])
-def test_the_weights_that_transformers_reads(sound, tmp_path, bin_file):
-    """Shards with their index, and beside them a whole file; or a .bin file, and others of no usual name."""
+@pytest.mark.parametrize("kind", ["a whole file", "a .bin file", "one that config.json names"])
+def test_the_weights_that_transformers_reads(sound, tmp_path, kind):
+    """Beside shards with their index: each goes before them, but for the .bin file, beside which there is no index."""
     shutil.copytree(sound, folder := tmp_path / "checkpoint")
     other = checkpoints.model("Llama", seed=5, **checkpoints.LLAMA)
-    if bin_file:
+    if kind == "a .bin file":
         renamed(folder)
         torch.save(other.state_dict(), folder / "pytorch_model.bin")
     else:
-        (there := tmp_path / "other").mkdir()
-        other.save_pretrained(there)
-        shutil.copy(there / "model.safetensors", folder)
-    assert torch.equal(
-        open_checkpoint(folder, torch.float32, tokenizer=False).model.lm_head.weight, other.lm_head.weight
-    )
+        name = "model.safetensors" if kind == "a whole file" else "ema.safetensors"
+        other.save_pretrained(there := tmp_path / "other")
+        shutil.copy(there / "model.safetensors", folder / name)
+        said(transformers_weights=name if name.startswith("ema") else None)(folder)
+    found = open_checkpoint(folder, torch.float32, tokenizer=False).model
+    assert torch.equal(found.lm_head.weight, other.lm_head.weight)
 
 
 def test_a_model_without_numbers(tmp_path):

@@ -278,6 +278,8 @@ def _check(folder: Path, tokenizer: bool) -> None:
         raise CaptureError(f"{folder}: {name:.100} is neither a file nor a folder; download the checkpoint again")
     if not (folder / "config.json").is_file():
         raise CaptureError(f"{folder}: there is no config.json; give the folder that save_pretrained wrote")
+    if not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
+        raise CaptureError(f"{folder}: there are no weights (*.safetensors); download the whole checkpoint")
     if tokenizer and not (folder / "tokenizer.json").is_file():
         raise CaptureError(
             f"{folder}: there is no tokenizer.json; write one by AutoTokenizer...save_pretrained, or "

@@ -71,7 +71,7 @@ def _compare(
 ) -> None:
     """Compare so many tokens behind these texts."""
     model = checkpoint.model
-    wanted = reference(model, tokens, count, mask, padding=checkpoint.padding)
+    wanted = reference(model, tokens, count, mask, None, checkpoint.padding)
     found = generator.generate(tokens, mask, max_new_tokens=count)
     if not torch.equal(wanted, found) and model.dtype in HALVES.values():
         wanted = reference(model, tokens, count, mask, found, checkpoint.padding)

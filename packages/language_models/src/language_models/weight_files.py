@@ -16,7 +16,7 @@ def named_file(config: Any) -> Any:
 
 
 def check_weights(folder: Path, config: Any) -> None:
-    """Refuse a folder in which transformers finds no weights: other files may be of anything (ema, fp16).
+    """Refuse a folder in whose files transformers finds no weights: others than it reads may be anything (ema, fp16).
 
     Raises:
         CaptureError: there is none of the usual names.
@@ -25,8 +25,6 @@ def check_weights(folder: Path, config: Any) -> None:
     if named_file(config) or any((folder / name).is_file() for name in names):
         return
     others = sorted(file.name for kind in ("*.safetensors", "*.bin") for file in folder.glob(kind))
-    if not others:
-        raise CaptureError(f"{folder}: there are no weights (*.safetensors); download the whole checkpoint")
     raise CaptureError(
         f"{folder}: transformers reads weights from {', '.join(names[:-1])} or {names[-1]}, and there is none of them, "
         f"but {others[0]:.100}: rename the file that is meant, or download the whole checkpoint"
