@@ -9,7 +9,7 @@ import itertools
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +165,21 @@ def folding() -> None:
                 print("live", name, ended)
 
 
+def verified() -> None:
+    """The files whose program ends this process when it is run for verification."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in CALLS:
+            graph = ir.capture(saved(name, Path(folder)))
+            if ended := survives(lambda g=graph: _verify(g)):
+                print(name, ended)
+
+
+def _verify(graph: Any) -> None:
+    for run in (graph.context.reference, graph.context.exact):
+        with suppress(Exception):
+            run(graph, (torch.ones(3),), {})
+
+
 def _fold(graph: Any) -> None:
     for weight in fold_constants(graph).weights.values():
         weight.numpy()
@@ -172,4 +187,4 @@ def _fold(graph: Any) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {f.__name__: f for f in (views, divisions, pointing, bare, folding)}[sys.argv[1]]()
+    {f.__name__: f for f in (views, divisions, pointing, bare, folding, verified)}[sys.argv[1]]()

@@ -11,7 +11,7 @@ import torch
 
 import ir
 from ir.errors import RefusedError
-from ir.importer.checked import CHECKED_VIEWS, Checked, UncheckedError, is_checked, is_division
+from ir.importer.checked import CHECKED_VIEWS, Checked, UncheckedError, is_checked, is_division, verifying
 from ir.importer.torch_api import schema_of
 from ir.passes.fold_constants import fold_constants
 from tests.ir.probe_kernels import operators
@@ -41,6 +41,14 @@ def test_kernels_that_trust_their_operands_run_bare_alone() -> None:
 
 def test_folding_runs_no_kernel_that_trusts_a_file_nor_the_least_integer_by_minus_one() -> None:
     assert lines_of(PROBE, "folding") == []
+
+
+def test_verification_runs_no_kernel_that_trusts_a_file() -> None:
+    assert lines_of(PROBE, "verified") == []
+
+
+def test_documented_functions_look_at_their_arguments() -> None:
+    assert lines_of("tests.ir.probe_documented") == []
 
 
 @pytest.mark.parametrize("name", ["aten::_fft_r2c", "aten::_embedding_bag", "aten::embedding_dense_backward",
@@ -123,3 +131,73 @@ def test_a_file_is_read_with_views_that_look_at_their_memory(tmp_path: Path) -> 
     torch.export.save(torch.export.export(Model(lambda a: A._reshape_alias(a, [2, 2], [2, 1]), X[0]), (X,)), path)
     ops = {n.op for n in ir.capture(path).nodes}
     assert "aten::_reshape_alias" not in ops and ops.isdisjoint(CHECKED_VIEWS)
+
+
+VALUES, INDICES = torch.ones(1, 1, 2, 2), torch.zeros(1, 1, 2, 2, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: torch.searchsorted(X[0], X), lambda: torch.sort(X, stable=True), lambda: torch.fft.rfft(X).abs(),
+    lambda: torch.linalg.inv(X @ X.T + torch.eye(3)), lambda: torch.unique(X), lambda: torch.cdist(X, X),
+    lambda: torch.nn.functional.embedding_bag(torch.tensor([[0, 1]]), X), lambda: torch.nn.functional.max_pool1d(X, 2),
+    lambda: torch.nn.functional.adaptive_max_pool2d(torch.ones(1, 1, 5, 5), 3), lambda: torch.cummax(X, 0)[0],
+    lambda: torch.cond(X.sum() > 0, lambda x: x + 1, lambda x: x - 1, (X,)), lambda: torch.repeat_interleave(X, 2),
+    lambda: torch.nn.functional.grid_sample(torch.ones(1, 1, 2, 2, 2), torch.zeros(1, 1, 1, 1, 3), align_corners=True),
+])  # fmt: skip
+def test_a_file_of_documented_functions_is_verified(call: Any, tmp_path: Path) -> None:
+    path = tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(Model(lambda _: call(), torch.ones(1)), (torch.ones(3),), strict=False), path)
+    graph = ir.capture(path)
+    assert graph.context.reference(graph, (torch.ones(3),), {})
+
+
+@pytest.mark.parametrize("net", [torch.nn.LSTM(4, 5), torch.nn.GRU(4, 5, batch_first=True), torch.nn.Conv1d(4, 2, 1),
+                                 torch.nn.MultiheadAttention(4, 2)], ids=lambda n: type(n).__name__)  # fmt: skip
+def test_a_file_of_modules_is_verified(net: torch.nn.Module, tmp_path: Path) -> None:
+    path, x = tmp_path / "m.pt2", torch.randn(2, 4, 4)
+    args = (x,) * (3 if isinstance(net, torch.nn.MultiheadAttention) else 1)
+    torch.export.save(torch.export.export(net.eval(), args, strict=False), path)
+    graph = ir.capture(path)
+    expected = torch.export.export(net, args, strict=False).module()(*args)
+    first = expected[0] if isinstance(expected, tuple) else expected
+    torch.testing.assert_close(torch.from_numpy(graph.context.reference(graph, args, {})[0]), first.detach())
+
+
+def test_what_is_not_verified_is_told_with_a_way_out(tmp_path: Path) -> None:
+    graph = ir.capture(saved("pool3d", tmp_path))
+    with pytest.raises(RefusedError, match=r"max_pool3d_with_indices_backward.* torch\.export\.load"):
+        graph.context.reference(graph, (torch.ones(3),), {})
+
+
+def test_kernels_that_passes_write_are_run_for_artifacts_alone() -> None:
+    def call() -> Any:
+        return torch.ops.mkldnn._convolution_pointwise(
+            torch.ones(1, 1, 4, 4), torch.ones(1, 1, 1, 1), None, [0, 0], [1, 1], [1, 1], 1, "none", [], None
+        )
+
+    with pytest.raises(UncheckedError), verifying():
+        call()
+    with verifying(fused=True):
+        call()
+
+
+def test_a_loop_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._higher_order_ops.while_loop import while_loop
+
+    monkeypatch.setattr("ir.importer.checked._MOST_ROUNDS", 100)
+    for step, ends in ((1, True), (0, False)):
+        path = tmp_path / f"{step}.pt2"
+
+        def model(x: torch.Tensor, step: int = step) -> Any:
+            zero = torch.zeros((), dtype=torch.int64)
+            return while_loop(lambda i, y: i < 10, lambda i, y: (i + step, y + 1), (zero, x))
+
+        net = Model(lambda _: torch.zeros(1), torch.ones(1))
+        net.forward = model  # type: ignore[method-assign]
+        torch.export.save(torch.export.export(net, (torch.ones(3),), strict=False), path)
+        graph = ir.capture(path)
+        if ends:
+            assert graph.context.reference(graph, (torch.ones(3),), {})[1][0] == 11
+        else:
+            with pytest.raises(RefusedError, match="while_loop is not run for more than 100 rounds"):
+                graph.context.reference(graph, (torch.ones(3),), {})

@@ -196,7 +196,8 @@ class Exported(Generic[A]):
 
     def _explained(self, trial: Trial) -> str:
         """Which node it is that differs or fails."""
-        return explained(self.graph, self.target, self.target.registry.with_handlers(self._handlers), trial.inputs)
+        with self.graph.context.verifying(fused=True):
+            return explained(self.graph, self.target, self.target.registry.with_handlers(self._handlers), trial.inputs)
 
     @uncast
     def certify(self, args: Any = None, kwargs: Any = None, *, cached: bool = True) -> Certificate:

@@ -202,7 +202,8 @@ class Trial:
         self.inputs = given if not self._differs else self.inputs
         inputs = context.private(given)
         # a runtime that keeps mutated buffers, as the module does, offers a call that does not
-        actual = context.arrays(getattr(self.runner, "stateless", self.runner)(*inputs))
+        with context.verifying(fused=True):
+            actual = context.arrays(getattr(self.runner, "stateless", self.runner)(*inputs))
         names = list(self.graph.results)
         found = rows(
             names, actual, expected, self.rtol, self.atol, self._drawn, self._unsized, _text(sizes), self._scales,

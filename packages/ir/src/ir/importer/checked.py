@@ -2,27 +2,35 @@
 
 Many kernels trust what they are given: `max_pool2d_with_indices_backward` writes to wherever its indices say, and an
 integer division of the least number by -1 ends the process. What a file asks for is run by kernels alone that look at
-what they read, and by torch's own Python and composite functions over these.
+what they read, and by torch's own Python and composite functions over these. Verification runs the functions that
+torch documents besides: whoever calls them gives them any numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from functools import cache, partial, wraps
+from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from ir.errors import RefusedError
 from ir.importer.schema import op_schema
 from ir.importer.torch_api import (
     DispatchKey,
+    HigherOrderOperator,
     OpOverload,
     TorchDispatchMode,
     decompositions,
     has_kernel,
     overload_name,
+    pytree,
     run_kernel,
     schema_of,
 )
@@ -31,7 +39,19 @@ from ir.importer.torch_api import (
 CHECKED_VIEWS = {"aten::_reshape_alias": "as_strided", "aten::_reshape_alias_copy": "as_strided_copy"}
 # Kernels behind a public function, which checks for them, and that check all the same.
 PRIVATE = frozenset({"_to_copy", "_softmax", "_log_softmax", "_local_scalar_dense"})
-_LOOPS = "_polynomial_", "mvlgamma"
+_LOOPS = "_polynomial_", "mvlgamma", "matrix_power"
+# Documented, and they trust their operands all the same: lengths and labels, and what LAPACK gets.
+TRUSTING = frozenset({
+    "segment_reduce", "ctc_loss", "linalg_eigvals", "lu_solve", "linalg_lu_solve", "linalg_ldl_solve",
+})  # fmt: skip
+# Documented by another name: torch.unique, torch.nn.functional.grid_sample, torch.Tensor.as_strided_.
+_OTHER_NAMES = frozenset({"_unique2", "unique_dim", "grid_sampler_3d", "as_strided"})
+_DOCUMENTED = (
+    (torch, ""), (torch.nn.functional, ""), (torch.linalg, "linalg_"), (torch.fft, "fft_"), (torch.special, "special_"),
+)  # fmt: skip
+_FUSED = frozenset({"mkldnn", "mkl"})  # namespaces of what the eager target's passes write
+_MOST_ROUNDS = 100_000  # of a loop that ends where data says
+_MOST_COPIES = 2**40  # of an element
 DIVISIONS = frozenset({"div", "divide", "floor_divide", "fmod", "remainder", "gcd", "lcm"})
 
 
@@ -72,14 +92,42 @@ def is_division(overload: Any) -> bool:
     return isinstance(overload, OpOverload) and base_name(overload).strip("_") in DIVISIONS
 
 
-def check_division(overload: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Raises UncheckedError: the least integer meets -1 in a division, which ends the process; gcd makes that -1."""
-    if not is_division(overload):
+@cache
+def is_documented(overload: Any) -> bool:
+    """True for a function of torch's that has a documentation: it looks at its arguments, or its kernels do.
+
+    tests/ir/test_checked.py runs them all on arguments of chance, and has found TRUSTING.
+    """
+    if not isinstance(overload, OpOverload) or not schema_of(overload).name.startswith("aten::"):
+        return False
+    known, name = op_schema(overload), base_name(overload)
+    if name in _OTHER_NAMES:
+        return True
+    if known.writes:
+        return known.functional is not None and is_documented(known.functional.target)
+    if name in TRUSTING or "sparse" in name or any(w in name for w in _LOOPS):
+        return False
+    found = [getattr(m, name.removeprefix(p), None) for m, p in _DOCUMENTED if name.startswith(p)]
+    return any(callable(f) and bool(f.__doc__) for f in found)
+
+
+def check_numbers(overload: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raises UncheckedError for the numbers that no kernel looks for.
+
+    The least integer meets -1 in a division, which ends the process; gcd makes that -1. Of copies of elements, the sum
+    of their counts is beyond all integers.
+    """
+    name = base_name(overload) if isinstance(overload, OpOverload) else ""
+    if not is_division(overload) and name not in ("arange", "repeat_interleave"):
         return
     given = [a for a in (*args, *kwargs.values()) if isinstance(a, (Tensor, int)) and not isinstance(a, bool)]
     whole = [t for a in given if _is_signed(t := a if isinstance(a, Tensor) else torch.tensor(a))]
+    if name == "repeat_interleave":
+        if any(bool((t > _MOST_COPIES).any()) for t in whole):
+            raise UncheckedError(f"{schema_of(overload).name} of more than {_MOST_COPIES} copies is not computed")
+        return
     least = any(_has(t, torch.iinfo(t.dtype).min) for t in whole)
-    if least and (base_name(overload) in ("gcd", "lcm") or any(_has(t, -1) for t in whole)):
+    if least and (name in ("gcd", "lcm") or any(_has(t, -1) for t in whole)):
         raise UncheckedError(f"{schema_of(overload).name} of the least integer is not computed")
 
 
@@ -95,30 +143,113 @@ def _has(tensor: Tensor, number: int) -> bool:
 class Checked(TorchDispatchMode):
     """Inside of the block torch runs no kernel but checked ones.
 
-    A composite op, and one that torch's table decomposes, is run by its parts, each of them in turn.
+    A composite op, and one that torch's table decomposes, is run by its parts, each of them in turn. Branches and loops
+    run their graphs in the same way.
 
     Raises:
         UncheckedError: in the place of running another.
     """
 
-    def __init__(self) -> None:
+    supports_higher_order_operators = True
+
+    def __init__(self, documented: bool = False, fused: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._open: list[Any] = []  # whose parts are run; one that is a part of itself has none
+        self._documented = documented  # functions are run as well
+        self._fused = fused  # and what targets write for them
+        self.trusted = False  # within a documented function
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        check_division(func, args, kwargs)
-        if is_checked(func):
+        if isinstance(func, HigherOrderOperator):
+            return func(*self._guarded(func, args), **self._guarded(func, kwargs))
+        check_numbers(func, args, kwargs)
+        if self.trusted or is_checked(func) or (self._documented and is_documented(func)):
+            return func(*args, **kwargs)
+        if self._fused and isinstance(func, OpOverload) and func.namespace in _FUSED:
             return func(*args, **kwargs)
         parts = _parts(func) if func not in self._open else None
-        if parts is None:
+        made = NotImplemented if parts is None else self._run(func, parts, args, kwargs)
+        if made is NotImplemented:  # by some decompositions of torch's, of some arguments
             raise UncheckedError(f"{func} is not run on these numbers")
+        return made
+
+    def _run(self, func: Any, parts: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         self._open.append(func)
         try:
             with self:
                 return parts(*args, **kwargs)
         finally:
             self._open.pop()
+
+    def _guarded(self, func: HigherOrderOperator, arguments: Any) -> Any:
+        """The arguments of a branch or a loop, whose graphs are run within this mode."""
+
+        def guarded(graph: Any) -> Any:
+            rounds = count(1)
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                if next(rounds) > _MOST_ROUNDS:
+                    raise UncheckedError(f"{func} is not run for more than {_MOST_ROUNDS} rounds")
+                with self, _Called(self):
+                    return graph(*args, **kwargs)
+
+            return run
+
+        graphs = torch.fx.GraphModule, types.FunctionType, types.MethodType
+        return pytree.tree_map(lambda a: guarded(a) if isinstance(a, graphs) else a, arguments)
+
+
+class _Called(TorchFunctionMode):
+    """Tells the mode of what a program calls by its name: there, the kernels behind a documented function may run."""
+
+    def __init__(self, mode: Checked) -> None:
+        super().__init__()
+        self._mode = mode
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.max_pool1d.default:  # whose own kernel, which no mode sees, believes the window
+            return torch.ops.aten.max_pool1d_with_indices.default(*args, **(kwargs or {}))[0]
+        before, name = self._mode.trusted, str(getattr(func, "__name__", ""))
+        self._mode.trusted = is_documented(func)
+        try:
+            with _without_mkldnn() if name.startswith("lstm") else contextlib.nullcontext():
+                return func(*args, **(kwargs or {}))
+        finally:
+            self._mode.trusted = before
+
+
+def _without_mkldnn() -> contextlib.AbstractContextManager[Any]:
+    """A block in which torch computes an LSTM by its own parts: that of mkldnn believes the shapes of its weights."""
+    return torch.backends.mkldnn.flags(enabled=False)  # type: ignore[no-any-return]
+
+
+_verifying: ContextVar[bool] = ContextVar("verifying", default=False)
+
+
+@contextlib.contextmanager
+def verifying(fused: bool = False) -> Iterator[None]:
+    """Inside of the block a file's program is run: by checked kernels and by documented functions.
+
+    An artifact of it may use `fused` ones: its passes put them in the place of ops that have run on the same operands.
+
+    Raises:
+        UncheckedError: it calls something else.
+    """
+    if _verifying.get():
+        yield
+        return
+    token = _verifying.set(True)
+    try:
+        with Checked(documented=True, fused=fused) as mode, _Called(mode):
+            yield
+    except UncheckedError as error:
+        raise UncheckedError(
+            f"a file is verified by torch's kernels that look at their operands alone, and {error}; if you trust the "
+            "file, load it with torch.export.load and pass the ExportedProgram, or do not verify it"
+        ) from error
+    finally:
+        _verifying.reset(token)
 
 
 def _parts(overload: OpOverload) -> Callable[..., Any] | None:

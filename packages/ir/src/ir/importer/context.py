@@ -16,7 +16,7 @@ from ir.graph import Body, Graph, Node, Specialized, Value, Weight
 from ir.importer import calling_convention as st
 from ir.importer.autocasts import uncast
 from ir.importer.bodies import Bodies
-from ir.importer.checked import Checked, UncheckedError, is_checked, is_division
+from ir.importer.checked import Checked, UncheckedError, is_checked, is_division, verifying
 from ir.importer.evaluate import evaluate, flops, refusal, result_shapes, result_types
 from ir.importer.float64 import InFloat64, widened
 from ir.importer.guards import Branch
@@ -103,6 +103,9 @@ class Capture:
     def _checked(self) -> contextlib.AbstractContextManager[Any]:
         return Checked() if self.of_file else contextlib.nullcontext()
 
+    def verifying(self, fused: bool = False) -> contextlib.AbstractContextManager[None]:
+        return verifying(fused) if self.of_file else contextlib.nullcontext()
+
     def result_types(self, node: Node, dtypes: Mapping[DType, DType]) -> tuple[DType, ...] | None:
         return result_types(node, dtypes)
 
@@ -155,9 +158,12 @@ class Capture:
                 for k, v in self._mutated(module, graph):  # the model may have run since the graph took its state
                     v.copy_(start.get(k, v))
                 given = dict(weights or {})
-                made = (
-                    torch.func.functional_call(module, given, args, dict(kwargs)) if given else module(*args, **kwargs)
-                )
+                with self.verifying():
+                    made = (
+                        torch.func.functional_call(module, given, args, dict(kwargs))
+                        if given
+                        else module(*args, **kwargs)
+                    )
                 return self._results(graph, made, dict(self._mutated(module, graph)), args, kwargs)
         finally:
             with torch.no_grad():
@@ -204,7 +210,7 @@ class Capture:
         state = {k: stored.get(k, v).detach().clone() for k, v in _state(module)}
         given = widened(state | dict(weights or {}))
         args, kwargs = widened(pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs))))
-        with torch.no_grad(), InFloat64():  # type: ignore[no-untyped-call]
+        with torch.no_grad(), self.verifying(), InFloat64():  # type: ignore[no-untyped-call]
             made = torch.func.functional_call(module, given, args, dict(kwargs))
         return self._results(graph, made, given, args, kwargs)
 

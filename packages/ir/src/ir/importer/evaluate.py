@@ -14,7 +14,7 @@ from ir.dims import Expr
 from ir.dims import evaluate as number
 from ir.errors import RefusedError
 from ir.graph import Node, Value, Weight, leaves, map_arg
-from ir.importer.checked import check_division, is_division
+from ir.importer.checked import check_numbers, is_division
 from ir.importer.schema import DTYPES, TORCH_DTYPES, op_schema, overload_of
 from ir.importer.torch_api import pytree, schema_of
 from ir.importer.weights import TorchWeight
@@ -70,7 +70,7 @@ def kernel(node: Node) -> Callable[[dict[str, Any]], Any]:
         positional = [args.pop(name) for name in names]
         named = {k: v for k, v in args.items() if k not in ("device", "layout", "pin_memory")}
         if divides:
-            check_division(overload, tuple(positional), named)
+            check_numbers(overload, tuple(positional), named)
         return call(*positional, **named)
 
     return run
