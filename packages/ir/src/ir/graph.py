@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol, Union
@@ -96,6 +95,7 @@ class Context(Protocol):
         """Whether `specialized` is all that the code asked: torch.export's strict mode does not tell."""
 
     of_file: bool  # whether the numbers in it are those of a .pt2 file, which may be anyone's
+    verifying: Callable[..., Any]  # a block in which torch runs what the program calls, as far as that is safe
 
     def refusing(self, decisions: Iterable[Specialized]) -> Context:
         """The same, where files of the program refuse the sizes at which these decisions are others."""
@@ -123,12 +123,6 @@ class Context(Protocol):
 
     def computes(self, nodes: Sequence[Node], weights: Mapping[Value, Weight]) -> bool:
         """Whether `evaluate` computes the last of these nodes; it is tried."""
-
-    def verifying(self, fused: bool = False) -> AbstractContextManager[None]:
-        """A block in which torch runs what the program calls: of a file, by kernels that look at their operands.
-
-        An artifact may use the `fused` ones of its target besides.
-        """
 
     def result_types(self, node: Node, dtypes: Mapping[DType, DType]) -> tuple[DType, ...] | None:
         """What torch makes of the node with its operands cast; None where it refuses."""

@@ -103,6 +103,12 @@ def is_documented(overload: Any) -> bool:
     known, name = op_schema(overload), base_name(overload)
     if name in _OTHER_NAMES:
         return True
+    if (
+        torch.Tag.nondeterministic_seeded in overload.tags
+        and known.writes == known.names[:1]
+        and len(known.tensors) == 1
+    ):
+        return True  # fills a tensor: those are methods
     if known.writes:
         return known.functional is not None and is_documented(known.functional.target)
     if name in TRUSTING or "sparse" in name or any(w in name for w in _LOOPS):
@@ -221,7 +227,7 @@ class _Called(TorchFunctionMode):
 
 def _without_mkldnn() -> contextlib.AbstractContextManager[Any]:
     """A block in which torch computes an LSTM by its own parts: that of mkldnn believes the shapes of its weights."""
-    return torch.backends.mkldnn.flags(enabled=False)  # type: ignore[no-any-return]
+    return torch.backends.mkldnn.flags(enabled=False)
 
 
 _verifying: ContextVar[bool] = ContextVar("verifying", default=False)
