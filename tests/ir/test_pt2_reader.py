@@ -306,6 +306,28 @@ def test_guards_call_nothing_of_an_argument(tmp_path):
         ir.capture(path)
 
 
+SIZE = "L['input'].size()[0]"
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [("{0} ** {0} >= 0", False), ("9 ** 9 ** 9 >= 0", False), ("1 << {0} > 0", False), ("'a' * {0} == 'b'", False),
+     ("(1,) * {0} == {0}", False), ("L['input'].size() * {0} == {0}", False), ("len('a' * {0}) > 1", False),
+     ("max('a', 'b') * {0} > 1", False), ("{0} ** 2 >= 0", True), ("{0} << 2 >= 0", True), ("{0} * {0} >= 0", True),
+     ("L['input'].size() == (3,)", True), ("len(L['input'].size()) == 1", True), ("{0} ** -1 <= 1", True)],
+)  # fmt: skip
+def test_a_guard_is_arithmetic_that_ends(text, taken, tmp_path):
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
+    program._guards_code = [text.format(SIZE)]
+    torch.export.save(program, path := tmp_path / "guard.pt2")
+    if taken:
+        graph = ir.capture(path)
+        assert graph.context.reference(graph, (torch.ones(3),), {}, guarded=True)
+        return
+    with pytest.raises(CaptureError, match="no condition on sizes"):
+        ir.capture(path).context.program.module()
+
+
 def test_a_number_that_torch_leaves_to_data(tmp_path):
     class Combined(torch.nn.Module):
         def forward(self, x):

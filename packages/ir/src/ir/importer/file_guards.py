@@ -29,7 +29,7 @@ _ARITHMETIC = {
     ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
     ast.FloorDiv: dims.floordiv, ast.Mod: dims.mod,
 }  # fmt: skip
-_LONGEST, _LONGEST_NAME, _MOST_TERMS = 10_000, 200, 500
+_LONGEST, _LONGEST_NAME, _MOST_TERMS, _HIGHEST = 10_000, 200, 500, 64
 _PARTS = (
     ast.Expression, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Constant, ast.Tuple, ast.Load, ast.boolop,
     ast.operator, ast.unaryop, ast.cmpop, ast.keyword, ast.Call, ast.IfExp, ast.Subscript,
@@ -92,6 +92,7 @@ def _parsed(text: str) -> ast.expr:
         tree = None
     parts = list(ast.walk(tree)) if tree is not None else [None]
     called = {id(p.func) for p in parts if isinstance(p, ast.Call)}
+    held = {id(h) for p in parts for h in _beside(p)}
     for part in parts:
         fine = (
             part.attr in _ATTRIBUTES or (id(part) not in called and _is_field(part))
@@ -100,10 +101,52 @@ def _parsed(text: str) -> ast.expr:
             if isinstance(part, ast.Name)
             else isinstance(part, _PARTS) and not (isinstance(part, ast.Constant) and _odd(part.value))
         )
+        fine = fine and (id(part) in held or not _is_sequence(part)) and _is_bounded(part)
         if not fine:
             raise CaptureError(f"a guard is {text!r:.200}, which is no condition on sizes")
     assert tree is not None
     return tree.body
+
+
+def _beside(part: Any) -> Sequence[ast.AST]:
+    """Where texts and tuples may stand: what they are compared with, keys, the name of a device."""
+    match part:
+        case ast.Compare():
+            return [part.left, *part.comparators]
+        case ast.Subscript():
+            return [part.value, part.slice]
+        case ast.Call(func=ast.Attribute(attr="device")):
+            return part.args
+        case ast.Call(func=ast.Name(id="len")):
+            return part.args
+        case ast.Call():
+            return [part.func]
+    return ()
+
+
+def _is_sequence(part: Any) -> bool:
+    """True for a text, a tuple and a tensor's shape, which a product would repeat."""
+    match part:
+        case ast.Constant(value=value):
+            return isinstance(value, (str, bytes))
+        case ast.Tuple() | ast.Attribute(attr="shape"):
+            return True
+        case ast.Call(func=ast.Attribute(attr="size" | "stride"), args=[]):
+            return True
+    return False
+
+
+def _is_bounded(part: Any) -> bool:
+    """False for a power or a shift by what is no small number, and for one of another: Python computes any."""
+    if not isinstance(part, ast.BinOp) or not isinstance(part.op, ast.Pow | ast.LShift):
+        return True
+    exponent = part.right.operand if isinstance(part.right, ast.UnaryOp) else part.right
+    number = exponent.value if isinstance(exponent, ast.Constant) else None
+    return (
+        isinstance(number, int | float)
+        and number <= _HIGHEST
+        and not any(isinstance(p, ast.Pow | ast.LShift) for p in ast.walk(part.left))
+    )
 
 
 def _is_field(part: ast.Attribute) -> bool:
