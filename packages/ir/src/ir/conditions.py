@@ -90,7 +90,7 @@ def holds(condition: Any, sizes: Mapping[str, int]) -> bool:
 
 
 def _size(dim: Any, sizes: Mapping[str, int]) -> Any:
-    """The value of an expression; None where it divides by zero."""
+    """The value of an expression; None where it has none: it divides by zero, or is beyond all numbers."""
     try:
         return evaluate(dim, sizes)
     except ZeroDivisionError:

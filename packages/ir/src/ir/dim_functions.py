@@ -2,10 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+_LONGEST = 128  # bits of a number on the way to a size
+
+
+def power(a: Any, b: Any) -> Any:
+    """`a ** b`; of integers no more than any size needs, where Python computes for hours."""
+    if type(a) is int and type(b) is int and a.bit_length() * b > _LONGEST:
+        raise OverflowError(f"a power of more than {_LONGEST} bits")
+    return a**b
+
+
+def left_shift(a: Any, b: Any) -> Any:
+    """`a << b`; of integers no more than any size needs, where Python takes all memory."""
+    if type(a) is int and type(b) is int and b > _LONGEST:
+        raise OverflowError(f"a shift by more than {_LONGEST} bits")
+    return a << b
+
+
+@contextlib.contextmanager
+def computing(expression: Any, env: Mapping[str, Any]) -> Iterator[None]:
+    """A block in which an expression is computed, its symbols having the values in `env`.
+
+    Raises:
+        NotComputed: it has none, where these are numbers.
+    """
+    try:
+        yield
+    except (ArithmeticError, ValueError, TypeError) as error:
+        if not all(isinstance(v, (int, float)) for v in env.values()):
+            raise
+        from ir.errors import NotComputed
+
+        at = ", ".join(f"{name}={env[name]}" for name in sorted(getattr(expression, "symbols", ())))
+        raise NotComputed(f"{expression!s:.200} cannot be computed at {at} ({error})") from error
+
 
 _UNARY = ("sqrt", "exp", "log", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh")
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -17,7 +53,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "max": max,
     "min": min,
     "truediv": operator.truediv,
-    "pow": operator.pow,
+    "pow": power,
     "floor": math.floor,
     "ceil": math.ceil,
     "trunc": math.trunc,
@@ -36,7 +72,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bitwise_and": operator.and_,
     "bitwise_or": operator.or_,
     "bitwise_xor": operator.xor,
-    "lshift": operator.lshift,
+    "lshift": left_shift,
     "rshift": operator.rshift,
     "round_decimal": round,
     **{name: getattr(math, name) for name in _UNARY},

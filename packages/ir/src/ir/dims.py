@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, TypeGuard, TypeVar, Union, cast
 
-from ir.dim_functions import BOOL, FLOAT, FUNCTIONS
+from ir.dim_functions import BOOL, FLOAT, FUNCTIONS, computing
 
 T = TypeVar("T")
 Number = Union[int, float]
@@ -345,9 +345,7 @@ def visit(
         return number(x)
 
     def atom(a: Atom) -> T:
-        if isinstance(a, Symbol):
-            return sym(a)
-        return apply(a.fn, [visit(arg, number, sym, apply) for arg in a.args])
+        return sym(a) if isinstance(a, Symbol) else apply(a.fn, [visit(b, number, sym, apply) for b in a.args])
 
     def term(monomial: Monomial, coefficient: int) -> T:
         factors = [atom(a) for a, p in monomial for _ in range(p)]
@@ -364,7 +362,8 @@ def visit(
 
 def evaluate(x: Number | Expr, env: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] = FUNCTIONS) -> Any:
     """The value of an expression where `env` gives each symbol's (a number, or anything with arithmetic)."""
-    return visit(x, lambda n: n, lambda s: env[s.name], lambda fn, args: functions[fn](*args))
+    with computing(x, env):
+        return visit(x, lambda n: n, lambda s: env[s.name], lambda fn, args: functions[fn](*args))
 
 
 EXACT: dict[str, Callable[..., Any]] = {

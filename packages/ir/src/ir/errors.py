@@ -29,6 +29,10 @@ class RefusedError(ExportError):
     """The op is known, this argument, dtype or shape of it is not."""
 
 
+class NotComputed(RefusedError, ZeroDivisionError):
+    """A size, or a condition on sizes, has no value here: it divides by zero, or is beyond all numbers."""
+
+
 class MismatchError(ExportError):
     """The artifact ran and gave numbers that differ from torch's."""
 

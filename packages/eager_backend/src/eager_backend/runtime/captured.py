@@ -43,6 +43,13 @@ def require(condition: Any, message: str) -> None:
         raise OtherRank(message)
 
 
+def look_again(graph: Graph, inputs: Sequence[Any], reason: Exception) -> None:
+    """Raises OtherSide: the call failed since a condition of the capture does not hold, or has no value."""
+    whole = len(inputs) == len(graph.inputs) and all(isinstance(x, Tensor) for x in inputs)
+    if whole and (message := unmet(graph, sizes_of(graph, inputs))):
+        raise OtherSide(message) from reason
+
+
 def run(program: CompiledProgram, inputs: Sequence[Tensor], reason: Exception) -> tuple[Tensor, ...]:
     """The results of `graph.results`, with all writes done.
 

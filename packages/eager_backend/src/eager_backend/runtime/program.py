@@ -70,7 +70,12 @@ class Program:
             return captured.run(self, inputs, reason)
         except ExportError:
             raise
+        except (ArithmeticError, TypeError) as error:
+            captured.look_again(self.graph, inputs, error)
+            raise
         except (IndexError, RuntimeError, ValueError) as error:
+            if isinstance(error, ValueError):
+                captured.look_again(self.graph, inputs, error)
             if told := unpacked(error):
                 raise told from error
             if told := without_kernel(error, self.plan.target.dtype, self.run):  # type: ignore[attr-defined]

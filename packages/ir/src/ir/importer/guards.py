@@ -21,6 +21,7 @@ from ir.graph import Node
 from ir.importer.decisions import NOT_THE_MODEL
 from ir.importer.origins import origin_of
 from ir.importer.private_writes import writes
+from ir.importer.pt2.expressions import Size
 from ir.importer.symbols import Symbols
 from ir.importer.torch_api import FakeTensor, OpOverload, expression, guards_code, packet_name, schema_of, truncates
 from ir.ops import OF_TORCH
@@ -248,18 +249,32 @@ def _assertions(program: ExportedProgram) -> Iterator[tuple[Any, str]]:
 
 
 def checks(branches: Sequence[Branch], symbols: Symbols, known: Collection[str | None]) -> list[Node]:
-    """The conditions as checks, as far as they are about these symbols."""
+    """The conditions as checks, as far as they are about these symbols.
+
+    Raises:
+        CaptureError: one out of a file is no condition on the program's sizes.
+    """
     nodes = []
     for branch in branches:
+        of_file = isinstance(branch.condition, Size)
         try:
             condition = symbols.expression(branch.condition)
-        except CaptureError:  # the warning has named it
-            continue
+        except CaptureError:
+            if of_file:
+                raise
+            continue  # the warning has named it
+        if of_file and not _is_truth(condition):
+            raise CaptureError(f"a condition on sizes is {branch.condition.text!r:.200}, which is no condition on them")
         if isinstance(condition, Expr) and condition.symbols <= set(known):
             why = branch.place if branch.place in (_FIXED, _WINDOWS, _ASKED) else f"{branch.place} branched on that"
             message = f"the graph holds only where {condition}: {why}"
             nodes.append(check(condition, f"{message}; capture the model anew for other inputs"))
     return nodes
+
+
+def _is_truth(condition: Any) -> bool:
+    """True of a condition that may hold; names that are one may leave nothing of it but True."""
+    return condition is True or (isinstance(condition, Expr) and condition.kind == "bool")
 
 
 def is_from_file(program: Any) -> bool:
