@@ -10,10 +10,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ir.dims import symbol
 from ir.errors import CaptureError
 from ir.importer.guards import Branch, RecordedConditions
 from ir.importer.pt2.archive import Archive
 from ir.importer.pt2.expressions import Size, parse
+from ir.importer.size_rules import symbol_kind
 from ir.importer.torch_api import guards_code
 
 EXTRA = "ir_conditions.json"  # of torch.export.save's extra_files
@@ -73,7 +75,7 @@ def _texts(branches: Sequence[Branch]) -> list[list[str]]:
     for branch in branches:
         text = _text(branch.condition)
         try:
-            parse(text)
+            parse(text).value(lambda name: symbol(name, symbol_kind(name)))
         except CaptureError:
             continue
         texts.append([text, branch.place[:_LONGEST]])
