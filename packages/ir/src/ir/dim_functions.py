@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from ir.errors import NotComputed
 
 _LONGEST = 128  # bits of a number on the way to a size
 
@@ -25,20 +26,9 @@ def left_shift(a: Any, b: Any) -> Any:
     return a << b
 
 
-@contextlib.contextmanager
-def computing(expression: Any, env: Mapping[str, Any]) -> Iterator[None]:
-    """A block in which an expression is computed, its symbols having the values in `env`.
-
-    Raises:
-        NotComputed: it has none, where these are numbers.
-    """
-    try:
-        yield
-    except (ArithmeticError, ValueError, TypeError) as error:
-        if not all(isinstance(v, (int, float)) for v in env.values()):
-            raise
-        from ir.errors import NotComputed
-
+def refuse_numbers(expression: Any, env: Mapping[str, Any], error: Exception) -> None:
+    """Raises NotComputed: the expression has no value where its symbols have those in `env`, if these are numbers."""
+    if all(isinstance(v, (int, float)) for v in env.values()):
         at = ", ".join(f"{name}={env[name]}" for name in sorted(getattr(expression, "symbols", ())))
         raise NotComputed(f"{expression!s:.200} cannot be computed at {at} ({error})") from error
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, TypeGuard, TypeVar, Union, cast
 
-from ir.dim_functions import BOOL, FLOAT, FUNCTIONS, computing
+from ir.dim_functions import BOOL, FLOAT, FUNCTIONS, refuse_numbers
 
 T = TypeVar("T")
 Number = Union[int, float]
@@ -362,14 +362,16 @@ def visit(
 
 def evaluate(x: Number | Expr, env: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] = FUNCTIONS) -> Any:
     """The value of an expression where `env` gives each symbol's (a number, or anything with arithmetic)."""
-    with computing(x, env):
+    try:
         return visit(x, lambda n: n, lambda s: env[s.name], lambda fn, args: functions[fn](*args))
+    except (ArithmeticError, ValueError, TypeError) as error:
+        refuse_numbers(x, env, error)
+        raise
 
 
-EXACT: dict[str, Callable[..., Any]] = {
-    **{fn: FUNCTIONS[fn] for fn in ("add", "sub", "mul")},
-    **{"floordiv": floordiv, "mod": mod, "max": maximum, "min": minimum},
-}
+EXACT: dict[str, Callable[..., Any]] = {fn: FUNCTIONS[fn] for fn in ("add", "sub", "mul")} | {
+    "floordiv": floordiv, "mod": mod, "max": maximum, "min": minimum,
+}  # fmt: skip
 
 
 def is_static(dims: Sequence[Dim | None]) -> TypeGuard[Sequence[int]]:
