@@ -342,11 +342,10 @@ def test_nan_passes_an_activation(layer: nn.Module, x: Tensor, act: nn.Module) -
 
 
 @onednn
-@pytest.mark.parametrize("act", BOUNDED, ids=str)
-def test_onednn_makes_a_bound_of_nan(act: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were that to change, these could be fused again."""
+def test_onednn_makes_a_bound_of_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were that to change, relu and its like could be fused again."""
     monkeypatch.setattr(onednn_calls, "DROPS_NAN", ())
-    model = nn.Sequential(nn.Conv2d(8, 16, 3), act)
+    model = nn.Sequential(nn.Conv2d(8, 16, 3), nn.ReLU())
     assert not compiled(model, IMAGE)(torch.full_like(IMAGE, math.nan)).isnan().any()
 
 

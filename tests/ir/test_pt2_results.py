@@ -118,7 +118,7 @@ def test_cuts_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("target", ["pow", "lshift"])
-def test_a_power_of_two_sizes_is_refused_before_it_is_computed(tmp_path, target):
+def test_a_power_of_two_sizes_is_not_computed(tmp_path, target):
     """The hints are the file's; literal numbers are refused where the node is read."""
 
     def edit(document):
@@ -135,7 +135,7 @@ def test_a_power_of_two_sizes_is_refused_before_it_is_computed(tmp_path, target)
 
     shapes = {"args": ({0: torch.export.Dim("n", max=2**62)}, {0: torch.export.Dim("m", max=2**62)})}
     path = changed(tmp_path / "m.pt2", call, (torch.ones(5), torch.ones(6)), edit, dynamic_shapes=shapes)
-    assert f"{target} of [1000000000, 1000000000] is no size" in refused(path)
+    assert not refused(path)  # and does not take hours: what the size is in the example is not known
 
 
 PADDED = {"parts": (b"[]," * (2 << 20), "JSON of more than 3000000 parts"),

@@ -7,14 +7,12 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ir.errors import NotComputed
-
 _LONGEST = 128  # bits of a number on the way to a size
 
 
 def power(a: Any, b: Any) -> Any:
     """`a ** b`; of integers no more than any size needs, where Python computes for hours."""
-    if type(a) is int and type(b) is int and a.bit_length() * b > _LONGEST:
+    if type(a) is int and type(b) is int and abs(a) > 1 and (abs(a) - 1).bit_length() * b > _LONGEST:
         raise OverflowError(f"a power of more than {_LONGEST} bits")
     return a**b
 
@@ -29,6 +27,8 @@ def left_shift(a: Any, b: Any) -> Any:
 def refuse_numbers(expression: Any, env: Mapping[str, Any], error: Exception) -> None:
     """Raises NotComputed: the expression has no value where its symbols have those in `env`, if these are numbers."""
     if all(isinstance(v, (int, float)) for v in env.values()):
+        from ir.errors import NotComputed  # sizes stand below all that may fail
+
         at = ", ".join(f"{name}={env[name]}" for name in sorted(getattr(expression, "symbols", ())))
         raise NotComputed(f"{expression!s:.200} cannot be computed at {at} ({error})") from error
 

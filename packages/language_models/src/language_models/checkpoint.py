@@ -20,11 +20,11 @@ import transformers
 from ir.errors import CaptureError, ExportError
 from ir.files import strange
 from ir.importer.checkpoint import convert_weights, load_weights, stored_tensors, without_weights
-from ir.stored import checkpoint, chosen
+from ir.stored import checkpoint
 from language_models.configuration import check_json, configuration, line, offline, read_json
 from language_models.quantised import by_transformers, check_stored, way_out
 from language_models.tasks import auto_class, check_task, task_of
-from language_models.weight_files import check_weights, named_file
+from language_models.weight_files import check_weights, stored_file
 
 # what tokenizers of transformers are saved as, whichever of them a checkpoint has
 _TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*", "vocab*", "merges.txt")
@@ -174,7 +174,7 @@ def _mapped(folder: Path, config: Any, dtype: torch.dtype, task: str, streams: b
     transformers renames and joins weights of some architectures while it loads them.
     """
     known = by_transformers(folder, config)
-    if named_file(config) or chosen(folder) is None:  # of other formats than safetensors
+    if stored_file(folder, config) is None:
         return None
     stored = checkpoint(folder)
     if known:

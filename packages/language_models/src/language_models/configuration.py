@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import transformers
 
 from ir.errors import CaptureError
 from ir.files import opened, size_text
+from ir.importer.swapping import swapped
 
 MOST_LAYERS = 2000
 LIMIT = 16_000_000  # bytes of one file of settings, of which transformers makes sixty times as many
@@ -111,6 +113,9 @@ def _configurations(value: Any) -> Iterator[Any]:
             yield from _configurations(item)
 
 
+_LOADING = threading.RLock()
+
+
 def _choose_plain(folder: Path, config: Any) -> None:
     """Transformers' own choice in the place of a kernel that is not everywhere; raises CaptureError for foreign ones.
 
@@ -130,11 +135,9 @@ def _choose_plain(folder: Path, config: Any) -> None:
 
 @contextlib.contextmanager
 def offline() -> Iterator[None]:
-    """Nothing is asked of a hub meanwhile, whatever a constructor or a quantiser wants from one."""
-    constants: Any = huggingface_hub.constants
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = True
-    try:
+    """Nothing is asked of a hub meanwhile, whatever a constructor or a quantiser wants from one.
+
+    In the whole process: one thread loads a checkpoint at a time.
+    """
+    with _LOADING, swapped(huggingface_hub.constants, "HF_HUB_OFFLINE", True):
         yield
-    finally:
-        constants.HF_HUB_OFFLINE = before

@@ -29,6 +29,7 @@ from language_models.parts import Parts
 from language_models.references import note_files
 from language_models.tasks import AUTO, WRITERS
 from language_models.tracing import told_of
+from language_models.weight_files import stored_file
 from language_models.weights import Plan
 
 TARGETS = {"onnx": "language_models.onnx_genai", "nnef": "language_models.tract", "eager": "language_models.eager"}
@@ -167,7 +168,7 @@ def export(
         raise RefusedError("lm_head= is for models that make logits, and this one embeds texts: leave it out")
     writer = importlib.import_module(WRITERS[checkpoint.task]) if checkpoint.task in WRITERS else runtime
     if refers:
-        way = _way_to_weights(Path(source), weights, place)
+        way = _way_to_weights(Path(source), checkpoint.model.config, weights, place)
         options["weights_folder"] = way if writer is runtime else checkpoint.folder
     if (target != "onnx" or writer is not runtime) and options.pop("contrib", False):
         raise ValueError(
@@ -261,8 +262,12 @@ def _of_folder(folder: Path, manifest: Manifest | Parts, options: dict[str, Any]
     return options
 
 
-def _way_to_weights(source: Path, weights: str, place: Path) -> str:
+def _way_to_weights(source: Path, config: Any, weights: str, place: Path) -> str:
     """The way from the folder that is written to the one that the checkpoint's files lie in."""
+    if stored_file(source, config) is None:
+        raise ValueError(
+            f"external_data='reference' refers to .safetensors, and transformers reads others of {source}: leave it out"
+        )
     kinds: Counter[str] = Counter()
     for tensor in stored.checkpoint(source).values():
         kinds[tensor.dtype.lower()] += tensor.length

@@ -15,8 +15,8 @@ from ir.errors import CaptureError, RefusedError
 from ir.importer.checkpoint import stored_tensors
 from ir.importer.swapping import swapped
 from ir.importer.torch_api import FakeTensor
-from ir.stored import chosen
 from language_models.checkpoint import Checkpoint
+from language_models.weight_files import stored_file
 
 PIECE = 1 << 20  # elements that are looked at a time
 
@@ -30,7 +30,7 @@ def check_finite(checkpoint: Checkpoint, source: Any) -> None:
     Raises:
         RefusedError: a weight has nan or infinite numbers, or such as its element type does not reach.
     """
-    before = _before(source)
+    before = _before(source, checkpoint.model.config)
     for name, weight in checkpoint.model.named_parameters():
         own = before.get(name)
         mapped = checkpoint.folder is not None and own is not None and own.dtype == weight.dtype
@@ -38,11 +38,11 @@ def check_finite(checkpoint: Checkpoint, source: Any) -> None:
             raise RefusedError(_said(name, weight.dtype, own))
 
 
-def _before(source: Any) -> dict[str, torch.Tensor]:
+def _before(source: Any, config: Any) -> dict[str, torch.Tensor]:
     """The weights before they were converted, by name; none where they come from files of other kinds."""
     if isinstance(source, torch.nn.Module):
         return dict(source.named_parameters())
-    return stored_tensors(source) if chosen(Path(source)) else {}
+    return stored_tensors(source) if stored_file(Path(source), config) else {}
 
 
 def _is_finite(weight: torch.Tensor) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import ir
-from ir.errors import CaptureError, ExportError
+from ir.errors import CaptureError, RefusedError, RuntimeFailure, UnsupportedOpsError
 from ir.graph import symbols_in
 from ir.opening import open_artifact
 from ir.plugins import find_target
@@ -119,9 +119,8 @@ def write_part(
     options = {**({"external_data": True} if target == "onnx" else {}), **options}
     if (packed := options.pop("packed", None)) is not None:  # what tract.quantised says of NNEF's blocks
         options |= {"weights": "q4_0", "weights_filter": packed}
-    if target == "onnx" or not symbols_in(tuple(v.type.shape for n in graph.nodes for v in n.outputs)) - sizes_in(
-        graph
-    ):
+    of_data = symbols_in(tuple(v.type.shape for n in graph.nodes for v in n.outputs)) - sizes_in(graph)
+    if target == "onnx" or not of_data:
         ir.export(graph, target=target, path=file, **options)
     else:
         _write_decided_by_data(module.model, graph, file, target, options)
@@ -136,7 +135,7 @@ def _write_decided_by_data(model: Any, graph: Any, file: Path, target: str, opti
         ir.export(graph, target=target, path=file, **options)
         if target == "eager":
             open_artifact(file, target)
-    except ExportError as error:
+    except (CaptureError, RefusedError, UnsupportedOpsError, RuntimeFailure) as error:
         said = str(error).partition("\n")[0].removeprefix(f"{file}: ")
         raise CaptureError(
             f"{type(model).__name__} has sizes in its {file.name} that depend on the numbers that it is given, which "

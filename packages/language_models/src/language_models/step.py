@@ -156,7 +156,8 @@ def masks_padding(step: Step) -> bool:
                 found.append(made["logits"][:, -1].float())
     except Exception:  # whatever a model says of a past of no length: nothing is known
         return True
-    prompt, behind = (torch.allclose(t[0], t[1], 1e-3, 1e-3 * float(t.abs().max())) for t in found)
+    scales = [float(t.nan_to_num(0, 0, 0).abs().max()) for t in found]
+    prompt, behind = (torch.allclose(t[0], t[1], 1e-3, 1e-3 * scale) for t, scale in zip(found, scales, strict=True))
     return behind or not prompt
 
 

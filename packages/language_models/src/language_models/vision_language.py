@@ -269,7 +269,7 @@ def check(checkpoint: Checkpoint, loaded: Generator, manifest: Parts, count: int
     words[words == token] = (token + 1) % checkpoint.config.vocab_size
     places, special = torch.full((1, taken), token), torch.tensor([_special(checkpoint)], dtype=torch.int64)
     text, marked = (torch.cat([words[:, :4], m, places, m, words[:, 4:]], 1) for m in (words[:, :0], special))
-    error, scale = _apart(checkpoint.model, loaded, text, image)
+    error, scale = _apart(loaded, text, image, _logits(checkpoint.model, text, image))
     with unchanged(checkpoint.model):
         wanted = reference(checkpoint.model, text, image, count)
     found = loaded.generate(text, max_new_tokens=count, pixel_values=image)
@@ -281,9 +281,10 @@ def check(checkpoint: Checkpoint, loaded: Generator, manifest: Parts, count: int
         raise MismatchError(f"behind an image the folder generates {said[0]}, the model {said[1]}; logits differ by "
                             f"{error:.2g} (scale {scale:.2g}): {does}, or the file is wrong")  # fmt: skip
     try:
-        error, scale = _apart(checkpoint.model, loaded, marked, image)
+        logits = _logits(checkpoint.model, marked, image)
     except Exception:  # whatever a model says of such a text, which no processor has to make: nothing is known
         return
+    error, scale = _apart(loaded, marked, image, logits)
     if not error <= allowed * scale:
         raise MismatchError(f"behind an image between the tokens that config.json names ({special[0].tolist()!s:.100}) "
                             f"logits differ by {error:.2g} (scale {scale:.2g}): {does}")  # fmt: skip
@@ -297,12 +298,16 @@ def _special(checkpoint: Checkpoint) -> list[int]:
     return sorted(i for i in ids - {image_token(checkpoint.model)} if 0 <= i < checkpoint.config.vocab_size)
 
 
-def _apart(model: Any, loaded: Generator, text: torch.Tensor, image: torch.Tensor) -> tuple[float, float]:
-    """By how much logits behind a text with an image differ from the model's own, and how large these are."""
-    mask = torch.ones_like(text)
+def _logits(model: Any, text: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
+    """The model's behind a text with an image: float32[1, vocabulary]."""
     with torch.no_grad(), unchanged(model):
-        logits = model(**_given(model, text, image, mask)).logits[:, -1].float()
-    own = loaded.step(loaded.vectors(text, image), mask, loaded.start(1))[0][:, -1].float()
+        made: torch.Tensor = model(**_given(model, text, image, torch.ones_like(text))).logits
+    return made[:, -1].float()
+
+
+def _apart(loaded: Generator, text: torch.Tensor, image: torch.Tensor, logits: torch.Tensor) -> tuple[float, float]:
+    """By how much the folder's logits behind a text with an image differ from these, and how large these are."""
+    own = loaded.step(loaded.vectors(text, image), torch.ones_like(text), loaded.start(1))[0][:, -1].float()
     return float((own - logits).abs().max()), float(logits.abs().max())
 
 

@@ -8,11 +8,17 @@ from typing import Any
 from transformers import utils
 
 from ir.errors import CaptureError
+from ir.stored import chosen
 
 
 def named_file(config: Any) -> Any:
     """The file that a configuration names itself, which goes before those of the usual names; None without one."""
     return getattr(config, "transformers_weights", None)
+
+
+def stored_file(folder: Path, config: Any) -> Path | None:
+    """The .safetensors file or index that transformers reads; None where it reads others."""
+    return None if named_file(config) else chosen(folder)
 
 
 def check_weights(folder: Path, config: Any) -> None:

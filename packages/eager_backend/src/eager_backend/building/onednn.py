@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eager_backend.building.steps import Slot, Step
 from eager_backend.registry import Kernel
-from ir.importer.torch_api import NN, VF, plain_call
+from ir.importer.torch_api import NN, plain_call
 
 SPELLED: dict[Any, str] = {}  # a kernel's call -> how torch's users write it
 
@@ -64,17 +64,15 @@ class Activation:
     algorithm: str | None = None
 
 
+# Of nan oneDNN makes a bound in relu, hardtanh and hardsigmoid: torch's own cost 1 % of a network's time behind it.
+DROPS_NAN = ("relu",)
 _PLAIN: Mapping[Any, Activation] = {
     Tensor.relu: Activation("relu"),
     Tensor.sigmoid: Activation("sigmoid"),
     Tensor.tanh: Activation("tanh"),
     NN.silu: Activation("swish"),
     NN.hardswish: Activation("hardswish"),
-    NN.hardsigmoid: Activation("hardsigmoid"),
-    NN.relu6: Activation("hardtanh", (0.0, 6.0)),
 }
-DROPS_NAN = ("relu", "hardtanh", "hardsigmoid")  # oneDNN makes a bound of it; behind its kernel torch's own cost 1 %
-_BOUNDS = {NN.hardtanh: (-1.0, 1.0), VF.clamp: (None, None)}
 
 
 def activation(step: Step) -> Activation | None:
@@ -85,16 +83,7 @@ def activation(step: Step) -> Activation | None:
         return _PLAIN[step.fn]
     if step.fn is NN.gelu:
         return Activation("gelu", (), step.kwargs.get("approximate", "none"))
-    if step.fn is NN.leaky_relu:
-        return _of_numbers("leaky_relu", (*step.args[1:], 0.01)[:1])
-    if step.fn in _BOUNDS:
-        given = [*step.args[1:], step.kwargs.get("min"), step.kwargs.get("max")]
-        known = [g for g in given if g is not None] or list(_BOUNDS[step.fn])
-        made = _of_numbers("hardtanh", tuple(known)) if len(known) == 2 else None
-        return made if made is not None and made.scalars[0] <= made.scalars[1] else None  # others it does not take
+    slope = (*step.args[1:], 0.01)[0]
+    if step.fn is NN.leaky_relu and type(slope) in (int, float):
+        return Activation("leaky_relu", (float(slope),))
     return None
-
-
-def _of_numbers(name: str, numbers: tuple[Any, ...]) -> Activation | None:
-    plain = all(type(n) in (int, float) for n in numbers)
-    return Activation(name, tuple(float(n) for n in numbers)) if plain else None

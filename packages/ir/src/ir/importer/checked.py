@@ -9,6 +9,7 @@ torch documents besides: whoever calls them gives them any numbers.
 from __future__ import annotations
 
 import contextlib
+import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -50,6 +51,7 @@ _DOCUMENTED = (
     (torch, ""), (torch.nn.functional, ""), (torch.linalg, "linalg_"), (torch.fft, "fft_"), (torch.special, "special_"),
 )  # fmt: skip
 _FUSED = frozenset({"mkldnn", "mkl"})  # namespaces of what the eager target's passes write
+_FLAGS = threading.RLock()  # torch.backends' are those of the process
 _MOST_ROUNDS = 100_000  # of a loop that ends where data says
 _MOST_COPIES = 2**40  # of an element
 DIVISIONS = frozenset({"div", "divide", "floor_divide", "fmod", "remainder", "gcd", "lcm"})
@@ -170,7 +172,7 @@ class Checked(TorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             return func(*self._guarded(func, args), **self._guarded(func, kwargs))
         check_numbers(func, args, kwargs)
-        if self.trusted or is_checked(func) or (self._documented and is_documented(func)):
+        if is_checked(func) or (self._documented and (self.trusted or is_documented(func))):
             return func(*args, **kwargs)
         if self._fused and isinstance(func, OpOverload) and func.namespace in _FUSED:
             return func(*args, **kwargs)
@@ -225,9 +227,11 @@ class _Called(TorchFunctionMode):
             self._mode.trusted = before
 
 
-def _without_mkldnn() -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def _without_mkldnn() -> Iterator[None]:
     """A block in which torch computes an LSTM by its own parts: that of mkldnn believes the shapes of its weights."""
-    return torch.backends.mkldnn.flags(enabled=False)
+    with _FLAGS, torch.backends.mkldnn.flags(enabled=False):
+        yield
 
 
 _verifying: ContextVar[bool] = ContextVar("verifying", default=False)

@@ -8,11 +8,12 @@ Only the nodes, and tensors of few bytes, are read here, so that a file with gig
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -25,7 +26,7 @@ from onnx import numpy_helper
 
 from ir.errors import ExportError, RefusedError
 from ir.files import opened
-from onnx_backend.format.data_files import fields, number_of, read
+from onnx_backend.format.data_files import fields, locations, number_of, read
 
 CALLS, DEPTH = 1 << 14, 200  # of functions: onnxruntime takes seconds for as many, its stack ends at some thousand
 _STEPS = 1 << 20  # of nodes, over all calls of other constants
@@ -39,6 +40,7 @@ _HARMLESS = _KEEPS | {
     "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd",
     "ReduceSum", "Round", "Shape", "Sigmoid", "Sign", "Sin", "Size", "Sqrt", "Sub", "Tanh", "Where", "Xor",
 }  # fmt: skip
+_RANK = 64
 _ELEMENTS = 1 << 28  # of a constant that is made of a few bytes
 _SECONDS, _A_SECOND = 60, 1 << 26  # that another process has to open a file, and the bytes for which it has one more
 _OPEN = """
@@ -92,12 +94,21 @@ def check(path: Path, libraries: Sequence[Path] = (), entries: Mapping[str, str]
         return
     _check_calls(path, nodes, functions)
     if _Folding(path, functions).is_doubtful(nodes, tensors):
-        _try(path, json.dumps([str(path), [str(library) for library in libraries], dict(entries or {})]))
+        given = json.dumps([str(path), [str(library) for library in libraries], dict(entries or {})])
+        _try(path, given, _SECONDS + _bytes(path, (entries or {}).values()) // _A_SECOND)
 
 
-def _try(path: Path, given: str) -> None:
+def _bytes(path: Path, folders: Iterable[str]) -> int:
+    """Of the file, of those that it names, and of the folders in which it finds its weights."""
+    with contextlib.suppress(OSError, ValueError):
+        named = [path, *(path.parent / name for name in locations(path))]
+        beside = [file for folder in folders if Path(folder).is_dir() for file in Path(folder).iterdir()]
+        return sum(file.stat().st_size for file in {*named, *beside} if file.is_file())
+    return path.stat().st_size
+
+
+def _try(path: Path, given: str, limit: int) -> None:
     """Let another process open it; what it says of a file that it survives, it will say here."""
-    limit = _SECONDS + path.stat().st_size // _A_SECOND
     try:
         done = subprocess.run([sys.executable, "-c", _OPEN, given], capture_output=True, check=False, timeout=limit)
     except subprocess.TimeoutExpired as error:
@@ -241,9 +252,9 @@ class _Folding:
         elif not own or node.op_type not in _HARMLESS:
             self._doubtful = True
         elif node.op_type in ("Expand", "ConstantOfShape") and known:
-            count = _product(known[-1])
-            if count > max(_ELEMENTS, self._path.stat().st_size):
-                raise RefusedError(f"{what} makes {count:.3g} constant elements, and onnxruntime makes them at once")
+            most = max(_ELEMENTS, self._path.stat().st_size)
+            if _product(known[-1]) > most:
+                raise RefusedError(f"{what} makes more than {most} constant elements, which onnxruntime makes at once")
 
     def _check_division(self, what: str, node: onnx.NodeProto, known: Sequence[Constant]) -> None:
         if known[0].floating or any(a.name == "fmod" and a.i for a in node.attribute):  # as floating numbers
@@ -274,9 +285,10 @@ def _numbers(constant: Constant) -> np.ndarray | None:
 
 
 def _product(shape: Constant) -> int:
-    """How many elements a shape has; 0 of one that is not known."""
+    """How many elements a shape has; 0 of one that is not known, or that onnxruntime takes for none."""
     numbers = _numbers(shape)
-    return 0 if numbers is None or numbers.dtype.kind != "i" else math.prod(numbers.ravel().tolist())
+    known = numbers is not None and numbers.dtype.kind == "i" and numbers.size <= _RANK
+    return math.prod(numbers.ravel().tolist()) if known and numbers is not None else 0
 
 
 def _where(constant: Constant, is_so: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:

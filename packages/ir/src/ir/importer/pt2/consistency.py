@@ -14,15 +14,17 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import Node as FxNode
 
+from ir.dim_functions import left_shift, power
 from ir.errors import CaptureError
 from ir.importer import fake_rules
 from ir.importer.checked import base_name
-from ir.importer.pt2.expressions import Size, refuse_power
+from ir.importer.pt2.expressions import Size
 from ir.importer.tensor_meta import Described, graphs_of
 from ir.importer.torch_api import DataDependentOutputException, OpOverload, pytree, schema_of
 
 _META = torch.device("meta")
 _UNKNOWN = 3  # what a size is taken for that data decides
+_IN_BOUNDS = {operator.pow: power, operator.lshift: left_shift}  # Python's own compute for hours
 _LONGEST_LIST = 20_000  # of tensors: an operator that makes as many as a size says is not run beyond
 
 
@@ -195,10 +197,8 @@ def _without_data(arg: Any) -> Any:
 def _number(target: Any, args: Any) -> Any:
     if "functorch" in (getattr(target, "__module__", "") or "") or not all(isinstance(a, int | float) for a in args):
         return None
-    if all(isinstance(a, int) for a in args):  # of others a power ends at once
-        refuse_power(target, args)
     try:
-        return target(*args)
+        return _IN_BOUNDS.get(target, target)(*args)
     except (ArithmeticError, ValueError, TypeError):
         return None
 

@@ -7,9 +7,8 @@ them with eval. Here they are calls of names on calls and numbers, with limits o
 from __future__ import annotations
 
 import math
-import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -24,7 +23,6 @@ from ir.importer.size_rules import build, symbol_kind
 _LONGEST, _DEEPEST, _MOST_TERMS, _LARGEST = 20_000, 60, 500, 2**66
 _TOKEN = re.compile(r"""\s*(?:(?P<name>[A-Za-z_]\w*)|(?P<text>'[A-Za-z_]\w*'|'[-+.\de]+')
                             |(?P<number>-?\d{1,20}(?![\w.]))|(?P<mark>[(),=]))""", re.VERBOSE)  # fmt: skip
-_LONGEST_POWER = 64
 _POWERS = {"Pow", "PowByNatural", "FloatPow", "pow", "LShift", "lshift"}
 _CONSTANTS: dict[str, Any] = {"true": True, "false": False}
 
@@ -117,14 +115,6 @@ def _refuse_large(function: str, args: list[Any]) -> None:
         terms = math.comb(base + int(args[1]), base) if small else _MOST_TERMS + 1
     if terms > _MOST_TERMS:
         raise CaptureError(f"a size of the file is too large an expression: {function} of {args!r:.200}")
-
-
-def refuse_power(function: Any, args: Sequence[Any]) -> None:
-    """Raises CaptureError: it is a power or a shift that no computer finishes."""
-    if function in (operator.pow, operator.lshift) and any(
-        isinstance(a, int | float) and abs(a) > _LONGEST_POWER for a in args[1:]
-    ):
-        raise CaptureError(f"{function.__name__} of {args!r:.80} is no size")
 
 
 @lru_cache(maxsize=4096)

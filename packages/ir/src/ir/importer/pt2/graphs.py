@@ -13,12 +13,12 @@ from torch.fx import Node as FxNode
 
 from ir.errors import CaptureError
 from ir.importer.pt2 import operators
-from ir.importer.pt2.expressions import refuse_power
 from ir.importer.pt2.values import PLAIN, described, identifier, number, text, union
 from ir.importer.tensor_meta import Tensors
 from ir.importer.torch_api import HigherOrderOperator, OpOverload, schema_of
 
 _DEEPEST = 32  # sub-graphs inside of sub-graphs
+_LONGEST_POWER = 64
 _VALUES = ("sym_int_values", "sym_float_values", "sym_bool_values")
 _NAMED = {"as_tensor": "name", "as_sym_int": "as_name", "as_sym_float": "as_name", "as_sym_bool": "as_name"}
 
@@ -99,7 +99,7 @@ class _Reader:
             args = tuple(self._argument(*union(i["arg"])) for i in call["inputs"] if i["name"] not in kwargs)
         else:
             args = tuple(self._argument(*union(i["arg"])) for i in call["inputs"])
-            refuse_power(target, args)
+            _small(target, args)
         name = call.get("name")
         node = self.graph.create_node("call_function", target, args, kwargs, identifier(name) if name else None)
         node.meta.update(_origin(call["metadata"]))
@@ -228,6 +228,14 @@ def _fit(target: OpOverload, outputs: list[tuple[str, Any]]) -> None:
     ]  # fmt: skip
     if len(tags) != len(kinds) or any(t not in allowed for t, allowed in zip(tags, takes, strict=True)):
         raise CaptureError(f"a node calls {target} for {', '.join(tags) or 'nothing'}, and it gives {', '.join(kinds)}")
+
+
+def _small(target: Any, args: Sequence[Any]) -> None:
+    """Refuse powers and shifts that no computer finishes."""
+    if target in (operator.pow, operator.lshift) and any(
+        isinstance(a, int | float) and abs(a) > _LONGEST_POWER for a in args[1:]
+    ):
+        raise CaptureError(f"{target.__name__} of {args!r:.80} is no size")
 
 
 def _origin(metadata: Any) -> dict[str, Any]:
