@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import ir
+from ir.dim_functions import power
 from ir.dims import call, evaluate, symbol
 from ir.errors import CaptureError, NotComputed, RefusedError
 from ir.importer.pt2.recorded_conditions import EXTRA
@@ -76,3 +77,9 @@ def test_a_number_has_the_length_of_a_size():
     for fn in ("pow", "lshift"):
         with pytest.raises(RefusedError, match=re.escape("more than 128 bits")):
             evaluate(call(fn, n, n), {"n": 1000})
+
+
+def test_powers_of_one_have_no_bound():
+    assert [power(a, 10**9) for a in (-1, 0, 1)] == [1, 0, 1]
+    with pytest.raises(OverflowError):
+        power(2, 10**9)
