@@ -245,8 +245,11 @@ class Shaken(torch.fx.Interpreter):
                 # what cancels to 0 there is a 0 to a kernel that rounds elsewhere, which no multiple of the gap gives
                 return self._put(t, wide.to(t.dtype), gap > 0)
             lost = torch.where(gap > 0, torch.maximum(2 * gap.to(t.dtype), lost), torch.zeros_like(t))
+            least, tiny = t.abs() < 2**8 * torch.finfo(t.dtype).tiny, torch.finfo(t.dtype).tiny
             if bool(torch.rand((), generator=self.generator) < 0.125):  # a factor of the result was flushed
-                return self._put(t, torch.zeros_like(t), t.abs() < 2**8 * torch.finfo(t.dtype).tiny)
+                return self._put(t, torch.zeros_like(t), least)
+            if ulps > 1:  # or lost its last digits below the smallest normal number, as in onnxruntime's tanh
+                lost = torch.where(least & (t != 0), lost.clamp(min=2**6 * tiny * torch.finfo(t.dtype).eps), lost)
         elif t.dtype is torch.float64:  # there is no wider type: multiples of a large power of two were not rounded
             exact = (t * 2**20).frac() == 0
             lost = torch.where(exact & (t.abs() < 2**20), torch.zeros_like(t), lost)

@@ -203,6 +203,18 @@ def test_a_silu_that_is_0_far_below_its_last_place_is_explained():
     assert not explained(module, ["x"], [x], 0, torch.where(x < 0, -math.inf, wanted))
 
 
+def test_a_function_beside_the_smallest_normal_number_loses_digits():
+    class Rest(torch.nn.Module):
+        def forward(self, x):
+            return torch.reciprocal(x - torch.tanh(x))
+
+    x = torch.tensor([2.0**-126, 0.0, 1.0])
+    module, wanted = torch.export.export(Rest(), (x,)).module(), Rest()(x)
+    assert wanted[:2].tolist() == [math.inf, math.inf]
+    assert explained(module, ["x"], [x], 0, torch.tensor([-math.inf, math.inf, wanted[2]]))
+    assert not explained(module, ["x"], [x], 0, torch.tensor([-math.inf, -math.inf, wanted[2]]))
+
+
 def test_a_mean_of_a_negative_zero_has_either_sign():
     class Turn(torch.nn.Module):
         def forward(self, x):
