@@ -117,6 +117,11 @@ CASES = family(
     ),
     row("cross_entropy", lambda x, y: F.cross_entropy(x, y), LOGITS, CLASSES),
     row(
+        "cross_entropy_of_any_classes",
+        lambda x, y: (F.cross_entropy(x, y), F.cross_entropy(x[0], y[0], label_smoothing=0.2)),
+        *(f32(3, "S"), f32(3, "S", positive=True)),
+    ),
+    row(
         "cross_entropy_of_unknown",
         lambda x, y: F.cross_entropy(torch.where(x > 1, x.double() * math.nan, x), y, reduction="none"),
         LOGITS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .base import boolean, c64, f16, f32, f64, family, i32, i64, inf, nan, row, u8
+from .base import bf16, boolean, c64, f16, f32, f64, family, i32, i64, inf, nan, row, u8
 
 _LARGEST, _LARGEST_F32 = torch.finfo(torch.float64).max, torch.finfo(torch.float32).max
 BEYOND = [[inf, _LARGEST, nan, inf, -_LARGEST, -inf], [-inf, -_LARGEST, -inf] * 2, [inf, _LARGEST] * 3]
@@ -127,6 +127,7 @@ CASES = family(
     row("std_correction_0", lambda x: torch.std(x, dim=-1, correction=0, keepdim=True), f32("B", 3)),
     row("std_mean", lambda x: torch.std_mean(x, dim=1), f32("B", 3)),
     row("var_f16", lambda x: (x.var(1), *torch.var_mean(x, (0, 1))), f16("B", 40, low=-300, high=300)),
+    row("var_of_1e19", lambda x: (x.var(), *torch.var_mean(x, 1)), bf16(value=[[9.2e18, -9.2e18, 0.0, 9.2e18]] * 2)),
     row("var_mean", lambda x: torch.var_mean(x, dim=1, correction=0), f32("B", 3)),
     row("logsumexp", lambda x: torch.logsumexp(x, 1), f32("B", 3)),
     row("logsumexp_dims_keepdim", lambda x: torch.logsumexp(x, (0, 1), keepdim=True), f32("B", 3)),

@@ -72,7 +72,7 @@ def check(program: Program, targets: Sequence[str] = TARGETS, way: str = "progra
         yield from (Outcome(t, "foreign", f"capture ({way}): {_message(error)}") for t in targets)
         return
     module = reference.module()
-    before = {k: v.detach().clone() for k, v in (*module.named_buffers(), *module.named_parameters())}
+    before = _state(module)
     for target in targets:
         restore(module, before)  # a graph may read the very tensors that the module writes to
         yield on_target(program, reference, module, graph, target, before)
@@ -124,8 +124,8 @@ def on_target(
             if target != "eager":  # whose programs keep what they write, as the module does
                 restore(module, before)
             args = program.args(sizes, seed)
-            args = in_columns(program, args) if seed == 1 else args
-            wrong = compare(module, artifact, graph, args, program.module())
+            args = in_columns(module, args) if seed == 1 else args
+            wrong, args = _compared(module, artifact, graph, args, program.module())
             if wrong and _keeps_its_state(graph) and not compare(decomposed(reference), artifact, graph, args):
                 kind = "decomposed"
             elif wrong:
@@ -139,24 +139,37 @@ def on_target(
     return Outcome(target, kind)
 
 
-def in_columns(program: Program, args: Sequence[Tensor]) -> Sequence[Tensor]:
-    """The same numbers column after column in memory; as they are where the model itself makes something else of them.
-
-    What as_strided reads, and whether a write through reshape reaches an input, depends on strides: an exported program
-    has those of its example.
-    """
+def in_columns(module: torch.nn.Module, args: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The same numbers column after column in memory; as they are where torch's program has no view of such ones."""
     turned = [t.mT.contiguous().mT if t.dim() > 1 else t for t in args]
-
-    def ran(given: Sequence[Tensor]) -> list[Any]:
-        mine = [t.clone() for t in given]
-        return [*pytree.tree_leaves(program.module()(*mine)), *mine]
-
+    state = _state(module)
     try:
         with torch.no_grad():
-            same = not any(_differs(*pair) for pair in zip(ran(turned), ran(args), strict=True))
-    except Exception:  # a view that strides forbid
+            module(*[t.clone() for t in turned])
+    except Exception:
         return args
-    return turned if same else args
+    finally:
+        restore(module, state)
+    return turned
+
+
+def _compared(
+    module: torch.nn.Module, artifact: Any, graph: ir.Graph, args: Sequence[Tensor], model: torch.nn.Module
+) -> tuple[str, Sequence[Tensor]]:
+    """What differs, and the arguments: contiguous ones where the program is refused for others."""
+    state = _state(module)
+    try:
+        return compare(module, artifact, graph, args, model), args
+    except ir.RefusedError as error:
+        if "has strides" not in str(error):
+            raise
+    restore(module, state)
+    args = [t.contiguous() for t in args]
+    return compare(module, artifact, graph, args, model), args
+
+
+def _state(module: torch.nn.Module) -> dict[str, Tensor]:
+    return {k: v.detach().clone() for k, v in (*module.named_buffers(), *module.named_parameters())}
 
 
 def _is_the_model(
@@ -198,7 +211,7 @@ def compare(
     A result may be the model's own, too: torch's exported program has formulas for sizes, which hold from 2 on.
     """
     names = graph.structure.input_names
-    state = {k: v.detach().clone() for k, v in (*module.named_buffers(), *module.named_parameters())}
+    state = _state(module)
     given = [a.clone() for a in args]
     try:
         with torch.no_grad():

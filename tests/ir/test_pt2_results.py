@@ -150,3 +150,40 @@ def test_json_that_is_gigabytes_in_python(tmp_path, record, name):
     text = b'{"pad": [' + pad + b"0], " + parts[record].lstrip()[1:]
     path = pt2_files.write(tmp_path / "m.pt2", {**parts, record: text})
     assert f"m.pt2: the record {record} is {said}, which no program needs" in refused(path)
+
+
+class Branch(torch.nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+
+class Loop(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.higher_order.while_loop(lambda x: x.sum() < 9, lambda x: (x + 1,), (x,), ())
+
+
+@pytest.mark.parametrize("model", [Branch(), Loop()], ids=["cond", "while_loop"])
+def test_a_condition_of_several_elements_is_refused(tmp_path, model):
+    path = tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(model, (torch.ones(3),)), path)
+    assert ir.capture(path)
+
+    def edit(document):
+        for graph in [document["graph_module"]["graph"], *subgraphs(document)]:
+            for made in graph["nodes"]:
+                if made["target"].split(".")[-2:-1] in (["gt"], ["lt"]):
+                    made["inputs"][0]["arg"] = {"as_tensor": {"name": graph["inputs"][0]["as_tensor"]["name"]}}
+                    name = made["outputs"][0]["as_tensor"]["name"]
+                    graph["tensor_values"][name]["sizes"] = [{"as_int": 3}]
+                    graph["tensor_values"][name]["strides"] = [{"as_int": 1}]
+
+    pt2_files.write(path, pt2_files.edited(pt2_files.parts(path), pt2_files.MODEL, edit))
+    with pytest.raises(ir.CaptureError, match="for one truth value"):
+        ir.capture(path)
+
+
+def subgraphs(document):
+    for made in document["graph_module"]["graph"]["nodes"]:
+        for given_ in made["inputs"]:
+            if "as_graph" in given_["arg"]:
+                yield given_["arg"]["as_graph"]["graph"]

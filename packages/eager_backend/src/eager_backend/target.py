@@ -68,6 +68,7 @@ class Eager(Target[Program]):
     keeps_state: ClassVar[bool] = True
     has_ranks = True
     has_sparse: ClassVar[bool] = True
+    has_strides: ClassVar[bool] = True
     has_collectives: ClassVar[bool] = True
     suffix: ClassVar[str] = ".pt2"
     suffixes: ClassVar[tuple[str, ...]] = (".pt2",)

@@ -18,6 +18,7 @@ from ir.files import identity, staged
 from ir.graph import Graph
 from ir.importer.autocasts import uncast
 from ir.importer.capture import arguments
+from ir.importer.input_strides import check_strides
 from ir.importer.plain import refused_layout, refused_sharing, run_in_torch
 from ir.index_bounds import IndexBounds
 from ir.loading import loaded
@@ -107,6 +108,8 @@ class Exported(Generic[A]):
         inputs = self.graph.structure.flatten(args, kwargs)
         if self._written_inputs:
             refused_sharing(self.graph.inputs, self._written_inputs, inputs)
+        if self.graph.strides:
+            check_strides(self.graph.strides, self.graph.inputs, inputs, not self.target.has_strides)
         if self.target.has_ranks:
             return run_in_torch(self.runner, self.graph.inputs, inputs)
         if refused := refused_layout(self.graph.inputs, inputs):

@@ -314,6 +314,7 @@ class Graph:
     symbols: Mapping[str, Range] = field(default_factory=dict)
     equal: tuple[tuple[Dim, Dim], ...] = ()  # sizes that are one wherever the graph holds, though not as polynomials
     random: bool = False  # draws random numbers: two runs of it differ
+    strides: Mapping[str, Any] = field(default_factory=dict)  # input_strides.Strides of inputs of which they matter
     name: str = "graph"
     structure: Any = None  # ir.importer.calling_convention.Structure: the model's own calling convention
     context: Any = None  # Context
@@ -395,6 +396,5 @@ def _source(value: Value, axis: int, dim: Dim, exact: bool) -> tuple[str, Symbol
         return dim.as_symbol, SymbolSource(value, axis)
     if exact or len(dim.symbols) != 1:
         return None
-    (name,) = dim.symbols
-    line = solve(dim, name)
+    line = solve(dim, name := next(iter(dim.symbols)))
     return None if line is None else (name, SymbolSource(value, axis, *line))

@@ -40,6 +40,7 @@ class Target(abc.ABC, Generic[A]):
     name: ClassVar[str]
     has_complex: ClassVar[bool] = False  # without, complex tensors are taken out before lowering
     has_sparse: ClassVar[bool] = False  # without, a graph with sparse tensors is refused
+    has_strides: ClassVar[bool] = False  # without, what `as_strided` reads of an input is as in the example
     has_collectives: ClassVar[bool] = False  # without, a graph that talks to other processes is refused
     has_checks: ClassVar[bool] = False  # without, checks become `ir::require` before lowering (passes/checks.py)
     keeps_state: ClassVar[bool] = False  # without, each run of an artifact starts with the buffers as they were written

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ir.decompositions.registry import decomposition
+from ir.decompositions.registry import LeftToTorch, decomposition
 from ir.importer.torch_api import scan_op
 
 
@@ -108,6 +108,30 @@ def _multi_margin_loss(
     missed = missed if p == 1 else missed * missed
     missed = missed if weight is None else missed * weight[label]
     return _reduced(missed.sum(1) / x.shape[1], reduction, target.dim() > 0)
+
+
+@decomposition("cross_entropy_loss")
+def _cross_entropy_loss(
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """By probabilities: of no classes the mean is nan, which the sizes in torch's own decomposition do not tell."""
+    axis = 0 if self.dim() == 1 else 1
+    classes = self.shape[axis]
+    if reduction != 1 or isinstance(classes, int) or not target.dtype.is_floating_point:
+        raise LeftToTorch("no mean by probabilities of a dynamic number of classes")
+    wide = torch.promote_types(self.dtype, torch.float32)
+    elements, classes = (torch.scalar_tensor(n, dtype=wide) for n in (self.numel(), classes))
+    if label_smoothing:
+        target = target * (1 - label_smoothing) + label_smoothing / classes
+    terms = torch.log_softmax(self, axis) * target
+    if weight is not None:
+        terms = terms * weight.reshape([-1 if a == axis else 1 for a in range(self.dim())])
+    return (-terms.sum() / (elements / classes)).to(self.dtype)
 
 
 def _reduced(losses: Tensor, reduction: int, batched: bool) -> Tensor:

@@ -16,10 +16,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 _FOUND: dict[str, Callable[..., Any]] = {}  # op name or overload -> function
 
 
+class LeftToTorch(NotImplementedError):
+    """The arguments are none for which torch's own decomposition is wrong."""
+
+
 def decomposition(*ops: str) -> Callable[[F], F]:
     """Register a function for ops or overloads, named as in ATen: `"lgamma"`, `"ldexp.Tensor"`.
 
-    Raises NotImplementedError, with the reason, for arguments that it has no form for.
+    The function raises NotImplementedError, with the reason, for arguments that it has no form for, and LeftToTorch for
+    those that torch's own decomposition serves.
     """
 
     def register(fn: F) -> F:

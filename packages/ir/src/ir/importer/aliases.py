@@ -7,9 +7,8 @@ return memory of its arguments is not run where torch.export has noted what it r
 from __future__ import annotations
 
 import contextlib
-import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +67,7 @@ class Outcome:
         computed: what the op's functional twin returns.
         inner: what the nodes of a wrapped sub-graph did.
         value: what the node returns, where it is not what torch.export noted: an argument has other sizes by then.
+        failed: it does not run on what is `laid` otherwise.
     """
 
     result: Any = None
@@ -75,6 +75,7 @@ class Outcome:
     computed: list[Seen] = field(default_factory=list)
     inner: Mapping[FxNode, Outcome] | None = None
     value: Any = None
+    failed: bool = False
 
     @property
     def fresh(self) -> list[Seen]:
@@ -92,58 +93,11 @@ def seen_in(result: Any) -> Iterator[Seen]:
             yield from seen_in(r)
 
 
-def memories_in(result: Any) -> set[int]:
-    """The memories that a nested result lies in."""
-    return {s.memory for s in seen_in(result)}
-
-
-def written_in(outcomes: Mapping[FxNode, Outcome]) -> set[int]:
-    """The memories that the nodes write to."""
-    found: set[int] = set()
-    for outcome in outcomes.values():
-        found |= memories_in(outcome.written) | written_in(outcome.inner or {})
-    return found
-
-
-class Uses:
-    """When each memory of a graph is written to and last read, by the order of the nodes."""
-
-    def __init__(self, outcomes: Mapping[FxNode, Outcome]) -> None:
-        self._at: dict[FxNode, int] = {}
-        self._writes: dict[int, list[int]] = {}
-        self._read: dict[int, float] = {}
-        self._note(outcomes)
-
-    def _note(self, outcomes: Mapping[FxNode, Outcome]) -> None:
-        for node, outcome in outcomes.items():
-            at = self._at[node] = len(self._at)
-            for memory in memories_in(outcome.written):
-                self._writes.setdefault(memory, []).append(at)
-            read = memories_in([outcomes[n].result for n in node.all_input_nodes if n in outcomes])
-            self._read |= {m: max(self._read.get(m, 0), at) for m in read}
-            if node.op == "placeholder":  # whoever handed it in reads it afterwards
-                self._read |= dict.fromkeys(memories_in(outcome.result), math.inf)
-            self._note(outcome.inner or {})
-
-    def seen_after_write(self, node: FxNode, made: int, given: int) -> bool:
-        """True if one of the two is read after the other was written to, behind the node."""
-        return any(
-            w > self._at[node] and self._read.get(other, 0) > w
-            for one, other in ((made, given), (given, made))
-            for w in self._writes.get(one, ())
-        )
-
-
-def copies_by_size(node: FxNode, outcomes: Mapping[FxNode, Outcome], uses: Uses) -> bool:
-    """True if the node copied an argument, and a write would tell it from the view that it may be at other sizes."""
-    made, given = (outcomes[n].result for n in (node, next(iter(node.all_input_nodes), node)))
-    if not (isinstance(made, Seen) and isinstance(given, Seen) and made.dtype == given.dtype):
-        return False
-    return made.memory != given.memory and uses.seen_after_write(node, made.memory, given.memory)
-
-
 def observe(
-    graph: FxGraph, owner: torch.nn.Module | None, weights: Mapping[FxNode, Tensor] | None = None
+    graph: FxGraph,
+    owner: torch.nn.Module | None,
+    weights: Mapping[FxNode, Tensor] | None = None,
+    laid: tuple[FxNode, Callable[[Tensor], Tensor]] | None = None,
 ) -> Mapping[FxNode, Outcome]:
     """What each node of the graph did, sub-graphs that are only wrapped included.
 
@@ -151,14 +105,19 @@ def observe(
         graph: its placeholders' `meta["val"]` are fake tensors, and what else a call was given.
         owner: the module that its get_attr nodes refer to.
         weights: the model's own tensors behind placeholders; those in one storage share a fake one.
+        laid: a placeholder, and what lays it out in memory otherwise; what follows from it is not as torch.export noted
+            it, and every op is run. Those that fail have `failed`.
     """
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     fakes = [n.meta.get("val") for n in placeholders]
     mode = next((f.fake_mode for f in fakes if isinstance(f, FakeTensor)), None) or FakeTensorMode()
-    observer = _Observer(mode, any(op_schema(n.target).moves for n in _calls(graph, owner)))
+    observer = _Observer(mode, any(op_schema(n.target).moves for n in _calls(graph, owner)), laid is not None)
     with _running(mode):
         env = dict(zip(placeholders, map(observer.fresh, fakes), strict=True))
         _share(env, weights or {})
+        if laid is not None:
+            node, lay = laid
+            env[node] = lay(env[node])
         return observer.run(graph, owner, env)[1]
 
 
@@ -199,8 +158,9 @@ def _share(env: dict[FxNode, Any], weights: Mapping[FxNode, Tensor]) -> None:
 
 
 class _Observer:
-    def __init__(self, mode: FakeTensorMode, moves: bool) -> None:
+    def __init__(self, mode: FakeTensorMode, moves: bool, anew: bool) -> None:
         self.mode = mode
+        self.anew = anew  # whether what torch.export noted of strides does not hold
         self.twins: dict[tuple[Any, ...], list[Seen]] = {}  # by operator and arguments
         self.moves = moves  # whether some op changes a tensor's sizes or strides in place
         self.ruled = fake_rules.rules().keys()
@@ -236,6 +196,11 @@ class _Observer:
                 made = self._operator(node, env, outcome)
                 outcome.value = self.fresh(made)  # as it is now: later ops may change its sizes too
                 return made
+            if self.anew and _holds_tensor(noted) and "unbacked_bindings" not in node.meta:
+                with contextlib.suppress(Exception):  # a view that the strides forbid, or an op without a fake kernel
+                    return self._operator(node, env, outcome)
+                outcome.failed = True
+                return noted
             if known or not (noted is None or _holds_tensor(noted)):
                 return self.fresh(_apart(noted, [env[n] for n in node.all_input_nodes]) if alone else noted)
             return self._operator(node, env, outcome)

@@ -10,7 +10,7 @@ import torch
 from ir.decompositions.complex import spectral as spectral  # its rules register themselves
 from ir.decompositions.complex.pairs import Pair
 from ir.decompositions.complex.rules import RULES
-from ir.decompositions.registry import decomposition_of
+from ir.decompositions.registry import LeftToTorch, decomposition_of
 from ir.dims import Expr, evaluate, symbol
 from ir.errors import CaptureError, warn
 from ir.graph import Body, Graph, Node, Value, leaves, map_arg
@@ -123,9 +123,10 @@ class Bodies:
                 self._rules[key] = None
         return self._rules[key]
 
-    def _make(self, node: Node) -> Body | None:
+    def _make(self, node: Node, left: bool = False) -> Body | None:
+        """The body; of an op that is `left` to torch without a look at the shared decomposition."""
         given = given_body(node.op, node.overload)
-        shared = decomposition_of(node.op, node.overload)
+        shared = None if left else decomposition_of(node.op, node.overload)
         own = given or KERNELS.get(node.op) or (None if shared else python_kernel(node))
         fn = own or shared or decomposition(node)
         if fn is None:
@@ -135,6 +136,8 @@ class Bodies:
         except SizeSpecific as error:
             self.errors[node.overload] = str(error)
             return None
+        except LeftToTorch:
+            return self._make(node, left=True)
         except NotImplementedError as error:
             if own is not None or shared is not None:
                 self.errors[node.overload] = str(error)

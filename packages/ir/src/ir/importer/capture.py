@@ -22,6 +22,7 @@ from ir.importer import autocasts, cache_shapes, caches, decisions, file_guards,
 from ir.importer.context import Capture
 from ir.importer.dim_names import check_names, name_symbols
 from ir.importer.functions import FunctionModule, of_call, one_by_one
+from ir.importer.input_strides import reads_strides
 from ir.importer.ladder import Rung
 from ir.importer.live import live
 from ir.importer.private_writes import writes
@@ -120,7 +121,8 @@ def _saved(
     """The graph of a file's program, which torch does not see unless it has to trace the program anew."""
     if not needs_retrace(saved.graph_module):
         saved.check_results()
-        own = Symbols(saved.install_fakes()) if writes(saved.graph_module) else saved.symbols
+        observed = writes(saved.graph_module) or reads_strides(saved.graph_module)
+        own = Symbols(saved.install_fakes()) if observed else saved.symbols
         own.rename(symbol_names or {})
         name_symbols(saved, own, args, kwargs, dynamic_shapes)
         own.suggest(saved.dimension_names)

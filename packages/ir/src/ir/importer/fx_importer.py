@@ -15,10 +15,11 @@ from ir.dims import Expr
 from ir.errors import CaptureError
 from ir.graph import Graph, Node, Origin, Value, Weight, leaves, symbols_in
 from ir.importer import conditions, fx_ops
-from ir.importer.aliases import Outcome, Uses, copies_by_size, memories_in, observe, written_in
+from ir.importer.aliases import Outcome, observe
 from ir.importer.conditions import SCATTERS, are_open, may_do_something
 from ir.importer.functionalize import Memories
 from ir.importer.fx_ops import CAPTURED, HIGHER_ORDER, VANISH, WRAPPERS, handed_out, is_writer, updates_statistics
+from ir.importer.memory_uses import Uses, copies_by_size, memories_in
 from ir.importer.origins import origin_of
 from ir.importer.private_writes import writes
 from ir.importer.scalar_inputs import number, reading, scalar
@@ -45,9 +46,8 @@ class Importer:
         self._emitted: set[Node] = set()  # those that torch's graph does not have
         self.weights: dict[Value, Weight] = {}
         self.memory: Memories | None = None  # only graphs that write need one
-        self._seen: Mapping[FxNode, Outcome] = {}
+        self.seen: Mapping[FxNode, Outcome] = {}  # what nodes do, in a graph that writes
         self._uses = Uses({})
-        self._written: set[int] = set()  # the memories that the graph writes to, sooner or later
         self._handed_out: set[Any] = set()  # nodes, or where memory is observed, memories
         self._offsets: set[str] = set()  # symbols of torch's that stand for a place in memory
         self._written_again, self.line = 0, Origin()  # the line of the write that nodes are emitted for
@@ -87,7 +87,7 @@ class Importer:
         if self.memory is None:
             self._handed_out |= handed_out(graph)
             return self._walk(graph)
-        self._handed_out |= memories_in(self._seen[graph.output_node()].result)
+        self._handed_out |= memories_in(self.seen[graph.output_node()].result)
         return self.memory.results(self._walk(graph))
 
     def _walk(self, graph: FxGraph) -> Any:
@@ -105,11 +105,11 @@ class Importer:
 
     def remember(self, graph: FxGraph, weights: Mapping[FxNode, torch.Tensor] | None = None) -> None:
         """Keep track of memory, for a graph that writes; `weights` are the real tensors behind placeholders."""
-        self.memory, self._seen = Memories(self), observe(graph, self.owner, weights)
-        self._written, self._uses = written_in(self._seen), Uses(self._seen)
+        self.memory, self.seen = Memories(self), observe(graph, self.owner, weights)
+        self._uses = Uses(self.seen)
         for node in graph.nodes:
             if node.op == "placeholder" and isinstance(self.env[node], Value):
-                self.env[node] = name = self.memory.name(self._seen[node].result, self.env[node])
+                self.env[node] = name = self.memory.name(self.seen[node].result, self.env[node])
                 self.memory.given[node] = name.view
 
     def _attribute(self, node: FxNode) -> Any:
@@ -119,7 +119,7 @@ class Importer:
         if not isinstance(owner, torch.Tensor):
             return owner
         value = self.constant(node, str(node.target), owner)
-        return value if self.memory is None else self.memory.name(self._seen[node].result, value)
+        return value if self.memory is None else self.memory.name(self.seen[node].result, value)
 
     def _call(self, node: FxNode) -> Any:
         target = node.target
@@ -143,19 +143,19 @@ class Importer:
             return self._check(node, schema)
         if self.memory is None:
             return self._node(node, schema)
-        outcome = self._seen[node]
+        outcome = self.seen[node]
         if is_writer(node) and schema.writes:
             return self.memory.operator(node, schema, outcome)
         known = self.memory.known(outcome.result)
         if known is not None:
             return known
-        by_place = "storage_offset" in schema.names and outcome.result.memory in self._written
+        by_place = "storage_offset" in schema.names and outcome.result.memory in self._uses.written
         made = self.memory.by_place(outcome.result) if by_place else self._node(node, schema)
         return self.memory.made(node, schema, outcome.result, made)
 
     def _returned(self, node: FxNode) -> Any:
         """What the node returns, as fake tensors."""
-        seen = self._seen.get(node)
+        seen = self.seen.get(node)
         return node.meta.get("val") if seen is None or seen.value is None else seen.value
 
     def _node(self, node: FxNode, schema: OpSchema) -> Any:
@@ -169,7 +169,7 @@ class Importer:
         args = self.typed(node, schema, given)
         if are_open(schema.op, args):
             args = self.required(schema.op, args, node)
-        if self._written and may_be_view(schema) and copies_by_size(node, self._seen, self._uses):
+        if self._uses.written and may_be_view(schema) and copies_by_size(node, self.seen, self._uses):
             args = self._handed(conditions.copied(schema.op, args, node.name, self.symbols.ranges), args, node)
         if schema.op == "export::access_subclass_inner_tensor":
             return self._inner_tensor(node, args["src_subclass_tensor"], args["attr"])
@@ -314,7 +314,7 @@ class Importer:
         """True if what the node makes or writes to may be memory of a result."""
         if self.memory is None:
             return node in self._handed_out
-        outcome = self._seen[node]
+        outcome = self.seen[node]
         return not self._handed_out.isdisjoint(memories_in((outcome.result, *outcome.written)))
 
     # -- higher-order operators ------------------------------------------------------------------------------------
@@ -336,18 +336,18 @@ class Importer:
         outputs: list[Value] = []
         result = self._results(node.name, node.meta["val"], outputs)
         self.nodes.append(Node(f"higher_order::{name}", args, tuple(outputs), origin_of(node), "list"))
-        return result if self.memory is None else self.memory.made(node, None, self._seen[node].result, result)
+        return result if self.memory is None else self.memory.made(node, None, self.seen[node].result, result)
 
     def _inline(self, node: FxNode, module: Any, operands: Sequence[Any]) -> Any:
         """Import a wrapped graph in place; its placeholders are the operands under other names."""
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         self.env.update(zip(placeholders, map(self.raw, operands), strict=True))
-        outer = self.owner, self._seen
+        outer = self.owner, self.seen
         self.owner = module
         if self.memory is not None:
-            self._seen = self._seen[node].inner or {}
+            self.seen = self.seen[node].inner or {}
         result = self._walk(module.graph)
-        self.owner, self._seen = outer
+        self.owner, self.seen = outer
         return result
 
     def subgraph(self, module: Any, name: str, captured: Sequence[Any] = ()) -> Graph:

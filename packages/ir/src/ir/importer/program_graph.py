@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from ir.dims import Dim, Expr, solve
 from ir.errors import CaptureError, warn
 from ir.graph import Graph, Value, Weight, symbols_in
 from ir.importer import calling_convention as st
-from ir.importer import file_guards, guards, io_names, numbers_for_sizes
+from ir.importer import file_guards, guards, input_strides, io_names, numbers_for_sizes
 from ir.importer.bodies import Bodies
 from ir.importer.condition_texts import worded
 from ir.importer.context import Capture
@@ -76,8 +76,7 @@ def graph_of(
     work.importer.drop_unread((*outputs, *updates.values()))
     work.hold_sizes(recorded.asked if recorded is not None else ())
     names = tuple(v.name for v in work.inputs)
-    spec, own = program.call_spec, tuple(signature_names(program))
-    convention = st.Structure(spec.in_spec, spec.out_spec, tuple(work.leaves), kinds, names, own)
+    specs, own = (program.call_spec.in_spec, program.call_spec.out_spec), tuple(signature_names(program))
     symbols.equal = work.equal_sizes()
     bodies = Bodies(symbols)
     saved = of_file or isinstance(program, SavedProgram)
@@ -91,7 +90,8 @@ def graph_of(
         symbols=symbols.ranges,
         equal=symbols.equal,
         random=any(bodies.draws(n) for n in work.importer.nodes),
-        structure=convention,
+        strides=work.strides,
+        structure=st.Structure(*specs, tuple(work.leaves), kinds, names, own),
         context=Capture(program, bodies, live, rung, packed(program, recorded), saved),
     )
     return worded(within_axes(graph))
@@ -118,6 +118,7 @@ class _ProgramImporter:
         self.inputs: list[Value] = []
         self.leaves: list[Any] = []
         self._equal: dict[str, Any] = {}  # numbers among the arguments, by name: the sizes that they are
+        self.strides: Mapping[str, input_strides.Strides] = {}  # of inputs of which they matter
         self._names: dict[str, str] = {}  # of tensor inputs, by the names of their placeholders
 
     def take_inputs(self, input_names: Sequence[str] | None) -> None:
@@ -202,9 +203,12 @@ class _ProgramImporter:
 
     def run(self) -> tuple[Any, ...]:
         """Import every node; what the program returns."""
+        stored = {n: self._tensor(s) for n, s in self.specs if s.kind in _STORED}
         if writes(self.program.graph_module):
-            stored = {n: self._tensor(s) for n, s in self.specs if s.kind in _STORED}
             self.importer.remember(self.program.graph, stored)
+        given = [n for n, _ in self.specs if n.name in self._names]
+        found = input_strides.observed(self.program.graph_module, stored, given, self.importer.seen)
+        self.strides = {self._names[n.name]: s for n, s in found.items()}
         results = self.importer.run(self.program.graph)
         return results if isinstance(results, tuple) else (results,)
 

@@ -66,6 +66,12 @@ def alike(xs: Sequence[NnefValue], shape: Sequence[Any]) -> frozenset[int]:
     )
 
 
+def may_choose_constant(condition: NnefValue, one: NnefValue, other: NnefValue) -> bool:
+    """True of a choice that tract may find to be a constant: the condition is one, and true or false all over."""
+    uniform = all(s == 1 or a in condition.alike for a, s in enumerate(condition.type.shape))
+    return condition.fixed and uniform and (one.fixed or other.fixed)
+
+
 def product_alike(
     op: str, xs: Sequence[NnefValue], shape: Sequence[Any], attributes: Mapping[str, Any]
 ) -> frozenset[int]:

@@ -11,7 +11,7 @@ import numpy as np
 from ir.dims import Dim, Expr
 from ir.types import DType, TensorType
 from nnef_backend.building import batches, library
-from nnef_backend.building.alike import alike, product_alike, repeated, still_alike
+from nnef_backend.building.alike import alike, may_choose_constant, product_alike, repeated, still_alike
 from nnef_backend.building.data_dependent_sizes import DataDependentSizes
 from nnef_backend.building.exact import instead
 from nnef_backend.building.hiding import (
@@ -185,6 +185,7 @@ class Emitter(DataDependentSizes):
         type = TensorType(dtype, cast(Any, shape if shape is None else tuple(shape)))
         after = frozenset[str]().union(*(v.after for v in read))
         made = NnefValue(name, type, fixed=all(v.fixed for v in read), after=after)
+        made.fixed |= op == "select" and may_choose_constant(*values)
         if shape is None:
             return made
         made.batches = batches.of(op, values, shape, attributes)

@@ -146,20 +146,20 @@ def _truth(h, x):
 
 @op("aten::var")
 def var(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
-    variance = _moments(h, h.floating(self), dim, unbiased, correction, keepdim)[0]
+    """In f64: of 2e19 the square is infinite in f32, and neither the variance of many nor a deviation has to be."""
+    variance = _moments(h, _wide(h, self), dim, unbiased, correction, keepdim)[0]
     return h.cast(variance, h.out.dtype)
 
 
 @op("aten::std")
 def std(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
-    """In f64: of 2e19 the square is infinite in f32, and the deviation not."""
     variance = _moments(h, _wide(h, self), dim, unbiased, correction, keepdim)[0]
     return h.cast(h.emit("sqrt", variance), h.out.dtype)
 
 
 @op("aten::var_mean")
 def var_mean(h, self, dim=None, unbiased=True, correction=1, keepdim=False):
-    return _rounded(h, _var_mean(h, h.floating(self), dim, unbiased, correction, keepdim))
+    return _rounded(h, _var_mean(h, _wide(h, self), dim, unbiased, correction, keepdim))
 
 
 @op("aten::std_mean")
@@ -178,7 +178,7 @@ def _rounded(h, xs):
 
 
 def _wide(h, x):
-    return h.cast(x, DType.float64) if h.target.tract else x  # the standard has floats alone
+    return h.cast(x, DType.float64) if h.target.tract else h.floating(x)  # the standard has floats alone
 
 
 def _updated_mean(h, x, middle, dim, keepdim):

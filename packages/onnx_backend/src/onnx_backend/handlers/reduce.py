@@ -236,25 +236,29 @@ def _freedom(h, x, axes, less):
     return left if less >= 0 else h.emit("Mul", left, h.emit("Min", number, h.const(1, x)))
 
 
+def _wide_moments(h, self, dim, unbiased, correction, keepdim):
+    """In float64, as torch adds up: of 2e19 the square is infinite in float32, and the variance of many may not be."""
+    return moments(h, h.cast(self, DType.float64), dim, unbiased, correction, keepdim)
+
+
 @op("aten::var")
 def var(h, self, dim=None, unbiased=True, correction=None, keepdim=False):
-    return moments(h, self, dim, unbiased, correction, keepdim)[0]
+    return h.cast(_wide_moments(h, self, dim, unbiased, correction, keepdim)[0], h.out.dtype)
 
 
 @op("aten::var_mean")
 def var_mean(h, self, dim=None, unbiased=True, correction=None, keepdim=False):
-    return moments(h, self, dim, unbiased, correction, keepdim)
+    return tuple(h.cast(x, h.out.dtype) for x in _wide_moments(h, self, dim, unbiased, correction, keepdim))
 
 
 @op("aten::std")
 def std(h, self, dim=None, unbiased=True, correction=None, keepdim=False):
-    """In float64: of 2e19 the square is infinite in float32, and the deviation not."""
-    return h.cast(h.emit("Sqrt", var(h, h.cast(self, DType.float64), dim, unbiased, correction, keepdim)), h.out.dtype)
+    return h.cast(h.emit("Sqrt", _wide_moments(h, self, dim, unbiased, correction, keepdim)[0]), h.out.dtype)
 
 
 @op("aten::std_mean")
 def std_mean(h, self, dim=None, unbiased=True, correction=None, keepdim=False):
-    variance, middle = moments(h, h.cast(self, DType.float64), dim, unbiased, correction, keepdim)
+    variance, middle = _wide_moments(h, self, dim, unbiased, correction, keepdim)
     return h.cast(h.emit("Sqrt", variance), h.out.dtype), h.cast(middle, h.out.dtype)
 
 

@@ -20,7 +20,7 @@ from ir.importer import fake_rules
 from ir.importer.checked import base_name
 from ir.importer.pt2.expressions import Size
 from ir.importer.tensor_meta import Described, graphs_of
-from ir.importer.torch_api import DataDependentOutputException, OpOverload, pytree, schema_of
+from ir.importer.torch_api import DataDependentOutputException, HigherOrderOperator, OpOverload, pytree, schema_of
 
 _META = torch.device("meta")
 _UNKNOWN = 3  # what a size is taken for that data decides
@@ -38,6 +38,8 @@ def check_results(module: torch.nn.Module, hints: Mapping[str, int], ranges: Map
     with torch.no_grad():
         for graph in graphs_of(module):
             run.graph(graph)
+        for owner in module.modules():
+            _check_conditions(owner)
 
 
 class _Tensor(NamedTuple):
@@ -141,6 +143,19 @@ class _Run:
         """True if an argument is a number that data decides, such as an index: nothing is known of it here."""
         sizes = (v for n in node.all_input_nodes if isinstance(v := n.meta.get("val"), Size))
         return any(name not in self._hints for size in sizes for name in size.tree.symbols)
+
+
+def _check_conditions(owner: Any) -> None:
+    """That what a branch or a loop asks for is one truth value, as torch.cond and while_loop see to."""
+    for node in owner.graph.nodes if isinstance(getattr(owner, "graph", None), torch.fx.Graph) else ():
+        kind = node.target.name() if isinstance(node.target, HigherOrderOperator) and node.args else ""
+        asked = node.args[0] if kind in ("cond", "while_loop") else None
+        if kind == "while_loop" and isinstance(asked, FxNode):
+            inner = getattr(getattr(owner, str(asked.target), None), "graph", None)
+            asked = next(iter(pytree.tree_leaves(inner.output_node().args)), None) if inner is not None else None
+        said = asked.meta.get("val") if isinstance(asked, FxNode) else None
+        if isinstance(said, Described) and any(size != 1 for size in said.shape):
+            raise CaptureError(f"the node {node.name} takes a tensor {list(said.shape)} for one truth value")
 
 
 def _given(arg: Any, env: Mapping[Any, Any]) -> Any:

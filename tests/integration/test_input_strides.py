@@ -1,0 +1,53 @@
+"""A call with an input that lies in memory otherwise than the program was made for is refused, or as torch has it."""
+
+import pytest
+import torch
+
+import ir
+
+X = torch.arange(12.0).reshape(3, 4)
+
+
+class Written(torch.nn.Module):
+    def forward(self, x):
+        x.reshape(-1).add_(1)
+        return x * 2
+
+
+class Read(torch.nn.Module):
+    def forward(self, x):
+        return x.as_strided((4, 3), (3, 1)) * 2
+
+
+def in_columns(x):
+    return x.mT.contiguous().mT
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize("model", [Written(), Read()], ids=["written", "read"])
+def test_strides_of_an_input(model, target):
+    program = ir.export(model, (X.clone(),), target=target)
+    assert torch.equal(program(X.clone()), model(X.clone()))
+    if target == "eager" and isinstance(model, Read):  # torch's kernels see the strides
+        assert torch.equal(program(in_columns(X)), model(in_columns(X)))
+        return
+    with pytest.raises(ir.RefusedError, match=r"the input x has strides \(1, 3\), and aten::(reshape|as_strided) dep"):
+        program(in_columns(X))
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_an_example_in_columns(target):
+    model = Written()
+    program = ir.export(model, (in_columns(X),), target=target)
+    assert torch.equal(program(in_columns(X)), model(in_columns(X)))
+    with pytest.raises(ir.RefusedError, match="lay it out as in the example"):
+        program(X.clone())
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_channels_last_where_it_does_not_matter(target):
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.ReLU(inplace=True)).eval()
+    x = torch.randn(2, 3, 5, 5)
+    program = ir.export(model, (x,), target=target)
+    with torch.no_grad():
+        torch.testing.assert_close(program(x.to(memory_format=torch.channels_last)), model(x))

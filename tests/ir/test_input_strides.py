@@ -1,0 +1,132 @@
+"""Which inputs a program depends on by their strides, and by which op."""
+
+import pytest
+import torch
+from torch.export import Dim
+
+import ir
+
+
+class Model(torch.nn.Module):
+    def __init__(self, call):
+        super().__init__()
+        self.call = call
+
+    def forward(self, *args):
+        return self.call(*args)
+
+
+def strides(call, *args, **more):
+    return ir.capture(Model(call), args, **more).strides
+
+
+def written_as_a_row(x):
+    x.reshape(-1).add_(1)
+    return x * 2
+
+
+def written_in_a_sum(x, y):
+    total = x + y
+    total.flatten().mul_(2)
+    return total
+
+
+def written_behind_a_copy(x):
+    row = x.clone().reshape(-1)
+    return row.add_(1)
+
+
+def read_as_a_row(x):
+    total = x + 1
+    row = total.reshape(-1)
+    total.mul_(2)
+    return row * 1
+
+
+def written_in_a_block(x):
+    with torch.no_grad():
+        x.reshape(-1).zero_()
+    return x
+
+
+def activated(x):
+    return torch.relu_(x.permute(0, 2, 1).flatten(1))
+
+
+def read_by_place(x):
+    return x.as_strided((2, 2), (1, 2))
+
+
+def read_in_a_copy(x):
+    return x.clone(memory_format=torch.contiguous_format).as_strided((2, 2), (1, 2))
+
+
+X = torch.randn(3, 4)
+
+
+@pytest.mark.parametrize(
+    "call, args, op",
+    [
+        (written_as_a_row, (X,), "aten::reshape"),
+        (written_in_a_sum, (X, X.clone()), "aten::flatten"),
+        (written_in_a_block, (X,), "aten::reshape"),
+        (read_as_a_row, (X,), "aten::reshape"),
+        (read_by_place, (X,), "aten::as_strided"),
+    ],
+    ids=lambda a: getattr(a, "__name__", ""),
+)
+@pytest.mark.parametrize("file", [False, True], ids=["model", "file"])
+def test_what_depends_on_strides_is_found(call, args, op, file, tmp_path):
+    program = torch.export.export(Model(call), tuple(a.clone() for a in args))
+    torch.export.save(program, tmp_path / "m.pt2")
+    found = ir.capture(tmp_path / "m.pt2" if file else program).strides
+    assert found["args_0"].op == op
+    assert found["args_0"].order == (0, 1)
+    assert call.__code__.co_filename.rpartition("/")[2] in found["args_0"].origin
+
+
+@pytest.mark.parametrize(
+    "call, x",
+    [
+        (written_behind_a_copy, X),
+        (activated, torch.randn(2, 3, 4)),
+        (read_in_a_copy, X),
+        (lambda x: x.reshape(-1) + 1, X),
+        (lambda x: x.view(-1).add_(1), X),
+        (lambda x: x.mul_(2).sum(), X),
+    ],
+    ids=["copy", "activation", "contiguous", "no write", "view", "no view"],
+)
+def test_what_does_not_is_left_alone(call, x):
+    assert not strides(call, x.clone())
+
+
+def test_only_the_input_that_matters_is_named():
+    def call(x, y):
+        y.reshape(-1).add_(x.reshape(-1))
+        return y
+
+    assert strides(call, X.clone(), X.clone()).keys() == {"args_1"}
+
+
+def test_a_dynamic_size():
+    found = strides(written_as_a_row, X.clone(), dynamic_shapes=(({0: Dim.DYNAMIC},),))
+    assert found["args_0"].held_by(torch.empty(7, 4))
+    assert not found["args_0"].held_by(torch.empty(4, 7).mT)
+
+
+def test_an_example_of_other_strides():
+    found = strides(written_in_a_sum, X.mT.contiguous().mT, X.mT.contiguous().mT)["args_0"]
+    assert found.order == (1, 0)
+    assert found.held_by(torch.empty(4, 3).mT) and not found.held_by(torch.empty(3, 4))
+
+
+def test_an_example_with_gaps():
+    found = strides(lambda x: x.as_strided((2,), (1,)), torch.randn(3, 8)[:, ::2])["args_0"]
+    assert found.order is None
+    assert found.held_by(torch.empty(3, 8)[:, ::2]) and not found.held_by(torch.empty(3, 4))
+
+
+def test_a_place_counted_from_the_beginning_of_the_storage():
+    found = strides(lambda x: x.as_strided((2,), (1,), 3), X.clone())["args_0"]
+    assert found.held_by(torch.empty(3, 4)) and not found.held_by(torch.empty(6, 4)[3:])
