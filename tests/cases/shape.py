@@ -80,6 +80,15 @@ def nearest_pyramid(x: Tensor) -> Tensor:
     return x + F.interpolate(half + F.interpolate(quarter, size=half.shape[-2:]), size=x.shape[-2:])
 
 
+class Repeated(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.linear = function, nn.Linear(3, 9)
+
+    def forward(self, x):
+        return self.linear(self.function(x.repeat_interleave(2, dim=0)).transpose(0, 1))
+
+
 CASES = family(
     __name__,
     # views
@@ -143,6 +152,9 @@ CASES = family(
     row("tile", lambda x: x.tile((2,)), f32("B", 3)),
     row("repeat_interleave", lambda x: x.repeat_interleave(2, dim=1), SEQUENCE),
     row("repeat_interleave_sum", lambda x: x.repeat_interleave(2, dim=1).sum(0), i64("B", 3)),
+    mod("negative_repeat_interleave", lambda: Repeated(torch.neg), f32("B", 3, 3)),
+    mod("squared_repeat_interleave", lambda: Repeated(torch.square), f32("B", 3, 3)),
+    mod("gelu_of_repeat_interleave", lambda: Repeated(F.gelu), f32("B", 3, 3)),
     row("repeat_interleave_flat", lambda x: x.repeat_interleave(3), f32("B", 2)),
     row(
         "repeat_interleave_tensor",

@@ -39,6 +39,15 @@ def repeated(
     return frozenset(apart | set(range(first, first + count + grown) if whole else ()))
 
 
+def together(operands: Sequence[tuple[Sequence[Any], frozenset[int]]], shape: Sequence[Any]) -> frozenset[int]:
+    """The axes of a product or sum along which each operand repeats one element, given (shape, such axes) of each.
+
+    tract makes one operation of a square, or of `x * (1 + erf(x))`, and sees through that. Numbers do not matter.
+    """
+    found = [axes if len(old) == len(shape) else frozenset() for old, axes in operands if any(s != 1 for s in old)]
+    return frozenset.intersection(*found) if found else frozenset()
+
+
 def still_alike(
     op: str, old: Sequence[Any], known: frozenset[int], shape: Sequence[Any], attributes: Mapping[str, Any]
 ) -> frozenset[int]:

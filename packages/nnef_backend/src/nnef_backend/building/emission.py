@@ -11,7 +11,7 @@ import numpy as np
 from ir.dims import Dim, Expr
 from ir.types import DType, TensorType
 from nnef_backend.building import batches, library
-from nnef_backend.building.alike import alike, may_choose_constant, product_alike, repeated, still_alike
+from nnef_backend.building.alike import alike, may_choose_constant, product_alike, repeated, still_alike, together
 from nnef_backend.building.data_dependent_sizes import DataDependentSizes
 from nnef_backend.building.exact import instead
 from nnef_backend.building.hiding import (
@@ -26,6 +26,7 @@ from nnef_backend.building.hiding import (
 )
 from nnef_backend.building.operators import (
     CONTRACTIONS,
+    MULTIPLIED,
     OPERATORS,
     REARRANGEMENTS,
     ROUNDINGS,
@@ -200,6 +201,8 @@ class Emitter(DataDependentSizes):
             made.alike = product_alike(op, values, shape, attributes)
         elif values and OPERATORS[op].broadcasts:
             made.alike = alike(values, shape)
+            if op in MULTIPLIED:
+                made.repeated = together([(v.type.shape, v.repeated) for v in values], shape)
         return made
 
     @property

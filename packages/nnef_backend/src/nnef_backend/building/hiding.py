@@ -12,7 +12,8 @@ import numpy as np
 from ir.dims import Dim, Expr, minimum, quotient
 from ir.geometry import broadcast
 from ir.types import DType
-from nnef_backend.building.alike import repeated
+from nnef_backend.building.alike import repeated, together
+from nnef_backend.building.operators import MULTIPLIED, SEEN_THROUGH
 from nnef_backend.building.sizes import hides
 from nnef_backend.building.steps import NnefValue, Step, leaves, map_values
 
@@ -88,22 +89,34 @@ def _merges_repeated(h: Any, x: Any) -> bool:
     return made is not None and made.op == "reshape" and any(part.repeated for part in leaves(made.inputs))
 
 
-def _partly_repeated(h: Any, x: Any) -> frozenset[int]:
+def _partly_repeated(h: Any, x: Any, known: dict[int, frozenset[int]] | None = None) -> frozenset[int]:
     """The axes that a reshape made of a repeated axis and others, wherever they are moved behind it.
 
     tract moves a contraction over them before the reshape, where it has lost the repeated size, and does not load.
     """
+    known = {} if known is None else known
+    if id(x) not in known:
+        known[id(x)] = _followed(h, x, known)
+    return known[id(x)]
+
+
+def _followed(h: Any, x: Any, known: dict[int, frozenset[int]]) -> frozenset[int]:
     made = maker(h, x)
-    source = next(leaves(made.inputs), None) if made is not None and made.op in _MOVED else None
-    if made is None or source is None:
+    sources = [] if made is None else list(leaves(made.inputs))
+    if made is None or not sources:
         return frozenset()
-    known = _partly_repeated(h, source)
+    if made.op in MULTIPLIED:
+        return together([(s.type.shape, _partly_repeated(h, s, known)) for s in sources], x.type.shape)
+    if made.op not in SEEN_THROUGH:
+        return frozenset()
+    source = sources[0]
+    before = _partly_repeated(h, source, known)
     if made.op != "reshape":
-        return repeated(made.op, source.type.shape, known, x.type.shape, made.attributes)
+        return repeated(made.op, source.type.shape, before, x.type.shape, made.attributes)
     first, count = made.attributes.get("axis_start", 0), made.attributes.get("axis_count", source.type.rank)
     grown, middle = x.type.rank - source.type.rank, range(first, first + count)
-    found = {a if a < first else a + grown for a in known if a not in middle}
-    if (known | source.repeated).intersection(middle):
+    found = {a if a < first else a + grown for a in before if a not in middle}
+    if (before | source.repeated).intersection(middle):
         found.update(range(first, first + count + grown))
     return frozenset(found).difference(x.repeated)
 

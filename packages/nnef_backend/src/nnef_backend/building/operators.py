@@ -204,6 +204,7 @@ SEEN_THROUGH = frozenset(
     for o in OPERATORS.values()
     if o.rule == "like" and len(o.positional) == 1 and not {"axis", "axes"} & set(o.named)
 )
+MULTIPLIED = frozenset({"mul", "add"})  # of repeated operands that it fuses: squares, gelu
 REARRANGEMENTS = frozenset({"tract_core_broadcast", "tile", "transpose", "squeeze", "unsqueeze", "reshape"})
 SEEN_THROUGH |= REARRANGEMENTS
 
