@@ -51,3 +51,38 @@ def test_channels_last_where_it_does_not_matter(target):
     program = ir.export(model, (x,), target=target)
     with torch.no_grad():
         torch.testing.assert_close(program(x.to(memory_format=torch.channels_last)), model(x))
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.layer = kind(4, 3, batch_first=True, bidirectional=True)
+
+    def forward(self, x):
+        y = self.layer(x)[0]
+        torch.relu_(y.reshape(-1, 3))
+        return y * 1
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN], ids=["lstm", "gru", "rnn"])
+def test_what_a_recurrent_layer_gives_is_turned(kind, target):
+    model, x = Recurrent(kind).eval(), torch.randn(2, 5, 4)
+    with torch.no_grad():
+        expected = model(x)
+        assert (expected < 0).any()
+        torch.testing.assert_close(ir.export(model, (x,), target=target)(x), expected)
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_the_layout_that_a_convolution_keeps(target):
+    def call(x):
+        y = torch.nn.functional.conv2d(x, torch.ones(3, 4, 3, 3))
+        y.reshape(-1).add_(1)
+        return y * 1
+
+    x = torch.randn(2, 4, 4, 4)
+    program = ir.export(call, (x,), target=target)
+    torch.testing.assert_close(program(x), call(x))
+    with pytest.raises(ir.RefusedError, match="has strides"):
+        program(x.to(memory_format=torch.channels_last))

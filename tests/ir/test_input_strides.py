@@ -50,7 +50,18 @@ def written_in_a_block(x):
 
 
 def activated(x):
-    return torch.relu_(x.permute(0, 2, 1).flatten(1))
+    return torch.relu_((x * 2).permute(0, 2, 1).flatten(1))
+
+
+def written_where_a_view_reaches_the_input(x):
+    x.mT.flatten().add_(1)
+    return x * 1
+
+
+def written_behind_a_kernel(x):
+    made = torch.nn.functional.avg_pool1d(x, 1)
+    made.reshape(-1).add_(1)
+    return made * 1
 
 
 def read_by_place(x):
@@ -71,6 +82,8 @@ X = torch.randn(3, 4)
         (written_in_a_sum, (X, X.clone()), "aten::flatten"),
         (written_in_a_block, (X,), "aten::reshape"),
         (read_as_a_row, (X,), "aten::reshape"),
+        (written_where_a_view_reaches_the_input, (X,), "aten::flatten"),
+        (written_behind_a_kernel, (X,), "aten::reshape"),
         (read_by_place, (X,), "aten::as_strided"),
     ],
     ids=lambda a: getattr(a, "__name__", ""),
@@ -94,8 +107,10 @@ def test_what_depends_on_strides_is_found(call, args, op, file, tmp_path):
         (lambda x: x.reshape(-1) + 1, X),
         (lambda x: x.view(-1).add_(1), X),
         (lambda x: x.mul_(2).sum(), X),
+        (lambda x: (x.to(torch.float32).add_(1), x * 1)[1], X),
+        (lambda x: (x.unsqueeze(0).expand_as(x[None]).add_(1), x * 1)[1], X),
     ],
-    ids=["copy", "activation", "contiguous", "no write", "view", "no view"],
+    ids=["copy", "activation", "contiguous", "no write", "view", "no view", "to", "expand_as"],
 )
 def test_what_does_not_is_left_alone(call, x):
     assert not strides(call, x.clone())
@@ -130,3 +145,49 @@ def test_an_example_with_gaps():
 def test_a_place_counted_from_the_beginning_of_the_storage():
     found = strides(lambda x: x.as_strided((2,), (1,), 3), X.clone())["args_0"]
     assert found.held_by(torch.empty(3, 4)) and not found.held_by(torch.empty(6, 4)[3:])
+
+
+def of_transposed(function):
+    def call(x):
+        made = function(x.mT)
+        made.reshape(-1).add_(1)
+        return made * 1
+
+    return Model(call)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        of_transposed(torch.nn.functional.logsigmoid),
+        of_transposed(lambda x: torch.nn.functional.one_hot((x > 0).long(), 2)),
+    ],
+    ids=["logsigmoid", "one_hot"],
+)
+@pytest.mark.parametrize("file", [False, True], ids=["model", "file"])
+def test_a_kernel_of_other_strides_than_its_fake_is_refused(model, file, tmp_path):
+    program = torch.export.export(model.eval(), (torch.randn(2, 3, 4),))
+    torch.export.save(program, tmp_path / "m.pt2")
+    with pytest.raises(ir.CaptureError, match=r"whether aten::reshape gives a view or a copy .* matters"):
+        ir.capture(tmp_path / "m.pt2" if file else program)
+
+
+def test_the_example_is_not_written_to():
+    x, kept = X.clone(), torch.zeros(12)
+
+    class Kept(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("kept", kept)
+
+        def forward(self, x):
+            made = x * 2
+            made.reshape(-1).add_(1)
+            self.kept.add_(made.reshape(-1))
+            return made * 1
+
+    program = torch.export.export(Kept(), (x,))
+    before = torch.get_rng_state()
+    assert ir.capture(program).strides.keys() == {"x"}
+    assert torch.equal(x, X) and not program.state_dict["kept"].any()
+    assert torch.equal(before, torch.get_rng_state())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +67,6 @@ class Outcome:
         computed: what the op's functional twin returns.
         inner: what the nodes of a wrapped sub-graph did.
         value: what the node returns, where it is not what torch.export noted: an argument has other sizes by then.
-        failed: it does not run on what is `laid` otherwise.
     """
 
     result: Any = None
@@ -75,7 +74,6 @@ class Outcome:
     computed: list[Seen] = field(default_factory=list)
     inner: Mapping[FxNode, Outcome] | None = None
     value: Any = None
-    failed: bool = False
 
     @property
     def fresh(self) -> list[Seen]:
@@ -94,10 +92,7 @@ def seen_in(result: Any) -> Iterator[Seen]:
 
 
 def observe(
-    graph: FxGraph,
-    owner: torch.nn.Module | None,
-    weights: Mapping[FxNode, Tensor] | None = None,
-    laid: tuple[FxNode, Callable[[Tensor], Tensor]] | None = None,
+    graph: FxGraph, owner: torch.nn.Module | None, weights: Mapping[FxNode, Tensor] | None = None
 ) -> Mapping[FxNode, Outcome]:
     """What each node of the graph did, sub-graphs that are only wrapped included.
 
@@ -105,19 +100,14 @@ def observe(
         graph: its placeholders' `meta["val"]` are fake tensors, and what else a call was given.
         owner: the module that its get_attr nodes refer to.
         weights: the model's own tensors behind placeholders; those in one storage share a fake one.
-        laid: a placeholder, and what lays it out in memory otherwise; what follows from it is not as torch.export noted
-            it, and every op is run. Those that fail have `failed`.
     """
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     fakes = [n.meta.get("val") for n in placeholders]
     mode = next((f.fake_mode for f in fakes if isinstance(f, FakeTensor)), None) or FakeTensorMode()
-    observer = _Observer(mode, any(op_schema(n.target).moves for n in _calls(graph, owner)), laid is not None)
-    with _running(mode):
+    observer = _Observer(mode, any(op_schema(n.target).moves for n in _calls(graph, owner)))
+    with running(mode):
         env = dict(zip(placeholders, map(observer.fresh, fakes), strict=True))
         _share(env, weights or {})
-        if laid is not None:
-            node, lay = laid
-            env[node] = lay(env[node])
         return observer.run(graph, owner, env)[1]
 
 
@@ -129,7 +119,7 @@ def _calls(graph: FxGraph, owner: torch.nn.Module | None) -> Iterator[FxNode]:
 
 
 @contextlib.contextmanager
-def _running(mode: FakeTensorMode) -> Iterator[None]:
+def running(mode: FakeTensorMode) -> Iterator[None]:
     """Run ops on fake tensors inside of the block; what they assume of sizes was noted when the program was made."""
     with contextlib.ExitStack() as stack:
         if mode.shape_env is not None:
@@ -158,9 +148,8 @@ def _share(env: dict[FxNode, Any], weights: Mapping[FxNode, Tensor]) -> None:
 
 
 class _Observer:
-    def __init__(self, mode: FakeTensorMode, moves: bool, anew: bool) -> None:
+    def __init__(self, mode: FakeTensorMode, moves: bool) -> None:
         self.mode = mode
-        self.anew = anew  # whether what torch.export noted of strides does not hold
         self.twins: dict[tuple[Any, ...], list[Seen]] = {}  # by operator and arguments
         self.moves = moves  # whether some op changes a tensor's sizes or strides in place
         self.ruled = fake_rules.rules().keys()
@@ -196,11 +185,6 @@ class _Observer:
                 made = self._operator(node, env, outcome)
                 outcome.value = self.fresh(made)  # as it is now: later ops may change its sizes too
                 return made
-            if self.anew and _holds_tensor(noted) and "unbacked_bindings" not in node.meta:
-                with contextlib.suppress(Exception):  # a view that the strides forbid, or an op without a fake kernel
-                    return self._operator(node, env, outcome)
-                outcome.failed = True
-                return noted
             if known or not (noted is None or _holds_tensor(noted)):
                 return self.fresh(_apart(noted, [env[n] for n in node.all_input_nodes]) if alone else noted)
             return self._operator(node, env, outcome)

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
+from torch.fx import Node as FxNode
+
 from ir import geometry
 from ir.bounds import Range, bounds, may_be_positive
 from ir.dims import Dim, Expr, call
 from ir.graph import Node, Value, leaves, map_arg
+from ir.importer.aliases import Outcome
+from ir.importer.copied_sizes import copies_where
 from ir.importer.operand_sizes import condition_of
+from ir.importer.strided import Place
+from ir.importer.symbols import Symbols
 from ir.ops import MOVES
 from ir.passes import checks
+from ir.passes.checks import follows
 
 SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_copy"})
 SCATTERS = frozenset({"aten::slice_scatter", "aten::select_scatter"})  # of writes
@@ -68,16 +75,25 @@ def reading(args: Mapping[str, Any], required: Node) -> dict[str, Any]:
     return {name: map_arg(a, lambda v: handed if v is x else v) for name, a in args.items()}
 
 
-def copied(op: str, args: Mapping[str, Any], name: str, ranges: Mapping[str, Range]) -> Node | None:
+def copied(
+    op: str, args: Mapping[str, Any], node: FxNode, seen: Mapping[FxNode, Outcome], symbols: Symbols
+) -> Node | None:
     """The node that hands the operand of `reshape` or `contiguous` on where they copy it, as they did in the example.
 
     At size 1 an axis may lie anywhere, and they may return a view, which writes would go through.
     """
     x = args.get("self")
-    if not isinstance(x, Value) or (condition := _keeps_axes(x.type.shape, frozenset(), ranges)) is None:
+    if not isinstance(x, Value):
+        return None
+    made, given = (seen[n].result for n in (node, node.all_input_nodes[0]))
+    shape, sizes, strides = (tuple(map(symbols.convert, d)) for d in (made.shape, given.shape, given.strides))
+    condition = copies_where(op, args.get("memory_format"), Place(sizes, strides), shape)
+    if condition is None or condition is False:
+        condition = _keeps_axes(x.type.shape, frozenset(), symbols.ranges)
+    if condition is None or follows(condition, symbols.ranges):
         return None
     message = f"{op.removeprefix('aten::')} copies what is written to only where {condition}; clone it in the model"
-    return checks.required(x, Value(f"{name}_of", x.type), condition, message)
+    return checks.required(x, Value(f"{node.name}_of", x.type), condition, message)
 
 
 def _has_place(args: Mapping[str, Any], x: Value, ranges: Mapping[str, Range]) -> Expr | None:

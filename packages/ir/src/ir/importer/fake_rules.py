@@ -49,7 +49,10 @@ def _equal(one: Any, other: Any) -> None:
 def _recurrent(input: Any, state: Any, params: Any, biases: Any, layers: Any, dropout: Any, train: Any,
                bidirectional: bool, batch_first: Any) -> Any:  # fmt: skip
     hidden, *cell = state if isinstance(state, (list, tuple)) else (state,)
-    output = input.new_empty(*input.shape[:-1], hidden.shape[-1] * (1 + bidirectional))
+    turned = batch_first and input.dim() == 3  # the kernels compute step by step
+    steps = input.transpose(0, 1) if turned else input
+    output = input.new_empty(*steps.shape[:-1], hidden.shape[-1] * (1 + bidirectional))
+    output = output.transpose(0, 1) if turned else output
     return (output, *(torch.empty_like(s) for s in (hidden, *cell)))
 
 

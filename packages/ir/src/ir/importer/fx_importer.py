@@ -170,7 +170,7 @@ class Importer:
         if are_open(schema.op, args):
             args = self.required(schema.op, args, node)
         if self._uses.written and may_be_view(schema) and copies_by_size(node, self.seen, self._uses):
-            args = self._handed(conditions.copied(schema.op, args, node.name, self.symbols.ranges), args, node)
+            args = self._handed(conditions.copied(schema.op, args, node, self.seen, self.symbols), args, node)
         if schema.op == "export::access_subclass_inner_tensor":
             return self._inner_tensor(node, args["src_subclass_tensor"], args["attr"])
         alike = holds_the_same(schema, isinstance(fake, Tensors) and fake.dtype.is_complex)

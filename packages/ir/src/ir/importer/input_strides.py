@@ -1,14 +1,17 @@
-"""Inputs whose strides decide what a program computes: observed, by running it again with each in another layout.
+"""Inputs whose strides decide what a program computes, and whether torch's kernels decide as its fake tensors do.
 
 torch.export notes no condition on strides. A graph reads an input's elements in order, wherever they lie, but for two
 things, which are as they were in the example: what `as_strided` reads, and whether a write through `reshape`,
-`contiguous` or another op that returns a view or a copy reaches its operand.
+`contiguous` or another op that returns a view or a copy reaches its operand. They depend on every input that the
+operand is computed of: fake tensors do not tell all of a kernel's strides.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,14 +19,16 @@ from torch.fx import Node as FxNode
 
 from ir.errors import RefusedError
 from ir.graph import Value
-from ir.importer.aliases import Outcome, Seen, observe, seen_in
+from ir.importer.aliases import Outcome, observe, running
 from ir.importer.fx_ops import is_writer
 from ir.importer.memory_uses import Uses, memories_in
 from ir.importer.origins import origin_of
 from ir.importer.schema import op_schema
 from ir.importer.tensor_meta import Tensors, graphs_of
-from ir.importer.torch_api import OpOverload, has_kernel
+from ir.importer.torch_api import FakeTensor, OpOverload, has_kernel, storage_key
 from ir.ops import may_be_view
+
+_ORDERS = 24  # of axes: all of four
 
 
 @dataclass(frozen=True)
@@ -81,9 +86,25 @@ def check_strides(
         )
 
 
+@dataclass(frozen=True)
+class Layouts:
+    """What decides a program's results besides its numbers.
+
+    Attributes:
+        inputs: placeholders of inputs whose strides matter.
+        views: nodes that give a view (True) or a copy of what the program computes, where that matters: torch's kernels
+            decide by strides of their own.
+        written: placeholders that are written to.
+    """
+
+    inputs: Mapping[FxNode, Strides] = field(default_factory=dict)
+    views: Mapping[FxNode, bool] = field(default_factory=dict)
+    written: Collection[FxNode] = ()
+
+
 def reads_strides(module: torch.nn.Module) -> bool:
     """True if an op of the module's graph, or of one that it calls, reads memory by strides."""
-    return any(_reads_strides(n) for graph in graphs_of(module) for n in graph.nodes)
+    return any(map(_reads_strides, _nodes(module)))
 
 
 def observed(
@@ -91,8 +112,8 @@ def observed(
     weights: Mapping[FxNode, torch.Tensor],
     inputs: Collection[FxNode],
     seen: Mapping[FxNode, Outcome],
-) -> Mapping[FxNode, Strides]:
-    """The inputs among these placeholders whose strides matter.
+) -> Layouts:
+    """What strides decide in a program.
 
     Args:
         module: a program, in torch's own form.
@@ -100,35 +121,35 @@ def observed(
         inputs: placeholders of tensors that a call is given.
         seen: what its nodes do, of a program that writes; else empty.
     """
+    if not any(_reads_strides(n) or (seen and _may_copy(n)) for n in _nodes(module)):
+        return Layouts()
     graph: Any = module.graph
-    nodes = [n for g in graphs_of(module) for n in g.nodes]
-    suspects = [n for n in nodes if _reads_strides(n) or (seen and _may_copy(n))]
-    if not suspects:
-        return {}
-    run = _Run(seen or observe(graph, module, weights))
-    suspects = [n for n in suspects if n in run.done and (_reads_strides(n) or run.is_written_behind(n))]
-    found = {}
-    for given in inputs if suspects else ():
-        for lay in (_spread, _in_rows) if given.meta["val"].dim() else ():
-            other = _Run(observe(graph, module, weights, (given, lay)))
-            reader = next((n for n in suspects if run.differs(n, other)), None)
-            if reader is not None:
-                found[given] = _strides(given, reader, not _reads_strides(reader) or run.is_written(reader))
-                break
-    return found
+    uses = Uses(seen or observe(graph, module, weights))
+    handed_in = {m: n for n in graph.nodes if n.op == "placeholder" for m in memories_in(uses.done[n].result)}
+    found: dict[FxNode, Strides] = {}
+    by_kernels: dict[FxNode, bool] = {}
+    for node in uses.done:
+        exact = any(s.memory in handed_in for s in uses.given(node))  # as it is handed in, or a view of that
+        if _reads_strides(node):
+            written = not uses.written.isdisjoint(memories_in(uses.done[node].result))
+            if not written and not exact and _is_view_by_place(node):
+                continue  # torch's kernel has the strides, and other runtimes refuse what is computed
+            writes = written or not _is_view_by_place(node)
+        elif _may_copy(node) and uses.tells_copies(node) and _goes_by_strides(node):
+            writes = True
+            if not exact:
+                by_kernels[node] = uses.is_view(node)
+        else:
+            continue
+        for given in uses.sources(node).intersection(inputs):
+            if given.meta["val"].shape and not (given in found and found[given].writes):
+                found[given] = _strides(given, node, writes)
+    return Layouts(found, by_kernels, [n for m, n in handed_in.items() if m in uses.written])
 
 
-def _spread(tensor: torch.Tensor) -> torch.Tensor:
-    """Column after column with gaps, so that no two axes are one."""
-    strides, step = [], 2
-    for size in tensor.shape:
-        strides.append(step)
-        step = step * (size + 1)
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype)
-
-
-def _in_rows(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype)
+def _nodes(module: torch.nn.Module) -> Iterator[FxNode]:
+    for graph in graphs_of(module):
+        yield from graph.nodes
 
 
 def _strides(given: FxNode, reader: FxNode, writes: bool) -> Strides:
@@ -149,11 +170,13 @@ def _number(size: int | torch.SymInt) -> int:
     return int(size.node.hint) if size.node.has_hint() else 7
 
 
+def _is_view_by_place(node: FxNode) -> bool:
+    return isinstance(node.target, OpOverload) and "storage_offset" in op_schema(node.target).names
+
+
 def _reads_strides(node: FxNode) -> bool:
-    if not isinstance(node.target, OpOverload):
-        return False
-    schema = op_schema(node.target)
-    return "storage_offset" in schema.names or schema.op in ("aten::sym_stride", "aten::sym_storage_offset")
+    asks = isinstance(node.target, OpOverload) and op_schema(node.target).op
+    return _is_view_by_place(node) or asks in ("aten::sym_stride", "aten::sym_storage_offset")
 
 
 def _may_copy(node: FxNode) -> bool:
@@ -163,49 +186,28 @@ def _may_copy(node: FxNode) -> bool:
     return has_kernel(node.target.name(), "CompositeImplicitAutograd") and isinstance(node.meta.get("val"), Tensors)
 
 
-class _Run:
-    """What the nodes of a program did, those of wrapped sub-graphs included."""
-
-    def __init__(self, outcomes: Mapping[FxNode, Outcome]) -> None:
-        self.done = dict(_flat(outcomes))
-        self.uses = Uses(outcomes)
-
-    def is_written(self, node: FxNode) -> bool:
-        """True if the memory of the node's result is written to."""
-        return any(s.memory in self.uses.written for s in seen_in(self.done[node].result))
-
-    def is_written_behind(self, node: FxNode) -> bool:
-        """True if the node's result, or an operand, is written to afterwards."""
-        return self.uses.written_after(node, memories_in([self._made(node), *self._given(node)]))
-
-    def differs(self, node: FxNode, other: _Run) -> bool:
-        """True if the other run tells this node's operand or result from this run's."""
-        if other.done[node].failed:
-            return False
-        if _reads_strides(node):
-            mine, others = ([(*map(str, s.strides), str(s.offset)) for s in r._given(node)[:1]] for r in (self, other))
-            return mine != others
-        copies = [run for run in (self, other) if not run._is_view(node)]
-        return len(copies) == 1 and copies[0]._shows(node)
-
-    def _made(self, node: FxNode) -> Seen | None:
-        return next(iter(seen_in(self.done[node].result)), None)
-
-    def _given(self, node: FxNode) -> list[Seen]:
-        return [s for n in node.all_input_nodes if n in self.done for s in seen_in(self.done[n].result)]
-
-    def _is_view(self, node: FxNode) -> bool:
-        made = self._made(node)
-        return made is not None and made.memory in memories_in(self._given(node))
-
-    def _shows(self, node: FxNode) -> bool:
-        made = self._made(node)
-        return made is not None and any(
-            self.uses.seen_after_write(node, made.memory, given.memory) for given in self._given(node)
-        )
+def _goes_by_strides(node: FxNode) -> bool:
+    """True if the op gives a view of its first operand in one layout, and a copy in another."""
+    target: Any = node.target
+    args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val"))
+    if not args or not isinstance(args[0], FakeTensor):
+        return True
+    met = set()
+    with running(args[0].fake_mode):
+        for laid in _layouts(args[0]):
+            with contextlib.suppress(Exception):  # strides that a view forbids
+                made = target(laid, *args[1:], **kwargs)
+                met.add(storage_key(made) == storage_key(laid))
+    return len(met) > 1
 
 
-def _flat(outcomes: Mapping[FxNode, Outcome]) -> Iterator[tuple[FxNode, Outcome]]:
-    for node, outcome in outcomes.items():
-        yield node, outcome
-        yield from _flat(outcome.inner or {})
+def _layouts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensor in any order of axes (of the first of many), and with gaps, so that no two axes are one."""
+    for order in itertools.islice(itertools.permutations(range(tensor.dim())), _ORDERS):
+        for gap in (0, 1):
+            strides: dict[int, Any] = {}
+            step: Any = 1 + gap
+            for axis in reversed(order):
+                strides[axis] = step
+                step = step * (tensor.shape[axis] + gap)
+            yield torch.empty_strided(tensor.shape, [strides[a] for a in range(tensor.dim())], dtype=tensor.dtype)

@@ -31,8 +31,10 @@ from ir.importer.private_writes import writes
 from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.pt2.recorded_conditions import packed
+from ir.importer.real_views import check_views
 from ir.importer.symbols import Symbols
 from ir.importer.tensor_meta import Tensors
+from ir.importer.torch_api import pytree
 from ir.progress import stage
 
 _STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -66,7 +68,8 @@ def graph_of(
     Raises:
         CaptureError: it has something that the IR cannot say.
     """
-    work = _ProgramImporter(program, symbols)
+    saved = of_file or isinstance(program, SavedProgram)
+    work = _ProgramImporter(program, symbols, saved)
     work.take_inputs(input_names)
     symbols.take_literals(literal_sizes(program.graph_module))
     work.add_checks(recorded)
@@ -79,7 +82,6 @@ def graph_of(
     specs, own = (program.call_spec.in_spec, program.call_spec.out_spec), tuple(signature_names(program))
     symbols.equal = work.equal_sizes()
     bodies = Bodies(symbols)
-    saved = of_file or isinstance(program, SavedProgram)
     graph = Graph(
         inputs=tuple(work.inputs),
         nodes=tuple(work.importer.nodes),
@@ -109,8 +111,9 @@ def _no_form(node: FxNode, spec: Any) -> CaptureError:
 class _ProgramImporter:
     """The work on one program."""
 
-    def __init__(self, program: ExportedProgram | SavedProgram, symbols: Symbols) -> None:
+    def __init__(self, program: ExportedProgram | SavedProgram, symbols: Symbols, of_file: bool) -> None:
         self.program = program
+        self._of_file = of_file
         self.symbols = symbols
         self.importer = Importer(symbols, program.graph_module)
         placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
@@ -207,10 +210,23 @@ class _ProgramImporter:
         if writes(self.program.graph_module):
             self.importer.remember(self.program.graph, stored)
         given = [n for n, _ in self.specs if n.name in self._names]
-        found = input_strides.observed(self.program.graph_module, stored, given, self.importer.seen)
-        self.strides = {self._names[n.name]: s for n, s in found.items()}
+        layouts = input_strides.observed(self.program.graph_module, stored, given, self.importer.seen)
+        self.strides = {self._names[n.name]: s for n, s in layouts.inputs.items()}
+        check_views(self.program.graph_module, lambda: self._example(stored), layouts, self._of_file)
         results = self.importer.run(self.program.graph)
         return results if isinstance(results, tuple) else (results,)
+
+    def _example(self, stored: Mapping[FxNode, torch.Tensor]) -> Mapping[FxNode, Any]:
+        """What the placeholders are in the example.
+
+        Raises:
+            CaptureError: the program has none.
+        """
+        example = self.program.example_inputs
+        if example is None:
+            raise CaptureError("the program carries no example inputs")
+        users = [n for n, s in self.specs if s.kind == InputKind.USER_INPUT]
+        return {**stored, **dict(zip(users, pytree.tree_leaves(example), strict=True))}
 
     def sorted_results(self, results: Sequence[Any]) -> tuple[list[Any], dict[str, Value]]:
         """What the user gets of the results, and the new contents of buffers and inputs by name."""
