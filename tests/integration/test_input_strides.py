@@ -86,3 +86,40 @@ def test_the_layout_that_a_convolution_keeps(target):
     torch.testing.assert_close(program(x), call(x))
     with pytest.raises(ir.RefusedError, match="has strides"):
         program(x.to(memory_format=torch.channels_last))
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_an_expanded_input_is_not_written_to(target):
+    def call(x):
+        x[:, 0].mul_(2)
+        return x * 1
+
+    program = ir.export(call, (torch.randn(2, 3, 4),), target=target)
+    with pytest.raises(ir.RefusedError, match=r"writes to the input x, of which several elements lie in one place"):
+        program(torch.randn(2, 1, 4).expand(2, 3, 4))
+
+
+def normalised(x):
+    return x.permute(0, 3, 1, 2).contiguous().sub_(1).div_(2)
+
+
+def masked(x):
+    return x.transpose(1, 2).contiguous().transpose(1, 2).masked_fill_(x > 0, 0.0)
+
+
+def shuffled(x):
+    return x.unflatten(1, (2, 2)).transpose(1, 2).flatten(1, 2).relu_()
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize(
+    "call, shape, dynamic",
+    [(normalised, (2, 5, 6, 3), "bhw"), (masked, (2, 5, 6), "bs"), (shuffled, (2, 4, 5), "b")],
+    ids=["images", "masks", "channels"],
+)
+def test_a_copy_of_one_image_is_one(call, shape, dynamic, target):
+    """At sizes of 1 too: `contiguous` copies where any two axes are out of order, not where all sizes are above 1."""
+    x = torch.randn(shape)
+    program = ir.export(call, (x,), target=target, dynamic_shapes=(dict(enumerate(dynamic)),))
+    one = torch.randn(1, *shape[1:])
+    torch.testing.assert_close(program(one.clone()), call(one.clone()))

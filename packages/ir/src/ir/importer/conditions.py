@@ -25,6 +25,8 @@ SCATTERS = frozenset({"aten::slice_scatter", "aten::select_scatter"})  # of writ
 PIECES = frozenset({"aten::split", "aten::unsafe_split", "aten::chunk", "aten::unsafe_chunk"})  # of one size
 SECTIONS = frozenset({"aten::tensor_split", "aten::hsplit", "aten::vsplit", "aten::dsplit"})  # a number of them
 
+_READABLE = 60  # characters of a condition
+
 
 def required(op: str, args: Mapping[str, Any], results: Sequence[Value], ranges: Mapping[str, Range]) -> Node | None:
     """The node that hands the operand on where the results' number and rank hold; None where they always do."""
@@ -92,7 +94,10 @@ def copied(
         condition = _keeps_axes(x.type.shape, frozenset(), symbols.ranges)
     if condition is None or follows(condition, symbols.ranges):
         return None
-    message = f"{op.removeprefix('aten::')} copies what is written to only where {condition}; clone it in the model"
+    where = (
+        f"only where {condition}" if len(str(condition)) < _READABLE else "in the example, and is a view at these sizes"
+    )
+    message = f"{op.removeprefix('aten::')} copies what is written to {where}; clone it in the model"
     return checks.required(x, Value(f"{node.name}_of", x.type), condition, message)
 
 

@@ -57,7 +57,7 @@ def run_in_torch(program: Callable[..., Any], values: Sequence[Value], tensors: 
 
 
 def refused_sharing(values: Sequence[Value], written: Collection[int], tensors: Sequence[torch.Tensor]) -> None:
-    """Refuse an input that the program writes to and that shares memory with another.
+    """Refuse an input that the program writes to and that shares memory with another, or has elements that share it.
 
     The program was made for inputs that share none: the others would not show what is written.
 
@@ -65,6 +65,13 @@ def refused_sharing(values: Sequence[Value], written: Collection[int], tensors: 
         RefusedError: two do; they are named.
     """
     by_storage: dict[int, list[int]] = {}
+    for i in written:
+        x = tensors[i]
+        if x.layout is torch.strided and any(n > 1 and s == 0 for n, s in zip(x.shape, x.stride(), strict=True)):
+            raise RefusedError(
+                f"the model writes to the input {values[i].name}, of which several elements lie in one place, as "
+                "expand() leaves them; give it as a copy, x.clone()"
+            )
     for i, x in enumerate(tensors):
         if x.layout is torch.strided and type(x).__torch_dispatch__ is _NO_DISPATCH:
             by_storage.setdefault(x.untyped_storage().data_ptr(), []).append(i)
