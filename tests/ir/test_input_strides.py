@@ -43,6 +43,13 @@ def read_as_a_row(x):
     return row * 1
 
 
+def read_from_a_copy(x):
+    total = x + 1
+    row = total.mT.flatten()
+    total.mul_(2)
+    return row * 1
+
+
 def written_in_a_block(x):
     with torch.no_grad():
         x.reshape(-1).zero_()
@@ -82,6 +89,7 @@ X = torch.randn(3, 4)
         (written_in_a_sum, (X, X.clone()), "aten::flatten"),
         (written_in_a_block, (X,), "aten::reshape"),
         (read_as_a_row, (X,), "aten::reshape"),
+        (read_from_a_copy, (X,), "aten::flatten"),
         (written_where_a_view_reaches_the_input, (X,), "aten::flatten"),
         (written_behind_a_kernel, (X,), "aten::reshape"),
         (read_by_place, (X,), "aten::as_strided"),
