@@ -11,6 +11,10 @@ from .base import bf16, boolean, c64, f16, f32, f64, family, i32, i64, inf, mod,
 ODD_ROWS = [[1.0, nan, 0.0], [-0.0, 2.0, inf], [-inf, 0.0, 1.0]]
 
 
+def _scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * 0.3 + 1
+
+
 def ends(rows: int, groups: int = 3) -> torch.Tensor:
     """Where the groups of rows end: the second one is empty, the last one has what is left."""
     number = torch.arange(1, groups + 1)
@@ -33,6 +37,13 @@ class Readout(nn.Module):
 CASES = family(
     __name__,
     mod("linear_of_a_repeated_part", Readout, f32("B", 7, 3)),
+    row(
+        "product_rounded_and_wide_again",
+        lambda x: [f(x @ x.mT).to(t).double() for f in (torch.clone, _scaled) for t in (torch.float32, torch.float16)],
+        f64("B", 3, 2),
+    ),
+    row("half_of_a_product_widened", lambda x: (x @ x.mT).half().double(), f64(2, 3)),
+    row("half_of_a_sum_with_a_product_widened", lambda x: _scaled(x @ x.mT).half().double(), f64(2, 3)),
     row(
         "joined_repeated_rows",
         lambda x: (torch.inner(x.repeat(2, 1, 1), x), x.expand(2, *x.shape).reshape(-1, 2) @ torch.ones(2, 3)),

@@ -17,7 +17,7 @@ from ir.types import DType, TensorType
 from nnef_backend.building.alike import uniform
 from nnef_backend.building.emission import Emitter
 from nnef_backend.building.fragments import called
-from nnef_backend.building.hiding import hide, maker
+from nnef_backend.building.hiding import hide, maker, unfused
 from nnef_backend.building.operators import STORED
 from nnef_backend.building.reshaping import settled
 from nnef_backend.building.sizes import computed, is_textual, opaque_size, product_text, size_text
@@ -209,6 +209,8 @@ class NnefHelper(Emitter):
             x = opaque_size(self, x)  # tract reduces `H / (2*H)` to 1 / 2, and computes it as sizes are: to 0
         if x.type.dtype.is_float and dtype.is_integer and dtype not in (DType.int32, DType.int64):
             x = self.convert(x, DType.int64)  # tract's own cast would saturate
+        if self.target.tract and dtype.is_float and x.type.dtype is DType.float64:
+            x = unfused(self, x)
         return self.emit("tract_core_cast", x, to=dtype)
 
     # -- sizes -----------------------------------------------------------------------------------------------------

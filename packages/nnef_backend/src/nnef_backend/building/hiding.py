@@ -13,7 +13,7 @@ from ir.dims import Dim, Expr, minimum, quotient
 from ir.geometry import broadcast
 from ir.types import DType
 from nnef_backend.building.alike import repeated, together
-from nnef_backend.building.operators import MULTIPLIED, SEEN_THROUGH
+from nnef_backend.building.operators import CONTRACTIONS, MULTIPLIED, REARRANGEMENTS, SEEN_THROUGH
 from nnef_backend.building.sizes import hides
 from nnef_backend.building.steps import NnefValue, Step, leaves, map_values
 
@@ -122,6 +122,24 @@ def _followed(h: Any, x: Any, known: dict[int, frozenset[int]]) -> frozenset[int
 
 
 _MOVED = frozenset({"transpose", "reshape", "squeeze", "unsqueeze"})
+
+
+def unfused(h: Any, x: Any) -> Any:
+    """`x` of f64, behind two operations that tract takes into no product: a cast it does, and then nothing is rounded.
+
+    `(x @ y).float().double()` is `x @ y` to it; so it is behind sums and factors, which it computes in the product.
+    """
+    left, met = [x], set()
+    while left:
+        made = maker(h, left.pop())
+        if made is None or id(made) in met:
+            continue
+        met.add(id(made))
+        if made.op in CONTRACTIONS:
+            return h.emit("neg", h.emit("neg", x))
+        if made.op in REARRANGEMENTS or made.op in _FUSED or made.op in ("slice", "mul", "div"):
+            left += leaves(made.inputs)
+    return x
 
 
 def as_laid_out(h: Any, rows: Any) -> Any:
