@@ -21,7 +21,7 @@ from tests.ir.unchecked_kernels import FAR, LEAST, survives
 
 _TRIES = 6
 _ODD = (FAR, -FAR, 4, -5, LEAST, 2**63 - 1, -1)
-_SKIPPED = {"dtype", "layout", "device", "pin_memory", "memory_format", "generator", "out_dtype"}
+SKIPPED = {"dtype", "layout", "device", "pin_memory", "memory_format", "generator", "out_dtype"}
 _PLAIN: dict[str, Callable[[random.Random], Any]] = {
     "int": lambda r: r.choice([0, 1, 1, 2, 3, 4, -1, -2, 400]),
     "float": lambda r: r.choice([0.0, 1.0, 0.5, float("nan"), 1e30, -1.0, 1e-12]),
@@ -42,11 +42,11 @@ def _tensor(r: random.Random) -> torch.Tensor:
     return found.to(r.choice([torch.int64, torch.int64, torch.int32]))
 
 
-def _value(kind: str, r: random.Random) -> Any:
+def value(kind: str, r: random.Random) -> Any:
     if kind.startswith("Optional["):
-        return None if r.random() < 0.5 else _value(kind[9:-1], r)
+        return None if r.random() < 0.5 else value(kind[9:-1], r)
     if kind.startswith("List["):
-        return [_value(kind[5:-1], r) for _ in range(r.choice([1, 2, 2, 3]))]
+        return [value(kind[5:-1], r) for _ in range(r.choice([1, 2, 2, 3]))]
     return _tensor(r) if kind == "Tensor" else _PLAIN[kind](r) if kind in _PLAIN else None
 
 
@@ -55,10 +55,10 @@ def _try(overload: Any) -> None:
         seed = zlib.crc32(str(overload).encode()) + i
         r = random.Random(seed)
         torch.manual_seed(seed)
-        asked = [a for a in schema_of(overload).arguments if a.name not in _SKIPPED]
+        asked = [a for a in schema_of(overload).arguments if a.name not in SKIPPED]
         given = [a for a in asked if not a.has_default_value() or r.random() < 0.5]
         with contextlib.suppress(Exception):
-            overload(**{a.name: _value(str(a.real_type), r) for a in given})
+            overload(**{a.name: value(str(a.real_type), r) for a in given})
 
 
 def main() -> None:

@@ -48,6 +48,7 @@ BUILTIN_TYPES = _pytree.BUILTIN_TYPES  # whose shapes torch.export takes nested 
 pytree = _pytree  # nested arguments as flat leaves and a spec; its public twin makes specs of another class
 disable_current_modes: Any = _python_dispatch._disable_current_modes  # a block out of a tracer's sight
 check_size: Any = torch._check  # `assert` that a tracer notes
+wrapper: Any = torch.Tensor._make_wrapper_subclass  # a tensor of a subclass, with a shape and without memory
 
 # -- torch's Python bindings, which the eager programs call ------------------------------------------------------------
 # The functions of torch, torch.nn.functional, torch.linalg and torch.special without the Python code around them.

@@ -17,7 +17,8 @@ from torch.fx import Node as FxNode
 from ir.dim_functions import left_shift, power
 from ir.errors import CaptureError
 from ir.importer import fake_rules
-from ir.importer.checked import base_name
+from ir.importer.checked import base_name, may_believe
+from ir.importer.hidden import NO_MEMORY, may_end_the_process
 from ir.importer.pt2.expressions import Size
 from ir.importer.tensor_meta import Described, graphs_of
 from ir.importer.torch_api import DataDependentOutputException, HigherOrderOperator, OpOverload, pytree, schema_of
@@ -128,12 +129,21 @@ class _Run:
         args, kwargs = _on_meta(names, args, kwargs)
         try:
             args, kwargs = pytree.tree_map(_without_data, (args, kwargs), is_leaf=lambda a: isinstance(a, _Tensor))
+            if may_believe(target) and may_end_the_process(target, args, kwargs):
+                raise CaptureError(f"the node {node.name} calls {target}, which does not look at what it is given here")
             made = self._rules.get(target, target)(*args, **kwargs)
         except (NotImplementedError, DataDependentOutputException):
             return None
+        except CaptureError:
+            raise
         except Exception as error:
             said = str(error)
-            if "meta" in said.lower() or "data-dependent" in said.lower() or self._reads_data(node):
+            if (
+                "meta" in said.lower()
+                or NO_MEMORY in said
+                or "data-dependent" in said.lower()
+                or self._reads_data(node)
+            ):
                 return None
             line = said.strip().partition("\n")[0]
             raise CaptureError(f"{target} cannot compute what the node {node.name} asks for: {line:.200}") from error
