@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from ir.importer import hidden
-from ir.importer.checked import base_name, may_believe, verifying
+from ir.importer.bad_numbers import base_name
+from ir.importer.checked import may_believe, verifying
 from ir.importer.torch_api import decompositions, pytree, schema_of
 from tests.ir.probe_documented import SKIPPED, value
 from tests.ir.probe_kernels import operators

@@ -6,6 +6,7 @@ Prints a line for each that ended its child, or gave a view that reaches beyond 
 from __future__ import annotations
 
 import itertools
+import random
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 
 import ir
-from ir.importer.checked import Checked
+from ir.importer.checked import Checked, verifying
 from ir.importer.torch_api import OpOverload, OpOverloadPacket, decompositions, operator_names, schema_of
 from ir.passes.fold_constants import fold_constants
 from tests.ir.unchecked_kernels import CALLS, FAR, LEAST, model, saved, survives
@@ -174,6 +175,29 @@ def verified() -> None:
                 print(name, ended)
 
 
+def bags() -> None:
+    """The bags of chance that end the process within `verifying`."""
+    for seed in range(0, 2000, 100):
+        if ended := survives(lambda s=seed: [*map(_bag, range(s, s + 100))]):
+            print(seed, ended)
+
+
+def _bag(seed: int) -> None:
+    r = random.Random(seed)
+    count, kind = r.choice([0, 1, 3, 8, 64]), r.choice([torch.int64, torch.int32])
+    indices = torch.tensor([r.choice([0, 1, 2, 3, 4]) for _ in range(count)], dtype=kind)
+    offsets = torch.tensor([0, *sorted(r.randint(0, count) for _ in range(r.choice([0, 1, 2, 8])))], dtype=kind)
+    for t in (indices, offsets):
+        if t.numel() and r.random() < 0.2:
+            t[r.randrange(t.numel())] = r.choice([-1, 5, 10**9, -(10**9)])
+    dtype = r.choice([torch.float32, torch.float64, torch.float16, torch.bfloat16])
+    weight = torch.ones(r.choice([5, 0]), r.choice([3, 1, 16]), dtype=dtype)
+    each = torch.ones(r.choice([count, 0, 1]), dtype=dtype) if r.random() < 0.3 else None
+    pad, mode = r.choice([None, 0, -1, 3, 99, -(10**9)]), r.choice([0, 1, 2, 7, -1])
+    with suppress(Exception), torch.no_grad(), verifying():
+        A.embedding_bag.padding_idx(weight, indices, offsets, False, mode, False, each, r.random() < 0.5, pad)
+
+
 def _verify(graph: Any) -> None:
     for run in (graph.context.reference, graph.context.exact):
         with suppress(Exception):
@@ -187,4 +211,4 @@ def _fold(graph: Any) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {f.__name__: f for f in (views, divisions, pointing, bare, folding, verified)}[sys.argv[1]]()
+    {f.__name__: f for f in (views, divisions, pointing, bare, folding, verified, bags)}[sys.argv[1]]()

@@ -11,7 +11,8 @@ import torch
 
 import ir
 from ir.errors import RefusedError
-from ir.importer.checked import CHECKED_VIEWS, Checked, UncheckedError, is_checked, is_division, verifying
+from ir.importer.bad_numbers import is_division
+from ir.importer.checked import CHECKED_VIEWS, Checked, UncheckedError, is_checked, verifying
 from ir.importer.torch_api import schema_of
 from ir.passes.fold_constants import fold_constants
 from tests.ir.probe_kernels import operators
@@ -181,6 +182,75 @@ def test_kernels_that_passes_write_are_run_for_artifacts_alone() -> None:
         call()
 
 
+BAG = {"weight": torch.ones(5, 3), "indices": ints(0, 1, 2), "offsets": ints(0, 2), "include_last_offset": False}
+
+
+@pytest.mark.parametrize(("change", "runs"), [
+    ({}, True), ({"offsets": ints(0, 2, 3), "include_last_offset": True}, True), ({"offsets": ints(0, 0, 3)}, True),
+    ({"mode": 2}, True), ({"padding_idx": -1}, True), ({"per_sample_weights": torch.ones(3)}, True),
+    ({"offsets": ints(0, -1, 2)}, False), ({"offsets": ints(0, 4, 2)}, False), ({"offsets": ints(1, 2)}, False),
+    ({"offsets": ints(0, 2), "include_last_offset": True}, False), ({"weight": torch.ones(0, 3)}, False),
+    ({"indices": ints(0, 5, 2)}, False), ({"indices": ints(0, -1, 2)}, False), ({"padding_idx": 7}, False),
+    ({"per_sample_weights": torch.ones(1)}, False), ({"mode": 3}, False),
+])  # fmt: skip
+def test_bags_of_honest_files_are_verified(change: dict[str, Any], runs: bool) -> None:
+    def call() -> Any:
+        given = {"sparse": False, "scale_grad_by_freq": False, "per_sample_weights": None, "padding_idx": None}
+        return A.embedding_bag.padding_idx(**{**given, "mode": 0, **BAG, **change})[0]
+
+    if runs:
+        with torch.no_grad(), verifying():
+            made = call()
+        torch.testing.assert_close(made, call())
+    else:
+        with torch.no_grad(), verifying(), pytest.raises((UncheckedError, RuntimeError)):
+            call()
+
+
+def test_verification_runs_bags_by_chance_alone_that_are_whole() -> None:
+    assert lines_of(PROBE, "bags") == []
+
+
+@pytest.mark.parametrize("call", [
+    lambda: A.tensor_split.tensor_indices_or_sections(X, torch.tensor(1 << 40), 0), 
+    lambda: A.chunk.default(X[:0], 1 << 40), lambda: A.unsafe_chunk.default(X[:0], 1 << 31),
+    lambda: A.tensor_split.sections(X, 1 << 31, 0),
+    lambda: A.grid_sampler_2d.default(torch.ones(1, 1, 4, 4), torch.ones(1, 2, 2, 2), 9, 0, True),
+    lambda: A.grid_sampler_2d.default(torch.ones(1, 1, 4, 4), torch.ones(1, 2, 2, 2), 0, 9, True),
+    lambda: A.grid_sampler_3d.default(torch.ones(1, 1, 4, 4, 4), torch.ones(1, 2, 2, 2, 3), 2, 0, True),
+])  # fmt: skip
+@pytest.mark.parametrize("block", [Checked, verifying])
+def test_pieces_without_end_and_ways_that_are_none_are_refused(call: Any, block: Any) -> None:
+    with torch.no_grad(), pytest.raises(UncheckedError, match=r"pieces is not computed|has no modes"), block():
+        call()
+
+
+def test_memory_that_is_not_there_is_told() -> None:
+    with pytest.raises(RefusedError, match="more memory than there is"), verifying():
+        torch.ops.aten.full.default([1 << 50], 1.0)
+
+
+def _counted(x: torch.Tensor, rounds: int, body: Any) -> Any:
+    from torch._higher_order_ops.while_loop import while_loop
+
+    zero = torch.zeros((), dtype=torch.int64)
+    return while_loop(lambda i, y: i < rounds, lambda i, y: (i + 1, body(y)), (zero, x))[1]
+
+
+@pytest.mark.parametrize(("limit", "told"), [(("_MOST_ROUNDS", 50), "50 rounds"), (("_MOST_SECONDS", 0), "0 seconds")])
+def test_loops_within_loops_have_one_end(
+    limit: tuple[str, int], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, path = Model(lambda _: torch.zeros(1), torch.ones(1)), tmp_path / "m.pt2"
+    net.forward = lambda x: _counted(x, 20, lambda y: _counted(y, 20, lambda z: z + 1))  # type: ignore[method-assign]
+    torch.export.save(torch.export.export(net, (torch.ones(3),), strict=False), path)
+    graph = ir.capture(path)
+    assert graph.context.reference(graph, (torch.ones(3),), {})[0][0] == 401
+    monkeypatch.setattr(f"ir.importer.checked.{limit[0]}", limit[1])
+    with pytest.raises(RefusedError, match=f"not run any more after {told} of loops"):
+        graph.context.reference(graph, (torch.ones(3),), {})
+
+
 def test_a_loop_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._higher_order_ops.while_loop import while_loop
 
@@ -199,5 +269,5 @@ def test_a_loop_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         if ends:
             assert graph.context.reference(graph, (torch.ones(3),), {})[1][0] == 11
         else:
-            with pytest.raises(RefusedError, match="while_loop is not run for more than 100 rounds"):
+            with pytest.raises(RefusedError, match="while_loop is not run any more after 100 rounds"):
                 graph.context.reference(graph, (torch.ones(3),), {})

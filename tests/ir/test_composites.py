@@ -137,7 +137,8 @@ NETS = torch.nn.LSTM(4, 5, 2), torch.nn.GRU(4, 5), torch.nn.RNN(4, 5), torch.nn.
 
 @pytest.mark.parametrize("net", NETS, ids=lambda n: type(n).__name__)
 def test_a_file_of_modules_that_call_them_is_verified(net: torch.nn.Module, tmp_path: Path) -> None:
-    path, x = tmp_path / "m.pt2", torch.randn(3, 2, 4)
-    torch.export.save(torch.export.export(net.eval(), (x,), strict=False), path)
-    graph = ir.capture(path)
-    assert graph.context.reference(graph, (x,), {})
+    for x in (torch.randn(3, 2, 4), torch.randn(3, 0, 4)):
+        path = tmp_path / f"{x.shape[1]}.pt2"
+        torch.export.save(torch.export.export(net.eval(), (x,), strict=False), path)
+        graph = ir.capture(path)
+        assert graph.context.reference(graph, (x,), {})

@@ -48,6 +48,12 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda a, b: A.div.Tensor_mode(a, b, rounding_mode="trunc"),
         (torch.full((33,), -(2**31), dtype=torch.int32), torch.full((33,), -1, dtype=torch.int32)),
     ),
+    "least_of_pools": (
+        lambda a: A.avg_pool2d(a, [1, 1], [1, 1], [0, 0], False, True, -1), (torch.full((1, 1, 4, 4), LEAST),),
+    ),
+    "least_of_pools_3d": (
+        lambda a: A.avg_pool3d(a, [1] * 3, [1] * 3, [0] * 3, False, True, -1), (torch.full((1, 1, 4, 4, 4), LEAST),),
+    ),
     "lcm": (A.lcm, (ints(LEAST), ints(2**63 - 1))),
     "pool": (_pool, (torch.ones(1, 1, 4, 4), torch.ones(1, 1, 8, 8), far(1, 1, 4, 4))),
     "pool3d": (_pool3d, (torch.ones(1, 1, 2, 2, 2), torch.ones(1, 1, 4, 4, 4), far(1, 1, 2, 2, 2))),
@@ -55,6 +61,10 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         A.adaptive_max_pool2d_backward, (torch.ones(1, 1, 4, 4), torch.ones(1, 1, 8, 8), far(1, 1, 4, 4)),
     ),
     "bag": (_bag, (torch.ones(2, 4), torch.ones(4, 4), ints(0, FAR, 2, 3), ints(0, 2), ints(0, 0, 1, 1))),
+    "bags": (
+        lambda w, i, o: A.embedding_bag.padding_idx(w, i, o, False, 0, False, None, False, None)[0],
+        (torch.ones(5, 3), ints(0, 1, 2), ints(0, -(10**9), 2)),
+    ),
     "csr_to_coo": (A._convert_indices_from_csr_to_coo, (ints(0, FAR, 5), torch.arange(5))),
     "coo_to_csr": (lambda a: A._convert_indices_from_coo_to_csr(a, 4), (ints(0, FAR),)),
     "segments": (

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import cache, partial, wraps
-from itertools import count
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from ir.errors import RefusedError
+from ir.importer.bad_numbers import PIECES, base_name, check_numbers, is_division
 from ir.importer.hidden import UncheckedError as UncheckedError
 from ir.importer.hidden import is_composite, run_hidden
 from ir.importer.schema import op_schema
@@ -52,10 +53,10 @@ _DOCUMENTED = (
     (torch, ""), (torch.nn.functional, ""), (torch.linalg, "linalg_"), (torch.fft, "fft_"), (torch.special, "special_"),
 )  # fmt: skip
 _FUSED = frozenset({"mkldnn", "mkl"})  # namespaces of what the eager target's passes write
+_NO_MEMORY = "bad_alloc", "can't allocate memory", "not enough memory"  # torch's words
 _FLAGS = threading.RLock()  # torch.backends' are those of the process
-_MOST_ROUNDS = 100_000  # of a loop that ends where data says
-_MOST_COPIES = 2**40  # of an element
-DIVISIONS = frozenset({"div", "divide", "floor_divide", "fmod", "remainder", "gcd", "lcm"})
+_MOST_ROUNDS = 100_000  # of all loops of a program together: where one ends data says
+_MOST_SECONDS = 60  # of all loops of a program together, beyond their first rounds
 
 
 @cache
@@ -79,16 +80,6 @@ def is_checked(overload: OpOverload) -> bool:
     if not {torch.Tag.core, torch.Tag.view_copy}.isdisjoint(overload.tags):  # the second: lift_fresh_copy
         return True
     return not known.writes and (bool(known.views) or not any("Tensor" in str(a.type) for a in schema.arguments))
-
-
-def base_name(overload: OpOverload) -> str:
-    """Of `aten::div_.Tensor` and `aten::div.Tensor`: "div"."""
-    return str(schema_of(overload).name).rpartition("::")[2].removesuffix("_")
-
-
-def is_division(overload: Any) -> bool:
-    """True if it may divide integers."""
-    return isinstance(overload, OpOverload) and base_name(overload).strip("_") in DIVISIONS
 
 
 @cache
@@ -116,35 +107,6 @@ def is_documented(overload: Any) -> bool:
     return any(callable(f) and bool(f.__doc__) for f in found)
 
 
-def check_numbers(overload: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Raises UncheckedError for the numbers that no kernel looks for.
-
-    The least integer meets -1 in a division, which ends the process; gcd makes that -1. Of copies of elements, the sum
-    of their counts is beyond all integers.
-    """
-    name = base_name(overload) if isinstance(overload, OpOverload) else ""
-    if not is_division(overload) and name not in ("arange", "repeat_interleave"):
-        return
-    given = [a for a in (*args, *kwargs.values()) if isinstance(a, (Tensor, int)) and not isinstance(a, bool)]
-    whole = [t for a in given if _is_signed(t := a if isinstance(a, Tensor) else torch.tensor(a))]
-    if name == "repeat_interleave":
-        if any(bool((t > _MOST_COPIES).any()) for t in whole):
-            raise UncheckedError(f"{schema_of(overload).name} of more than {_MOST_COPIES} copies is not computed")
-        return
-    least = any(_has(t, torch.iinfo(t.dtype).min) for t in whole)
-    if least and (name in ("gcd", "lcm") or any(_has(t, -1) for t in whole)):
-        raise UncheckedError(f"{schema_of(overload).name} of the least integer is not computed")
-
-
-def _is_signed(tensor: Tensor) -> bool:
-    dtype = tensor.dtype
-    return dtype.is_signed and not (dtype.is_floating_point or dtype.is_complex or tensor.is_meta)
-
-
-def _has(tensor: Tensor, number: int) -> bool:
-    return bool((tensor == number).any())
-
-
 class Checked(TorchDispatchMode):
     """Inside of the block torch runs no kernel but checked ones.
 
@@ -164,6 +126,8 @@ class Checked(TorchDispatchMode):
         self._fused = fused  # and what targets write for them
         self.trusted = False  # within a documented function
         self._guards: list[Any] = []  # of the blocks in which this mode is on
+        self._rounds = 0  # that loops have begun
+        self._seconds, self._since = 0.0, 0.0  # that they took; when the outermost began, 0 outside of all
 
     def __enter__(self) -> Any:
         guard: Any = contextlib.nullcontext() if self._open else _Called(self)
@@ -202,18 +166,35 @@ class Checked(TorchDispatchMode):
         """The arguments of a branch or a loop, whose graphs are run within this mode."""
 
         def guarded(graph: Any) -> Any:
-            rounds = count(1)
+            again = False
 
             def run(*args: Any, **kwargs: Any) -> Any:
-                if next(rounds) > _MOST_ROUNDS:
-                    raise UncheckedError(f"{func} is not run for more than {_MOST_ROUNDS} rounds")
-                with self:
-                    return graph(*args, **kwargs)
+                nonlocal again
+                with self._round(func) if again else contextlib.nullcontext():
+                    again = True
+                    with self:
+                        return graph(*args, **kwargs)
 
             return run
 
         graphs = torch.fx.GraphModule, types.FunctionType, types.MethodType
         return pytree.tree_map(lambda a: guarded(a) if isinstance(a, graphs) else a, arguments)
+
+    @contextlib.contextmanager
+    def _round(self, func: HigherOrderOperator) -> Iterator[None]:
+        """One more round of a loop, which may be one of an outer one's: all of them together have an end."""
+        self._rounds += 1
+        now, outermost = time.monotonic(), not self._since
+        if self._rounds > _MOST_ROUNDS:
+            raise UncheckedError(f"{func} is not run any more after {_MOST_ROUNDS} rounds of loops")
+        if self._seconds + (0 if outermost else now - self._since) > _MOST_SECONDS:
+            raise UncheckedError(f"{func} is not run any more after {_MOST_SECONDS} seconds of loops")
+        self._since = now if outermost else self._since
+        try:
+            yield
+        finally:
+            if outermost:
+                self._seconds, self._since = self._seconds + time.monotonic() - self._since, 0.0
 
 
 class _Called(TorchFunctionMode):
@@ -226,6 +207,8 @@ class _Called(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.max_pool1d.default:  # whose own kernel, which no mode sees, believes the window
             return torch.ops.aten.max_pool1d_with_indices.default(*args, **(kwargs or {}))[0]
+        if isinstance(func, OpOverload) and base_name(func) in PIECES:
+            check_numbers(func, args, kwargs or {})
         before, name = self._mode.trusted, str(getattr(func, "__name__", ""))
         self._mode.trusted = is_documented(func)
         try:
@@ -278,6 +261,10 @@ def verifying(fused: bool = False) -> Iterator[None]:
             f"a file is verified by torch's kernels that look at their operands alone, and {error}; if you trust the "
             "file, load it with torch.export.load and pass the ExportedProgram, or do not verify it"
         ) from error
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, MemoryError) or any(said in str(error) for said in _NO_MEMORY):
+            raise RefusedError("what the file computes takes more memory than there is; do not verify it") from error
+        raise
     finally:
         _verifying.reset(token)
 

@@ -15,8 +15,9 @@ from ir.errors import CaptureError, MismatchError, RefusedError
 from ir.graph import Body, Graph, Node, Specialized, Value, Weight
 from ir.importer import calling_convention as st
 from ir.importer.autocasts import uncast
+from ir.importer.bad_numbers import is_division
 from ir.importer.bodies import Bodies
-from ir.importer.checked import Checked, UncheckedError, is_checked, is_division, verifying
+from ir.importer.checked import Checked, UncheckedError, is_checked, verifying
 from ir.importer.evaluate import evaluate, flops, refusal, result_shapes, result_types
 from ir.importer.float64 import InFloat64, widened
 from ir.importer.guards import Branch

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ir.errors import RefusedError
-from ir.importer.torch_api import DispatchKey, OpOverload, has_kernel, pytree, schema_of, wrapper
+from ir.importer.torch_api import DispatchKey, OpOverload, disable_current_modes, has_kernel, pytree, schema_of, wrapper
 
 # They believe more than numbers: how many tensors a list has, and that torch.func runs.
 BELIEVING = frozenset({"quantized_lstm_cell", "_remove_batch_dim"})  # tests/ir/probe_composites.py finds them
@@ -75,7 +75,23 @@ def may_end_the_process(overload: Any, args: Any, kwargs: Any) -> bool:
     if name.endswith("_backward") or name.rpartition("::")[2] in BELIEVING:
         return True
     given = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-    return any(t.layout is not torch.strided or t.is_quantized or not t.numel() for t in given)
+    if any(t.layout is not torch.strided or t.is_quantized for t in given):
+        return True
+    return not all(t.numel() for t in given) and not _reads_nothing(overload, args, kwargs)
+
+
+def _reads_nothing(overload: Any, args: Any, kwargs: Any) -> bool:
+    """Whether a composite function comes to its end without a number, where each size of 0 is 1."""
+
+    def some(t: Tensor) -> Tensor:
+        return torch.empty([max(size, 1) for size in t.shape], dtype=t.dtype, device="meta")
+
+    try:
+        with disable_current_modes():
+            overload(*pytree.tree_map_only(Tensor, some, args), **pytree.tree_map_only(Tensor, some, kwargs))
+    except Exception:  # of any kind: then nobody knows
+        return False
+    return True
 
 
 def run_hidden(call: Any, overload: Any, args: Any, kwargs: Any) -> Any:

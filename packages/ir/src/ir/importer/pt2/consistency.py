@@ -17,7 +17,8 @@ from torch.fx import Node as FxNode
 from ir.dim_functions import left_shift, power
 from ir.errors import CaptureError
 from ir.importer import fake_rules
-from ir.importer.checked import base_name, may_believe
+from ir.importer.bad_numbers import base_name
+from ir.importer.checked import may_believe
 from ir.importer.hidden import NO_MEMORY, may_end_the_process
 from ir.importer.pt2.expressions import Size
 from ir.importer.tensor_meta import Described, graphs_of
