@@ -74,7 +74,7 @@ def test_what_lies_behind_a_link_is_not_moved(tmp_path: Path) -> None:
     (other / "m.data").write_text("precious")
     folder = planted(tmp_path, b"")
     (folder / ".ir.left").symlink_to(other)
-    (folder / "sub").symlink_to(other)
+    (folder / ".ir.old").symlink_to(other)
     write(tmp_path)
     assert (other / "m.data").read_text() == "precious" and not folder.exists()
 
@@ -107,3 +107,16 @@ def test_a_temporary_folder_whose_lock_is_a_link_stays(tmp_path: Path, monkeypat
     sweep.cache_clear()
     made = TemporaryFolder("kind")
     assert left.exists() and made.path.exists()
+
+
+@pytest.mark.parametrize("name", ["mydata", "n", "m.data.old", ".ir.other"])
+def test_a_folder_with_what_no_export_writes_stays_whole(tmp_path: Path, name: str) -> None:
+    folder = planted(tmp_path, b"")
+    (folder / name).write_text("precious")
+    (folder / "m.data").write_text("a side file")
+    write(tmp_path)
+    assert (folder / name).read_text() == "precious"
+    assert (folder / "m.data").exists() and (folder / LOCK).exists()
+    (folder / name).unlink()
+    write(tmp_path)
+    assert not folder.exists()

@@ -231,10 +231,16 @@ def _sweep(place: Path, staging: Path, is_side: Callable[[Path, str], bool]) -> 
         with contextlib.suppress(OSError):
             folder.rmdir()  # killed before it had its lock
         with contextlib.suppress(OSError, ValueError), held_lock(folder) as lock:
-            if take_lock(lock) and all(is_side(place, name) for *_, name in journal(lock) or ()):
+            names = [*(e.name for e in folder.iterdir()), *(name for *_, name in journal(lock) or ())]
+            if take_lock(lock) and all(_is_ours(name, place, is_side) for name in names):
                 _settle(folder, place, journal(lock))
                 _keep(folder, place, staging / _LEFT, is_side)
                 remove(folder)
+
+
+def _is_ours(name: str, place: Path, is_side: Callable[[Path, str], bool]) -> bool:
+    """Whether an export to this place writes a file of this name."""
+    return name in (place.name, LOCK, _OLD, _LEFT) or is_side(place, name)
 
 
 def _keep(folder: Path, place: Path, kept: Path, is_side: Callable[[Path, str], bool]) -> None:
