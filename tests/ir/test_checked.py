@@ -227,7 +227,23 @@ def test_pieces_without_end_and_ways_that_are_none_are_refused(call: Any, block:
 
 def test_memory_that_is_not_there_is_told() -> None:
     with pytest.raises(RefusedError, match="more memory than there is"), verifying():
-        torch.ops.aten.full.default([1 << 50], 1.0)
+        raise MemoryError
+
+
+@pytest.mark.parametrize("call", [
+    lambda: torch.full((1 << 31,), 2.0), lambda: X[0, :1].expand(1 << 31) + 1, lambda: torch.arange(1 << 30),
+    lambda: X[:1, :1].expand(60_000, 1) @ X[:1, :1].expand(1, 60_000), lambda: A.fft_fft.default(X[0], 1 << 31),
+])  # fmt: skip
+def test_what_takes_gigabytes_for_nothing_is_refused(call: Any) -> None:
+    with torch.no_grad(), pytest.raises(UncheckedError, match=r"is not run: it would take \d.* GB"), verifying():
+        call()
+
+
+def test_views_and_what_is_made_of_much_take_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    with torch.no_grad(), verifying():
+        assert X[:1, :1].expand(1 << 20, 1 << 20).shape[0] == 1 << 20
+        monkeypatch.setattr("ir.importer.memory_bound._PLENTY", 100)
+        assert (X.repeat(3, 1) + 1).numel() == 36 and torch.ones(3).sum() == 3
 
 
 def _counted(x: torch.Tensor, rounds: int, body: Any) -> Any:

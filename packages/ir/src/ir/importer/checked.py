@@ -24,6 +24,7 @@ from ir.errors import RefusedError
 from ir.importer.bad_numbers import PIECES, base_name, check_numbers, is_division
 from ir.importer.hidden import UncheckedError as UncheckedError
 from ir.importer.hidden import is_composite, run_hidden
+from ir.importer.memory_bound import check_memory
 from ir.importer.schema import op_schema
 from ir.importer.torch_api import (
     DispatchKey,
@@ -144,6 +145,8 @@ class Checked(TorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             return func(*self._guarded(func, args), **self._guarded(func, kwargs))
         check_numbers(func, args, kwargs)
+        if self._documented:
+            check_memory(func, args, kwargs)
         if is_checked(func) or (self._documented and (self.trusted or is_documented(func))):
             return func(*args, **kwargs)
         if self._fused and isinstance(func, OpOverload) and func.namespace in _FUSED:
