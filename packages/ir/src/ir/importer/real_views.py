@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -13,11 +12,13 @@ from torch import Tensor
 from torch.fx import Node as FxNode
 
 from ir.errors import CaptureError
-from ir.importer.checked import UncheckedError, is_checked, is_documented, verifying
+from ir.importer.checked import is_checked, is_documented, verifying
+from ir.importer.fx_ops import VANISH
 from ir.importer.input_strides import Layouts
 from ir.importer.origins import origin_of
 from ir.importer.schema import op_schema
-from ir.importer.torch_api import OpOverload, pytree, storage_key
+from ir.importer.torch_api import HigherOrderOperator, OpOverload, pytree, storage_key
+from ir.ops import CHECKS
 
 
 def check_views(
@@ -28,8 +29,8 @@ def check_views(
 ) -> None:
     """Run the program on its example, up to the last node in question.
 
-    Of a file first as it is verified. By parts a kernel chooses other strides: it is then run itself, on the same
-    numbers, if it is one that torch documents or checks.
+    Of a file first as it is verified. By parts a kernel may choose other strides: those that torch documents or checks
+    are then run themselves, on the same numbers.
 
     Args:
         module: a program, in torch's own form.
@@ -60,6 +61,9 @@ def check_views(
             )
 
 
+_SKIPPED = CHECKS | VANISH | {"aten::detach_"}  # they compute nothing
+
+
 class _Done(Exception):
     """All nodes in question have run."""
 
@@ -87,9 +91,12 @@ class _Run(torch.fx.Interpreter):
         self.met: dict[FxNode, bool] = {}
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        safe = isinstance(target, OpOverload) and (is_checked(target) or is_documented(target))
-        if self.of_file and not safe and target is not operator.getitem:
-            raise UncheckedError(f"{target} of a file is not run")
+        if isinstance(target, OpOverload) and op_schema(target).op in _SKIPPED:
+            return args[0]
+        of_tensors = isinstance(target, OpOverload | HigherOrderOperator)  # else of sizes, as the reader has checked
+        if self.of_file and of_tensors and not (is_checked(target) or is_documented(target)):
+            with verifying():
+                return super().call_function(target, args, kwargs)
         return super().call_function(target, args, kwargs)
 
     def run_node(self, n: FxNode) -> Any:
