@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.fx import Node as FxNode
 
 from ir.errors import CaptureError
-from ir.importer.checked import is_checked, is_documented, verifying
+from ir.importer.checked import UncheckedError, is_checked, is_documented, verifying
 from ir.importer.fx_ops import VANISH
 from ir.importer.input_strides import Layouts
 from ir.importer.origins import origin_of
 from ir.importer.schema import op_schema
 from ir.importer.torch_api import HigherOrderOperator, OpOverload, pytree, storage_key
-from ir.ops import CHECKS
+from ir.ops import CHECKS, may_be_view
 
 
 def check_views(
@@ -95,6 +95,8 @@ class _Run(torch.fx.Interpreter):
             return args[0]
         of_tensors = isinstance(target, OpOverload | HigherOrderOperator)  # else of sizes, as the reader has checked
         if self.of_file and of_tensors and not (is_checked(target) or is_documented(target)):
+            if not may_be_view(op_schema(target)):
+                raise UncheckedError(f"{target} of a file is not run")
             with verifying():
                 return super().call_function(target, args, kwargs)
         return super().call_function(target, args, kwargs)
