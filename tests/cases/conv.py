@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -28,6 +29,11 @@ CASES = family(
     mod("conv1d_depthwise", lambda: nn.Conv1d(4, 8, 3, groups=4), SOUND),
     mod("conv1d_no_batch", lambda: nn.Conv1d(4, 6, 3), f32(4, "T")),
     mod("conv1d_circular", lambda: nn.Conv1d(4, 6, 3, padding=1, padding_mode="circular"), SOUND),
+    row(
+        "spread_product",
+        lambda x: F.conv_transpose1d(torch.einsum("...i,...i->...", x, x), torch.full((1, 2, 2), 0.25), stride=2),
+        f32(3, 1, 2, 4),
+    ),
     row("conv1d_causal", lambda x, w: F.conv1d(F.pad(x, (2, 0)), w), SOUND, f32(6, 4, 3)),
     row("conv1d_of_no_channels", lambda x, w: F.conv1d(x[:, :0], w[:, :0], padding=3), SOUND, f32(2, 4, 3)),
     mod("conv2d", lambda: nn.Conv2d(4, 6, 3), IMAGE),

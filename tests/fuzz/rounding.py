@@ -75,7 +75,7 @@ class Shaken(torch.fx.Interpreter):
         tied |= name_of(target).removeprefix("adaptive_").startswith(signless) or "polynomial" in name_of(target)
         tied |= name_of(target) in ("add", "add_") and _has_zeros_alone(args)  # ORT: x + 0 is x
         result = self._of_ties(target, args, kwargs) or self._called(target, self._reordered(target, args), kwargs)
-        self._take_scalar_kernel(target, args, kwargs, result)
+        self._take_other_kernel(target, args, kwargs, result)
         if self._widens(target, args, result):
             self._move(result, result.abs() * torch.finfo(args[0].dtype).eps)
             return result
@@ -111,6 +111,8 @@ class Shaken(torch.fx.Interpreter):
                         self._move(t, t.abs() * torch.finfo(t.dtype).eps)
                     if name_of(target) == "gelu":  # x (1 + erf(x)) / 2: of what cancels, torch's too is rounding's
                         self._move(t, args[0].abs() * torch.finfo(t.dtype).eps)
+                    if name_of(target) == "tanh":  # onnxruntime's of f64 is 1 where 1 - 4e-16 is right
+                        self._move(t, 2 * t.abs() * torch.finfo(t.dtype).eps)
                     if name_of(target) in ("lstm", "gru"):  # gates of the runtimes' kernels are right beside 1 alone
                         least = 4 if name_of(target) == "lstm" else 1  # of tract's LSTM they are 4e-7 at least
                         self._move(t, torch.full_like(t, least * torch.finfo(t.dtype).eps))
@@ -203,18 +205,20 @@ class Shaken(torch.fx.Interpreter):
             total, inside = total + x[(..., *at)], inside + ones[(..., *at)]
         return total / (inside / share).round()  # by the divisor
 
-    def _take_scalar_kernel(self, target: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """A number where the vector kernel of a pointwise operation gives nan and the scalar one does not.
+    def _take_other_kernel(self, target: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """What the other kernel of a pointwise operation gives where one of the two gives nan.
 
-        Torch has both, and takes the scalar one for what is left of a row and for what does not lie in a row: of
-        `fmod(1.8e308, 1e-3)` in float64 the quotient is infinite to the vector kernel.
+        Torch has a vector and a scalar one, and takes the latter for what is left of a row and for what does not lie
+        in a row: of `fmod(1.8e308, 1e-3)` in float64 the quotient is infinite to the vector kernel, as `gelu` of
+        infinity is nan to it alone.
         """
         pointwise = isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
-        if self.seed % 2 or not pointwise or target._schema.is_mutable or not isinstance(result, Tensor):
+        if not pointwise or target._schema.is_mutable or not isinstance(result, Tensor) or overlaps(result):
             return
-        if result.is_floating_point() and bool(result.isnan().any()) and not overlaps(result):
-            scalar = target(*pytree.tree_map_only(Tensor, _apart, tuple(args)), **kwargs)
-            result.copy_(torch.where(result.isnan(), scalar, result))
+        if result.is_floating_point() and not bool(result.isfinite().all()):
+            lay = Tensor.contiguous if self.seed % 2 else _apart
+            other = target(*pytree.tree_map_only(Tensor, lay, tuple(args)), **kwargs)
+            result.copy_(torch.where(result.isnan() != other.isnan(), other, result))
 
     def _widens(self, target: Any, args: Any, result: Any) -> bool:
         """True of a computed half that is read in a wider type, where a runtime may not have rounded it.

@@ -40,8 +40,7 @@ class _Undefined(Shaken):
             if isinstance(t, Tensor) and t.numel():
                 where = torch.zeros(t.shape, dtype=torch.bool)
                 parts = _products_beyond(target, args, kwargs, t)
-                laid = _by_layout(target, args, kwargs, t)
-                for found in (shared, parts, laid, *_undefined(name_of(target), args, kwargs, tensors, t, wide)):
+                for found in (shared, parts, *_undefined(name_of(target), args, kwargs, tensors, t, wide)):
                     where |= found if isinstance(found, bool) or found.shape == t.shape else bool(found.any())
                 self.any |= bool(where.any())
                 self._draw(t, where)
@@ -137,27 +136,6 @@ def _products_beyond(target: Any, args: Any, kwargs: Any, result: Tensor) -> boo
     total = wide_result(target, *sizes)
     known = isinstance(total, Tensor) and total.shape == result.shape
     return total.isfinite() & (total > torch.finfo(result.dtype).max / 16) if known else False
-
-
-def _by_layout(target: Any, args: Any, kwargs: Any, result: Tensor) -> bool | Tensor:
-    """Elements that a kernel computes otherwise of the same numbers with gaps between them, or without.
-
-    Of infinity `gelu` is nan where the operand is contiguous, and infinity elsewhere.
-    """
-    name, odd = name_of(target), not result.isfinite().all()
-    if not odd or name.endswith("_") or name in ("as_strided", "empty", "empty_like") or not result.dim():
-        return False
-
-    def spread(t: Tensor) -> Tensor:
-        return torch.stack([t, t], -1)[..., 0] if t.layout is torch.strided else t
-
-    try:
-        pairs = (pytree.tree_map_only(Tensor, lay, (args, kwargs)) for lay in (spread, Tensor.contiguous))
-        one, other = (target(*a, **k) for a, k in pairs)
-    except Exception:  # a view of other strides
-        return False
-    both = isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape == result.shape
-    return (one.isnan() != other.isnan()) | (one.isinf() != other.isinf()) if both else False
 
 
 def _without_channels(name: str, args: Any, result: Any) -> bool:

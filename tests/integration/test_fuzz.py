@@ -161,6 +161,18 @@ def test_a_vector_kernel_that_gives_nan_is_held_to_the_scalar_one():
     assert not explained(module, ["x"], [x], 0, torch.full_like(x, 5e-4))
 
 
+def test_a_scalar_kernel_that_gives_infinity_is_held_to_the_vector_one():
+    class Column(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.gelu(x[:, 0])
+
+    x = torch.full((8, 2), math.inf)
+    module = torch.export.export(Column(), (x,)).module()
+    expected = module(x)
+    assert explained(module, ["x"], [x], 0, torch.nn.functional.gelu(x[:, 0].contiguous()), expected)
+    assert not explained(module, ["x"], [x], 0, torch.zeros(8), expected)
+
+
 def test_halves_that_are_rounded_at_the_end_alone_are_explained():
     class Inverse(torch.nn.Module):
         def forward(self, x):

@@ -50,6 +50,8 @@ def _never(h: Any) -> Any:
 def solid(h: Any, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     """The operands of a contraction, made anew where tract would see through them; a batch may be repeated."""
     operands = list(leaves(inputs))
+    if h.target.tract and op == "deconv" and _spreads_a_product(h, *operands[:2]):
+        return [hide(h, inputs[0]), *inputs[1:]]
     if h.target.tract and len(operands) == 1 and _merges_repeated(h, operands[0]):
         return map_values(list(inputs), lambda x: hide(h, x))
     partly = {id(x): _partly_repeated(h, x) for x in operands} if h.target.tract else {}
@@ -129,6 +131,11 @@ def unfused(h: Any, x: Any) -> Any:
 
     `(x @ y).float().double()` is `x @ y` to it; so it is behind sums and factors, which it computes in the product.
     """
+    return h.emit("neg", h.emit("neg", x)) if _is_of_product(h, x) else x
+
+
+def _is_of_product(h: Any, x: Any) -> bool:
+    """True of a product of matrices or a convolution, and of what tract computes in one behind it."""
     left, met = [x], set()
     while left:
         made = maker(h, left.pop())
@@ -136,10 +143,17 @@ def unfused(h: Any, x: Any) -> Any:
             continue
         met.add(id(made))
         if made.op in CONTRACTIONS:
-            return h.emit("neg", h.emit("neg", x))
+            return True
         if made.op in REARRANGEMENTS or made.op in _FUSED or made.op in ("slice", "mul", "div"):
             left += leaves(made.inputs)
-    return x
+    return False
+
+
+def _spreads_a_product(h: Any, x: Any, kernel: Any) -> bool:
+    """True of a transposed convolution of a product by one number: a factor to tract, which it moves."""
+    content = h.content(kernel.origin)  # in whatever arrangement
+    one = content is not None and content.size > 0 and bool((content == content.flat[0]).all())
+    return one and _is_of_product(h, x)
 
 
 def as_laid_out(h: Any, rows: Any) -> Any:
