@@ -48,7 +48,7 @@ def check_views(
     try:
         values = given()
         if of_file:
-            _run(module, values, layouts, verifying)
+            _run(module, values, layouts, verifying, of_file)
         met = _run(module, values, layouts, contextlib.nullcontext, of_file)
     except Exception as error:  # of any kind: the model's own code is in it
         why = f"the example, which tells, does not run: {str(error).partition(chr(10))[0]:.200}"
@@ -95,7 +95,7 @@ class _Run(torch.fx.Interpreter):
             return args[0]
         of_tensors = isinstance(target, OpOverload | HigherOrderOperator)  # else of sizes, as the reader has checked
         if self.of_file and of_tensors and not (is_checked(target) or is_documented(target)):
-            if not may_be_view(op_schema(target)):
+            if isinstance(target, HigherOrderOperator) or not may_be_view(op_schema(target)):
                 raise UncheckedError(f"{target} of a file is not run")
             with verifying():
                 return super().call_function(target, args, kwargs)
