@@ -104,12 +104,14 @@ class Uses:
             return False
         if not self.is_view(node):
             return any(self.seen_after_write(node, made.memory, given.memory) for given in self.given(node))
-        behind = self._views_through(node, made.memory)
+        later = [w for w in self._writes.get(made.memory, ()) if w[0] > self._at[node]]
+        if not later:
+            return False
+        behind, reads = self._views_through(node, made.memory), self._reads.get(made.memory, [])
         return any(
-            written > self._at[node]
-            and any(read > written and (n in behind) is not bool(behind & targets) for read, n in reads)
-            for reads in [self._reads.get(made.memory, [])]
-            for written, targets in self._writes.get(made.memory, ())
+            read > written and (n in behind) is not bool(behind & targets)
+            for written, targets in later
+            for read, n in reads
         )
 
     def _views_through(self, node: FxNode, memory: int) -> set[FxNode]:
