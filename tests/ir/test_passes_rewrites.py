@@ -198,6 +198,9 @@ ODD = torch.tensor([-0.0, 0.0, torch.inf, -torch.inf, 1e-42, 1.5])
         (lambda x: (x + 0).neg(), ODD.nan_to_num().int(), ["neg"]),
         (lambda x: (x / 1).neg(), ODD.nan_to_num().int(), ["div", "neg"]),  # makes floats
         (lambda x: torch.div(x, 1, rounding_mode="floor").neg(), ODD, ["div", "neg"]),
+        (lambda x: torch.div(x, 1, rounding_mode="trunc").neg(), ODD.nan_to_num().int(), ["neg"]),
+        (lambda x: (x // 1).neg(), ODD.nan_to_num().int(), ["neg"]),
+        (lambda x: (x // 1).neg(), ODD, ["floor_divide", "neg"]),
         (lambda x: x.exp() - 0, ODD, ["exp", "sub"]),  # a result keeps its node
         (lambda x: torch.add(x, 0, alpha=-1).neg(), ODD, ["neg"]),  # 0 * -1 is -0.0
         (lambda x: torch.sub(x, 0, alpha=-2).neg(), ODD, ["sub", "neg"]),  # -0.0 - -0 is +0.0

@@ -1,4 +1,5 @@
-"""Drops arithmetic with a neutral number: `x - 0`, `x * 1`, `x / 1`, and `x + 0` where no sign of a zero is lost.
+"""Drops arithmetic with a neutral number: `x - 0`, `x * 1`, `x / 1`, of integers `n // 1`, and `x + 0`, unless the sign of
+a zero is lost.
 
 -0.0 + 0 is +0.0, so `x + 0` changes a float that may be -0.0. If x is a sum of products, the sign of its zero is
 the kernel's: a sum may start at +0.0 or at the first product, and torch chooses kernels by size and thread. There the
@@ -18,6 +19,7 @@ from ir.passes.graph_editor import GraphEditor
 _SUBTRACT = ("aten::sub", "aten::subtract")
 _NEUTRAL = {"aten::add": 0, **dict.fromkeys(_SUBTRACT, 0)}
 _NEUTRAL |= dict.fromkeys(("aten::mul", "aten::multiply", "aten::div", "aten::divide", "aten::true_divide"), 1)
+_NEUTRAL |= {"aten::floor_divide": 1}
 
 
 @contract(requires=("functional", "flat"), settles="without neutral numbers")
@@ -33,7 +35,8 @@ def simplify_arithmetic(graph: Graph) -> Graph:
 def _is_neutral(node: Node, graph: Graph) -> bool:
     given, other = node.args["self"], node.args["other"]
     kept = isinstance(given, Value) and given.type == node.outputs[0].type and not given.type.dtype.is_complex
-    if not kept or node.args.get("rounding_mode") is not None:
+    rounds = node.op == "aten::floor_divide" or node.args.get("rounding_mode") is not None
+    if not kept or (rounds and given.type.dtype.is_float):
         return False
     other, alpha = _number(other, graph), node.args.get("alpha", 1)
     if other is None or not math.isfinite(alpha) or other * alpha != _NEUTRAL[node.op]:
