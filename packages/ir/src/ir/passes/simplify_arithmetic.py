@@ -1,4 +1,4 @@
-"""Drops arithmetic with a neutral number: `x - 0`, `x * 1`, `x / 1`, of integers `n // 1`, and `x + 0`, unless the sign of
+"""Drops arithmetic with a neutral number: `x - 0`, `x * 1`, `x / 1`, of integers `n // 1`, and `x + 0` where no sign of
 a zero is lost.
 
 -0.0 + 0 is +0.0, so `x + 0` changes a float that may be -0.0. If x is a sum of products, the sign of its zero is
