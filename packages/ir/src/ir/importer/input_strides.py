@@ -129,7 +129,7 @@ def observed(
     found: dict[FxNode, Strides] = {}
     by_kernels: dict[FxNode, bool] = {}
     for node in uses.done:
-        exact = any(s.memory in handed_in for s in uses.given(node))  # as it is handed in, or a view of that
+        exact = any(s.memory in handed_in for s in uses.given(node)[:1])  # as it is handed in, or a view of that
         if _reads_strides(node):
             written = not uses.written.isdisjoint(memories_in(uses.done[node].result))
             if not written and not exact and _is_view_by_place(node):
