@@ -123,3 +123,15 @@ def test_a_copy_of_one_image_is_one(call, shape, dynamic, target):
     program = ir.export(call, (x,), target=target, dynamic_shapes=(dict(enumerate(dynamic)),))
     one = torch.randn(1, *shape[1:])
     torch.testing.assert_close(program(one.clone()), call(one.clone()))
+
+
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+def test_gaps_do_not_matter_to_kernels(target):
+    def call(x):
+        y = torch.relu(x * 2)
+        y.reshape(-1).add_(1)
+        return y * 1
+
+    program = ir.export(call, (X,), target=target)
+    for other in (torch.randn(3, 8)[:, ::2], torch.randn(6, 4)[::2], torch.randn(3, 9)[:, 1:5]):
+        torch.testing.assert_close(program(other), call(other))

@@ -206,3 +206,10 @@ def test_the_example_is_not_written_to():
     assert ir.capture(program).strides.keys() == {"x"}
     assert torch.equal(x, X) and not program.state_dict["kept"].any()
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_what_kernels_compute_has_no_gaps():
+    found = strides(written_in_a_sum, X.clone(), X.clone())["args_0"]
+    assert found.held_by(torch.empty(3, 8)[:, ::2]) and found.held_by(torch.empty(1, 4))
+    assert not found.held_by(torch.empty(4, 3).mT) and not found.held_by(torch.empty(1, 4).expand(3, 4))
+    assert not strides(written_as_a_row, X.clone())["args_0"].held_by(torch.empty(3, 8)[:, ::2])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -38,6 +38,8 @@ class Strides:
     Attributes:
         example: the numbers of elements from one to the next along each axis.
         order: the axes, the outermost in memory first; None where there are gaps or repetitions.
+        exact: whether an op reads the input itself, or a view of it. What kernels make of it, or of a slice of it, has
+            the order of its axes and no gaps.
         offset: where it begins in its storage, if the op counts from there.
         op: what depends on it, "aten::as_strided".
         origin: the model's line that calls the op.
@@ -46,6 +48,7 @@ class Strides:
 
     example: tuple[int, ...]
     order: tuple[int, ...] | None
+    exact: bool
     offset: int | None
     op: str
     origin: str
@@ -55,7 +58,17 @@ class Strides:
         """True if the tensor lies in memory as the example does."""
         if self.offset not in (None, x.storage_offset()):
             return False
-        return x.stride() == self.example if self.order is None else x.permute(self.order).is_contiguous()
+        if self.order is None:
+            return x.stride() == self.example
+        if self.exact:
+            return x.permute(self.order).is_contiguous()
+        steps = [x.stride(axis) for axis in self.order if x.shape[axis] > 1]
+        return 0 not in steps and all(outer > inner for outer, inner in itertools.pairwise(steps))
+
+    def joined(self, other: Strides) -> Strides:
+        """What holds for both readers."""
+        offset = self.offset if self.offset is not None else other.offset
+        return replace(self, exact=self.exact or other.exact, offset=offset, writes=self.writes or other.writes)
 
 
 def check_strides(
@@ -142,8 +155,9 @@ def observed(
         else:
             continue
         for given in uses.sources(node).intersection(inputs):
-            if given.meta["val"].shape and not (given in found and found[given].writes):
-                found[given] = _strides(given, node, writes)
+            if given.meta["val"].shape:
+                made = _strides(given, node, writes, exact)
+                found[given] = made if given not in found else found[given].joined(made)
     return Layouts(found, by_kernels, [n for m, n in handed_in.items() if m in uses.written])
 
 
@@ -152,7 +166,7 @@ def _nodes(module: torch.nn.Module) -> Iterator[FxNode]:
         yield from graph.nodes
 
 
-def _strides(given: FxNode, reader: FxNode, writes: bool) -> Strides:
+def _strides(given: FxNode, reader: FxNode, writes: bool, exact: bool) -> Strides:
     fake, schema = given.meta["val"], op_schema(reader.target)
     example = tuple(map(_number, fake.stride()))
     like = torch.empty_strided(tuple(map(_number, fake.shape)), example, device="meta")
@@ -160,7 +174,7 @@ def _strides(given: FxNode, reader: FxNode, writes: bool) -> Strides:
     dense = like.permute(order).is_contiguous()
     placed = schema.bind(reader.args, dict(reader.kwargs)).get("storage_offset") is not None
     offset = _number(fake.storage_offset()) if placed else None
-    return Strides(example, order if dense else None, offset, schema.op, str(origin_of(reader)), writes)
+    return Strides(example, order if dense else None, exact, offset, schema.op, str(origin_of(reader)), writes)
 
 
 def _number(size: int | torch.SymInt) -> int:
