@@ -27,7 +27,7 @@ from ir.importer.torch_api import (
     disable_current_modes,
     disable_torch_function,
     pytree,
-    writes_so_far,
+    version_of,
 )
 
 Fn = Callable[..., Any]
@@ -240,9 +240,9 @@ def _probe(cls: type, args: tuple[Any, ...]) -> tuple[Any, list[int]]:
             )
             with fresh:
                 copies = pytree.tree_map_only(torch.Tensor, torch.clone, args)
-                before = [writes_so_far(a) if isinstance(a, torch.Tensor) else 0 for a in copies]
+                before = [version_of(a) if isinstance(a, torch.Tensor) else 0 for a in copies]
                 results = cls.apply(*copies)  # type: ignore[attr-defined]
-                after = [writes_so_far(a) if isinstance(a, torch.Tensor) else 0 for a in copies]
+                after = [version_of(a) if isinstance(a, torch.Tensor) else 0 for a in copies]
     except Exception as error:
         raise CaptureError(_cannot_run(cls, error)) from error
     finally:

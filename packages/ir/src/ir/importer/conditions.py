@@ -134,7 +134,7 @@ def _keeps_pieces(
         return None
     asked = args.get("chunks", 1)
     parts = []
-    if isinstance(each, Expr) and len(sizes) == 1 and may_be_positive(whole - each, ranges):
+    if isinstance(each, (int, Expr)) and len(sizes) == 1 and may_be_positive(whole - each, ranges):
         parts.append(call("le", whole, each))
     if _within(last, 0, ranges) and not (last == first and len(sizes) == asked):
         some = call("gt", last, 0)

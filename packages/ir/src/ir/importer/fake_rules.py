@@ -1,11 +1,12 @@
 """Shape rules that torch lacks: operators whose fake kernel unrolls a loop over a size, and so fixes it, or is missing.
 
 torch.export keeps `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and `max_pool1d` as one node, but computes its result's shape
-with the composite kernel, step by step, `tensor_split` asks whether the pieces are equal, and `chunk` how many they
-are. In the `dynamic` block a shape rule answers instead, so time and length may stay symbols; `ctc_loss` and `cov` read
-numbers out of tensors that their shape does not need, `cdist` asks for more than 25 points, `inner` and `tensordot` for
-sizes of 1, and the grid of `affine_grid_generator` is made for one size. The fake_quantize family, the histograms and
-`linalg_lstsq` have no fake kernel at all, and that of `_grouped_mm` knows bfloat16 alone, where the kernels know more.
+with the composite kernel, step by step, `tensor_split` asks whether the pieces are equal, `chunk` and `split` how many
+they are. In the `dynamic` block a shape rule answers instead, so time and length may stay symbols; `ctc_loss` and `cov`
+read numbers out of tensors that their shape does not need, `cdist` asks for more than 25 points, `inner` and
+`tensordot` for sizes of 1, and the grid of `affine_grid_generator` is made for one size. The fake_quantize family, the
+histograms and `linalg_lstsq` have no fake kernel at all, and that of `_grouped_mm` knows bfloat16 alone, where the
+kernels know more.
 What torch composes in C++ with sizes as numbers has a shared decomposition that is its rule
 (`ir.decompositions.composites`).
 
@@ -30,7 +31,9 @@ from ir.importer.torch_api import (
     FakeImplCtx,
     FakeTensor,
     check_size,
+    contiguity_unnoted,
     decompositions,
+    expression,
     forget_kernels,
     has_kernel,
     pool_shapes,
@@ -95,6 +98,21 @@ def _chunk(self: Any, chunks: int, dim: int = 0) -> Any:
     for i in range(chunks):
         shape[axis] = each if i < chunks - 1 else whole - i * each
         parts.append(self.as_strided(shape, self.stride(), self.storage_offset() + i * each * self.stride(axis)))
+    return parts
+
+
+def _split(self: Any, split_size: Any, dim: int = 0) -> Any:
+    """Of a size that is a formula, such as that of another piece, torch fixes the number of pieces."""
+    axis, shape, parts = dim % self.dim(), list(self.shape), []
+    whole = self.shape[axis]
+    if not isinstance(whole, torch.SymInt) or not expression(whole).args or not whole.node.has_hint():
+        return NotImplemented
+    if not isinstance(split_size, int) or split_size <= 0:
+        return NotImplemented
+    count = max(-(-whole.node.hint // split_size), 1)
+    for i in range(count):
+        shape[axis] = split_size if i < count - 1 else whole - i * split_size
+        parts.append(self.as_strided(shape, self.stride(), self.storage_offset() + i * split_size * self.stride(axis)))
     return parts
 
 
@@ -243,6 +261,7 @@ def rules() -> dict[Any, Any]:
         aten.max_pool1d.default: _max_pool1d,
         aten.tensor_split.sections: _tensor_split,
         aten.chunk.default: _chunk,
+        aten.split.Tensor: _split,
         **dict.fromkeys((aten.ctc_loss.IntList, aten.ctc_loss.Tensor), _ctc_loss),
         **dict.fromkeys((aten.cov.default, aten.corrcoef.default), _cov),
         aten.histogram.bin_ct: _histogram,
@@ -273,7 +292,8 @@ def dynamic() -> Iterator[None]:
     table: Any = decompositions()  # which torch prefers to a kernel where sizes are symbols
     preferred = {op: table.pop(op) for op in rules() if op in table and _COMPOSITE not in _keys(op)}
     try:
-        with pool_shapes(_windows), swapped(FakeImplCtx, "create_unbacked_symint", FakeImplCtx.new_dynamic_size):
+        sizes_of_data = swapped(FakeImplCtx, "create_unbacked_symint", FakeImplCtx.new_dynamic_size)
+        with pool_shapes(_windows), contiguity_unnoted(), sizes_of_data:
             yield
     finally:
         table.update(preferred)
@@ -294,10 +314,13 @@ def _keys(op: Any) -> tuple[Any, ...]:
 
 
 def _only_fake(op: Any, rule: Any, key: Any) -> Any:
+    own = op.py_kernels.get(key)
+
     def kernel(*args: Any, **kwargs: Any) -> Any:
         tensors = [a for a in pytree.tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
-        if any(isinstance(t, FakeTensor) for t in tensors):
-            return rule(*args, **kwargs)
-        return run_kernel(op, key, *args, **kwargs)
+        if not any(isinstance(t, FakeTensor) for t in tensors):
+            return run_kernel(op, key, *args, **kwargs)
+        made = rule(*args, **kwargs)
+        return own(*args, **kwargs) if made is NotImplemented else made
 
     return kernel

@@ -9,6 +9,7 @@ Functions stand for attributes of torch's objects, and import what takes long.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +36,7 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException  # a fake's data
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor  # a tensor without data
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # makes them, and runs operators on them
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx as make_fx  # a function as a graph of operators
 from torch.fx.traceback import get_current_meta as get_current_meta  # what new nodes are told, while it is preserved
 from torch.fx.traceback import preserve_node_meta as preserve_node_meta  # nodes that are run again keep what they know
@@ -243,11 +245,6 @@ def storage_key(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def writes_so_far(tensor: torch.Tensor) -> int:
-    """`_version`: how often something was written to the tensor."""
-    return tensor._version
-
-
 def expression(number: Any) -> Any:
     """`node._expr` of a symbolic number: as it was made, where `node.expr` is what guards simplified it to."""
     return number.node._expr
@@ -281,7 +278,6 @@ def unnoted_file(path: str) -> None:
 def files_of_modes() -> tuple[str, ...]:
     """Of torch.export's own function modes: the model's line stands behind them."""
     from torch._export import non_strict_utils  # imports what takes seconds
-    from torch.fx.experimental import proxy_tensor
 
     return non_strict_utils.__file__, proxy_tensor.__file__
 
@@ -306,21 +302,18 @@ def conv_backend_unnoted(unnoted: Callable[[], contextlib.AbstractContextManager
     return swapped(torch._C, "_select_conv_backend", quiet)
 
 
+def contiguity_unnoted() -> Any:
+    """A block in which a trace does not note which tensors are contiguous: it asks for less than 2 elements."""
+    noted = functools.partial(vars(proxy_tensor)["_extract_tensor_metadata"], include_contiguity=False)
+    return swapped(proxy_tensor, "_extract_tensor_metadata", noted)
+
+
 def pool_shapes(rule: Callable[..., Any]) -> Any:
     """A block in which the sizes of pools are the rule's; torch's asks whether ceil_mode drops the last window.
 
     The rule's arguments are torch's: size, kernel, padding before and after, stride, dilation, ceil_mode.
     """
     return swapped(_meta_registrations, "pooling_output_shape_pad_lr", rule)
-
-
-_NOISY = ("torch._guards", "torch._subclasses.fake_tensor", "torch.export._trace",  # they log errors that it raises
-          "torch.fx.experimental.symbolic_shapes")  # fmt: skip
-
-
-def _below_warning(record: logging.LogRecord) -> bool:
-    """What TORCH_LOGS asks for is below a warning, and stays."""
-    return record.levelno < logging.WARNING
 
 
 @contextlib.contextmanager
@@ -335,10 +328,15 @@ def quiet_export() -> Iterator[None]:
 @contextlib.contextmanager
 def unlogged() -> Iterator[None]:
     """Inside of the block torch does not log the errors that it raises."""
+
+    def below_warning(record: logging.LogRecord) -> bool:  # what TORCH_LOGS asks for
+        return record.levelno < logging.WARNING
+
+    noisy = "_guards", "_subclasses.fake_tensor", "export._trace", "fx.experimental.symbolic_shapes"
     with contextlib.ExitStack() as stack:
-        for logger in map(logging.getLogger, _NOISY):
-            logger.addFilter(_below_warning)
-            stack.callback(logger.removeFilter, _below_warning)
+        for logger in (logging.getLogger(f"torch.{name}") for name in noisy):
+            logger.addFilter(below_warning)
+            stack.callback(logger.removeFilter, below_warning)
         yield
 
 
