@@ -1,7 +1,7 @@
 """Run torch's composite functions on arguments of chance, in children: `python -m tests.ir.probe_composites WHERE`.
 
 Prints the names of those that end their child where files are verified ("verified"), or where one is read ("meta");
-"believing" has more tries of those alone that are known to believe more than numbers, without that knowledge.
+"unchecked" has more tries of those alone that are known to trust more than numbers, without that knowledge.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from ir.importer import hidden
-from ir.importer.bad_numbers import base_name
-from ir.importer.checked import may_believe, verifying
+from ir.importer import without_storage
+from ir.importer.checked import reads_unchecked, verifying
 from ir.importer.torch_api import decompositions, pytree, schema_of
+from ir.importer.unchecked_numbers import base_name
 from tests.ir.probe_documented import SKIPPED, value
 from tests.ir.probe_kernels import operators
 from tests.ir.unchecked_kernels import survives
@@ -46,14 +46,14 @@ def _verified(overload: Any, tries: int = _TRIES) -> None:
 def _meta(overload: Any) -> None:
     for i in range(_TRIES):
         given = _arguments(overload, zlib.crc32(str(overload).encode()) + i)
-        if not (may_believe(overload) and hidden.may_end_the_process(overload, (), given)):
+        if not (reads_unchecked(overload) and without_storage.may_end_the_process(overload, (), given)):
             on_meta = pytree.tree_map_only(torch.Tensor, lambda t: t.to("meta"), given)
             with contextlib.suppress(Exception):
                 overload(**on_meta)
 
 
-def _believing() -> None:
-    known, hidden.BELIEVING = hidden.BELIEVING, frozenset()
+def _unchecked() -> None:
+    known, without_storage.UNCHECKED = without_storage.UNCHECKED, frozenset()
     for o in operators():
         if base_name(o) in known and survives(lambda o=o: _verified(o, _MORE_TRIES)):
             print(base_name(o))
@@ -61,10 +61,10 @@ def _believing() -> None:
 
 def main() -> None:
     decompositions()  # whose import takes seconds
-    if sys.argv[1] == "believing":
-        return _believing()
+    if sys.argv[1] == "unchecked":
+        return _unchecked()
     call = {"verified": _verified, "meta": _meta}[sys.argv[1]]
-    asked = [o for o in operators() if hidden.is_composite(o)]
+    asked = [o for o in operators() if without_storage.is_composite(o)]
     for some in (asked[i : i + 25] for i in range(0, len(asked), 25)):
         if survives(lambda s=some: [*map(call, s)]):
             for o in some:

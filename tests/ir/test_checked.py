@@ -11,9 +11,9 @@ import torch
 
 import ir
 from ir.errors import RefusedError
-from ir.importer.bad_numbers import is_division
 from ir.importer.checked import CHECKED_VIEWS, Checked, UncheckedError, is_checked, verifying
 from ir.importer.torch_api import schema_of
+from ir.importer.unchecked_numbers import is_division
 from ir.passes.fold_constants import fold_constants
 from tests.ir.probe_kernels import operators
 from tests.ir.unchecked_kernels import CALLS, LEAST, A, Model, ints, lines_of, saved

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import ir
-from ir.importer import hidden
+from ir.importer import without_storage
 from ir.importer.checked import Checked, UncheckedError, verifying
 from tests.ir import pt2_files
 from tests.ir.unchecked_kernels import A, Model, ints, lines_of, survives
@@ -25,8 +25,8 @@ def test_no_composite_function_ends_the_process(where: str) -> None:
     assert lines_of(PROBE, where) == []
 
 
-def test_those_that_believe_more_than_numbers_are_known() -> None:
-    assert {*lines_of(PROBE, "believing")} == hidden.BELIEVING
+def test_those_that_trust_more_than_numbers_are_known() -> None:
+    assert {*lines_of(PROBE, "unchecked")} == without_storage.UNCHECKED
 
 
 CALLS = {
@@ -62,7 +62,7 @@ def test_what_calls_others_alone_is_run(call: Any, block: Any) -> None:
     with torch.no_grad():
         with block():
             made = call()
-        assert not isinstance(made, hidden.Hidden)
+        assert not isinstance(made, without_storage.WithoutStorage)
         torch.testing.assert_close(made, call())
 
 

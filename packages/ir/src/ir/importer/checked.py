@@ -21,9 +21,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ir.errors import RefusedError
-from ir.importer.bad_numbers import PIECES, base_name, check_numbers, is_division
-from ir.importer.hidden import UncheckedError as UncheckedError
-from ir.importer.hidden import is_composite, run_hidden
 from ir.importer.memory_bound import check_memory
 from ir.importer.schema import op_schema
 from ir.importer.torch_api import (
@@ -38,6 +35,9 @@ from ir.importer.torch_api import (
     run_kernel,
     schema_of,
 )
+from ir.importer.unchecked_numbers import PIECES, base_name, check_numbers, is_division
+from ir.importer.without_storage import UncheckedError as UncheckedError
+from ir.importer.without_storage import is_composite, run_without_storage
 
 # These look at no bounds: each with the op that gives the same view, and does (tests/ir/test_checked.py runs them all).
 CHECKED_VIEWS = {"aten::_reshape_alias": "as_strided", "aten::_reshape_alias_copy": "as_strided_copy"}
@@ -66,7 +66,7 @@ def is_checked(overload: OpOverload) -> bool:
 
     torch's tags tell: what is pointwise moves nothing, and the core operators check; so do its views, and what takes
     no tensor has none to read beside. Private kernels leave that to the function in front of them, backward ones
-    believe the indices of the forward ones, and some functions loop as often as an operand says.
+    trust the indices of the forward ones, and some functions loop as often as an operand says.
     """
     schema, name = schema_of(overload), base_name(overload)
     if not schema.name.startswith("aten::") or name.endswith("_backward") or any(w in name for w in _LOOPS):
@@ -208,7 +208,7 @@ class _Called(TorchFunctionMode):
         self._mode = mode
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.max_pool1d.default:  # whose own kernel, which no mode sees, believes the window
+        if func is torch.ops.aten.max_pool1d.default:  # whose own kernel, which no mode sees, trusts the window
             return torch.ops.aten.max_pool1d_with_indices.default(*args, **(kwargs or {}))[0]
         if isinstance(func, OpOverload) and base_name(func) in PIECES:
             check_numbers(func, args, kwargs or {})
@@ -222,20 +222,20 @@ class _Called(TorchFunctionMode):
 
 
 @cache
-def may_believe(overload: Any) -> bool:
+def reads_unchecked(overload: Any) -> bool:
     """True for a function that may read its operands itself, past all kernels that look at them."""
     return is_composite(overload) and not is_checked(overload) and not is_documented(overload)
 
 
 def _run(call: Any, overload: Any, args: Any, kwargs: Any) -> Any:
-    if may_believe(overload):
-        return run_hidden(call, overload, args, kwargs)
+    if reads_unchecked(overload):
+        return run_without_storage(call, overload, args, kwargs)
     return call(*args, **kwargs)
 
 
 @contextlib.contextmanager
 def _without_mkldnn() -> Iterator[None]:
-    """A block in which torch computes an LSTM by its own parts: that of mkldnn believes the shapes of its weights."""
+    """A block in which torch computes an LSTM by its own parts: that of mkldnn trusts the shapes of its weights."""
     with _FLAGS, torch.backends.mkldnn.flags(enabled=False):
         yield
 

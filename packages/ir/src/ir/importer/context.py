@@ -15,7 +15,6 @@ from ir.errors import CaptureError, MismatchError, RefusedError
 from ir.graph import Body, Graph, Node, Specialized, Value, Weight
 from ir.importer import calling_convention as st
 from ir.importer.autocasts import uncast
-from ir.importer.bad_numbers import is_division
 from ir.importer.bodies import Bodies
 from ir.importer.checked import Checked, UncheckedError, is_checked, verifying
 from ir.importer.evaluate import evaluate, flops, refusal, result_shapes, result_types
@@ -27,6 +26,7 @@ from ir.importer.pt2.program import SavedProgram
 from ir.importer.pt2.recorded_conditions import with_branches
 from ir.importer.schema import TORCH_DTYPES, overload_of
 from ir.importer.torch_api import pytree
+from ir.importer.unchecked_numbers import is_division
 from ir.importer.weights import TorchWeight
 from ir.locks import one_at_a_time
 from ir.types import DType

@@ -14,9 +14,9 @@ from ir.dims import Expr
 from ir.dims import evaluate as number
 from ir.errors import RefusedError
 from ir.graph import Node, Value, Weight, leaves, map_arg
-from ir.importer.bad_numbers import check_numbers, is_division
 from ir.importer.schema import DTYPES, TORCH_DTYPES, op_schema, overload_of
 from ir.importer.torch_api import pytree, schema_of
+from ir.importer.unchecked_numbers import check_numbers, is_division
 from ir.importer.weights import TorchWeight
 from ir.types import DType
 

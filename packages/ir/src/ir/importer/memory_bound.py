@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ir.files import size_text
-from ir.importer.hidden import UncheckedError, is_composite
 from ir.importer.schema import op_schema
 from ir.importer.torch_api import OpOverload, disable_current_modes, pytree, schema_of
+from ir.importer.without_storage import UncheckedError, is_composite
 
 _PLENTY = 4 << 30  # bytes
 _TIMES = 64  # the bytes that an operator reads: models make little of much, or much that they go on with

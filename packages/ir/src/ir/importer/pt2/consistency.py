@@ -1,6 +1,6 @@
 """That a file's graph is one: each operator run once on tensors without data gives what the file says it gives.
 
-Sizes are those of the example. Nothing is computed and no memory taken; what has no such kernel is believed. A graph
+Sizes are those of the example. Nothing is computed and no memory taken; what has no such kernel is trusted. A graph
 in which a size, an element type or an argument was changed would else be exported with wrong numbers, or end in the
 error of whoever reads it first.
 """
@@ -17,12 +17,12 @@ from torch.fx import Node as FxNode
 from ir.dim_functions import left_shift, power
 from ir.errors import CaptureError
 from ir.importer import fake_rules
-from ir.importer.bad_numbers import base_name
-from ir.importer.checked import may_believe
-from ir.importer.hidden import NO_MEMORY, may_end_the_process
+from ir.importer.checked import reads_unchecked
 from ir.importer.pt2.expressions import Size
 from ir.importer.tensor_meta import Described, graphs_of
 from ir.importer.torch_api import DataDependentOutputException, HigherOrderOperator, OpOverload, pytree, schema_of
+from ir.importer.unchecked_numbers import base_name
+from ir.importer.without_storage import NO_MEMORY, may_end_the_process
 
 _META = torch.device("meta")
 _UNKNOWN = 3  # what a size is taken for that data decides
@@ -130,7 +130,7 @@ class _Run:
         args, kwargs = _on_meta(names, args, kwargs)
         try:
             args, kwargs = pytree.tree_map(_without_data, (args, kwargs), is_leaf=lambda a: isinstance(a, _Tensor))
-            if may_believe(target) and may_end_the_process(target, args, kwargs):
+            if reads_unchecked(target) and may_end_the_process(target, args, kwargs):
                 raise CaptureError(f"the node {node.name} calls {target}, which does not look at what it is given here")
             made = self._rules.get(target, target)(*args, **kwargs)
         except (NotImplementedError, DataDependentOutputException):

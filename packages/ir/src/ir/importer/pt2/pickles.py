@@ -39,7 +39,7 @@ def load(data: bytes) -> Any:
     """
     check(data)
     try:
-        with torch.sparse.check_sparse_tensor_invariants():  # kernels believe the indices of a sparse tensor
+        with torch.sparse.check_sparse_tensor_invariants():  # kernels trust the indices of a sparse tensor
             return torch.load(io.BytesIO(data), weights_only=True)
     except Exception as error:  # of damaged pickles torch raises any kind
         raise CaptureError(f"torch.load(weights_only=True) refuses it ({type(error).__name__})") from error

@@ -1,7 +1,7 @@
 """Composite functions of torch's, run where the numbers of their tensors are out of their own reach.
 
 Most of these functions of C++ only call others, which look at what they read. Some read an operand by its address
-(lengths of sequences, say) and believe what stands there. Nothing tells which. So they get tensors without memory:
+(lengths of sequences, say) and trust what stands there. Nothing tells which. So they get tensors without memory:
 what they call runs on the numbers all the same, and what they read themselves ends in torch's own error.
 """
 
@@ -16,8 +16,8 @@ from torch import Tensor
 from ir.errors import RefusedError
 from ir.importer.torch_api import DispatchKey, OpOverload, disable_current_modes, has_kernel, pytree, schema_of, wrapper
 
-# They believe more than numbers: how many tensors a list has, and that torch.func runs.
-BELIEVING = frozenset({"quantized_lstm_cell", "_remove_batch_dim"})  # tests/ir/probe_composites.py finds them
+# They trust more than numbers: how many tensors a list has, and that torch.func runs.
+UNCHECKED = frozenset({"quantized_lstm_cell", "_remove_batch_dim"})  # tests/ir/probe_composites.py finds them
 NO_MEMORY = "data is not allocated"  # torch's words
 
 
@@ -25,14 +25,16 @@ class UncheckedError(RefusedError):
     """A kernel was not run on these numbers: what it does with them is not known to be safe."""
 
 
-class Hidden(Tensor):
+class WithoutStorage(Tensor):
     """A tensor of the same shape and type, and without memory, in the place of another."""
 
     own: Tensor
 
     @staticmethod
-    def __new__(cls, own: Tensor) -> Hidden:
-        made: Hidden = wrapper(cls, own.shape, own.stride(), own.storage_offset(), dtype=own.dtype, device=own.device)
+    def __new__(cls, own: Tensor) -> WithoutStorage:
+        made: WithoutStorage = wrapper(
+            cls, own.shape, own.stride(), own.storage_offset(), dtype=own.dtype, device=own.device
+        )
         made.own = own
         return made
 
@@ -40,15 +42,15 @@ class Hidden(Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        return _hidden(func(*_shown(args), **_shown(kwargs or {})))
+        return _without_storage(func(*_with_storage(args), **_with_storage(kwargs or {})))
 
 
-def _hidden(values: Any) -> Any:
-    return pytree.tree_map_only(Tensor, lambda t: t if isinstance(t, Hidden) else Hidden(t), values)
+def _without_storage(values: Any) -> Any:
+    return pytree.tree_map_only(Tensor, lambda t: t if isinstance(t, WithoutStorage) else WithoutStorage(t), values)
 
 
-def _shown(values: Any) -> Any:
-    return pytree.tree_map_only(Hidden, lambda t: t.own, values)
+def _with_storage(values: Any) -> Any:
+    return pytree.tree_map_only(WithoutStorage, lambda t: t.own, values)
 
 
 @cache
@@ -68,11 +70,11 @@ def is_composite(overload: Any) -> bool:
 def may_end_the_process(overload: Any, args: Any, kwargs: Any) -> bool:
     """True if a composite function may, before it comes to what tensors without memory refuse.
 
-    The address of no elements is none, and torch lets it be read. Backward functions believe that what they may do
+    The address of no elements is none, and torch lets it be read. Backward functions trust that what they may do
     without is there.
     """
     name = str(schema_of(overload).name)
-    if name.endswith("_backward") or name.rpartition("::")[2] in BELIEVING:
+    if name.endswith("_backward") or name.rpartition("::")[2] in UNCHECKED:
         return True
     given = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
     if any(t.layout is not torch.strided or t.is_quantized for t in given):
@@ -94,7 +96,7 @@ def _reads_nothing(overload: Any, args: Any, kwargs: Any) -> bool:
     return True
 
 
-def run_hidden(call: Any, overload: Any, args: Any, kwargs: Any) -> Any:
+def run_without_storage(call: Any, overload: Any, args: Any, kwargs: Any) -> Any:
     """What a composite function gives, if it reads no number itself; `call` is the function, or its kernel.
 
     Raises:
@@ -103,7 +105,7 @@ def run_hidden(call: Any, overload: Any, args: Any, kwargs: Any) -> Any:
     if may_end_the_process(overload, args, kwargs):
         raise UncheckedError(f"{overload} is not run on these numbers")
     try:
-        return _shown(call(*_hidden(args), **_hidden(kwargs)))
+        return _with_storage(call(*_without_storage(args), **_without_storage(kwargs)))
     except RuntimeError as error:
         if NO_MEMORY in str(error):
             raise UncheckedError(f"{overload} reads numbers itself and is not run on these") from error

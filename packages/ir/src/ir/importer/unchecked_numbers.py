@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ir.importer.hidden import UncheckedError
 from ir.importer.torch_api import OpOverload, schema_of
+from ir.importer.without_storage import UncheckedError
 
 _MOST_COPIES = 2**40  # of an element
 _MOST_PIECES = 2**16  # of a tensor: each is a tensor, however small
@@ -77,7 +77,7 @@ def _check_modes(name: str, given: Mapping[str, Any]) -> None:
 
 
 def _is_a_bag(given: Mapping[str, Any]) -> bool:
-    """Whether all that torch's kernels of bags believe is so."""
+    """Whether all that torch's kernels of bags trust is so."""
     indices, offsets, weights = given["indices"], given["offsets"], given["per_sample_weights"]
     if indices.is_meta or indices.dim() != 1 or offsets.dim() != 1 or given["weight"].dim() != 2:
         return bool(indices.is_meta)  # torch asks for these, but it is not known when
