@@ -227,6 +227,18 @@ def test_a_function_beside_the_smallest_normal_number_loses_digits():
     assert not explained(module, ["x"], [x], 0, torch.tensor([-math.inf, -math.inf, wanted[2]]))
 
 
+def test_a_tanh_that_is_1_a_little_early_is_explained():
+    class Fraction(torch.nn.Module):
+        def forward(self, x):
+            return torch.frac(torch.tanh(x))
+
+    x = torch.tensor([18.0, 15.0], dtype=torch.float64)  # 1 - 4e-16 and 1 - 2e-13
+    module, wanted = torch.export.export(Fraction(), (x,)).module(), Fraction()(x)
+    early = torch.zeros_like(x)
+    assert explained(module, ["x"], [x], 0, torch.stack([early[0], wanted[1]]))
+    assert not explained(module, ["x"], [x], 0, early)
+
+
 def test_a_mean_of_a_negative_zero_has_either_sign():
     class Turn(torch.nn.Module):
         def forward(self, x):
