@@ -471,6 +471,11 @@ CASES = family(
     row("odd_interpolate", lambda x: F.interpolate(x, scale_factor=2), f32(1, 2, 6, value=[[ODD]])),
     row("slice_scatter_all", lambda x: torch.slice_scatter(x, x / 3, dim=1), u8("B", 4)),
     row("odd_bicubic", lambda x: F.interpolate(x, (6, 4), mode="bicubic"), f32(value=[[[[nan, 1.0, 2.0, inf]]]])),
+    row(
+        "odd_bicubic_same",
+        lambda x: F.interpolate(x, (2, 4), mode="bicubic"),
+        f32(value=[[[[nan, 1.0, 2.0, inf], [0.0, 1.0, 5.0, 2.0]]]]),
+    ),
     row("odd_triangles", lambda x: (x.tril(), x.triu(1), x.diagonal()), f32(value=[[nan, inf], [-inf, 1.0]])),
     row("empty_moved", lambda x: (x.mT, x.flip(0), x.reshape(2, 0), x.expand(4, 0, 3), x.repeat(2, 2)), f32(0, 3)),
     row(

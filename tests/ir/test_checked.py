@@ -144,6 +144,8 @@ VALUES, INDICES = torch.ones(1, 1, 2, 2), torch.zeros(1, 1, 2, 2, dtype=torch.in
     lambda: torch.nn.functional.adaptive_max_pool2d(torch.ones(1, 1, 5, 5), 3), lambda: torch.cummax(X, 0)[0],
     lambda: torch.cond(X.sum() > 0, lambda x: x + 1, lambda x: x - 1, (X,)), lambda: torch.repeat_interleave(X, 2),
     lambda: torch.nn.functional.grid_sample(torch.ones(1, 1, 2, 2, 2), torch.zeros(1, 1, 1, 1, 3), align_corners=True),
+    lambda: A.__and__.Tensor(X > 1, X < 3), lambda: A.__or__.Tensor(X[:0] > 1, X[:0] < 3), lambda: X.mvlgamma(2),
+    lambda: torch.special.legendre_polynomial_p(X, 3), lambda: torch.linalg.matrix_power(X[:, :3], 5),
 ])  # fmt: skip
 def test_a_file_of_documented_functions_is_verified(call: Any, tmp_path: Path) -> None:
     path = tmp_path / "m.pt2"
@@ -222,6 +224,17 @@ def test_verification_runs_bags_by_chance_alone_that_are_whole() -> None:
 @pytest.mark.parametrize("block", [Checked, verifying])
 def test_pieces_without_end_and_ways_that_are_none_are_refused(call: Any, block: Any) -> None:
     with torch.no_grad(), pytest.raises(UncheckedError, match=r"pieces is not computed|has no modes"), block():
+        call()
+
+
+@pytest.mark.parametrize("call", [
+    lambda: A.special_hermite_polynomial_h.default(X, torch.tensor(1e18)), lambda: A.mvlgamma.default(X + 1e9, 1 << 30),
+    lambda: A.special_chebyshev_polynomial_t.x_scalar(0.5, torch.tensor([1, 1 << 40])),
+    lambda: A.special_legendre_polynomial_p.n_scalar(X, n=1 << 40),
+])  # fmt: skip
+@pytest.mark.parametrize("block", [Checked, verifying])
+def test_steps_without_end_are_refused(call: Any, block: Any) -> None:
+    with torch.no_grad(), pytest.raises(UncheckedError, match="steps is not computed"), block():
         call()
 
 

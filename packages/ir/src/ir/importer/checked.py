@@ -35,7 +35,7 @@ from ir.importer.torch_api import (
     run_kernel,
     schema_of,
 )
-from ir.importer.unchecked_numbers import PIECES, base_name, check_numbers, is_division
+from ir.importer.unchecked_numbers import LOOPS, PIECES, base_name, check_numbers, is_division
 from ir.importer.without_storage import UncheckedError as UncheckedError
 from ir.importer.without_storage import is_composite, run_without_storage
 
@@ -43,7 +43,6 @@ from ir.importer.without_storage import is_composite, run_without_storage
 CHECKED_VIEWS = {"aten::_reshape_alias": "as_strided", "aten::_reshape_alias_copy": "as_strided_copy"}
 # Kernels behind a public function, which checks for them, and that check all the same.
 PRIVATE = frozenset({"_to_copy", "_softmax", "_log_softmax", "_local_scalar_dense"})
-_LOOPS = "_polynomial_", "mvlgamma", "matrix_power"
 # Documented, and they trust their operands all the same: lengths and labels, and what LAPACK gets.
 TRUSTING = frozenset({
     "segment_reduce", "ctc_loss", "linalg_eigvals", "lu_solve", "linalg_lu_solve", "linalg_ldl_solve",
@@ -69,7 +68,7 @@ def is_checked(overload: OpOverload) -> bool:
     trust the indices of the forward ones, and some functions loop as often as an operand says.
     """
     schema, name = schema_of(overload), base_name(overload)
-    if not schema.name.startswith("aten::") or name.endswith("_backward") or any(w in name for w in _LOOPS):
+    if not schema.name.startswith("aten::") or name.endswith("_backward") or any(w in name for w in LOOPS):
         return False
     if torch.Tag.pointwise in overload.tags or is_division(overload):
         return True  # floor_divide has no tag
@@ -102,7 +101,7 @@ def is_documented(overload: Any) -> bool:
         return True  # fills a tensor: those are methods
     if known.writes:
         return known.functional is not None and is_documented(known.functional.target)
-    if name in TRUSTING or "sparse" in name or any(w in name for w in _LOOPS):
+    if name in TRUSTING or "sparse" in name:
         return False
     found = [getattr(m, name.removeprefix(p), None) for m, p in _DOCUMENTED if name.startswith(p)]
     return any(callable(f) and bool(f.__doc__) for f in found)

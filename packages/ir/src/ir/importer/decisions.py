@@ -128,12 +128,19 @@ def _known(answer: Any) -> Any:
     return answer if isinstance(answer, int) else None
 
 
+def conditions(met: Iterable[Decision]) -> set[Any]:
+    """What was asked, of sympy; of a comparison that the two are equal."""
+    import sympy
+
+    return {sympy.Eq(*d.of) if len(d.of) == 2 else d.of[0] for d in met if d.of and d.asked not in (max, min)}
+
+
 def copies(met: Sequence[Decision]) -> Callable[[Any, str], bool]:
     """Tells of a condition of sympy and its place whether torch asked it there to copy a tensor, and nobody else."""
     import sympy
 
     places = {d.place for d in met if d.asked is _copied}
-    asked = {sympy.Eq(*d.of) if len(d.of) == 2 else d.of[0] for d in met if d.of and d.asked not in (max, min)}
+    asked = conditions(met)
     if any(d.asked is operator.truth and not d.of for d in met):  # the code did
         places.clear()
 

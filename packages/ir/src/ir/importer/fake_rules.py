@@ -31,7 +31,6 @@ from ir.importer.torch_api import (
     FakeImplCtx,
     FakeTensor,
     check_size,
-    contiguity_unnoted,
     decompositions,
     expression,
     forget_kernels,
@@ -292,8 +291,7 @@ def dynamic() -> Iterator[None]:
     table: Any = decompositions()  # which torch prefers to a kernel where sizes are symbols
     preferred = {op: table.pop(op) for op in rules() if op in table and _COMPOSITE not in _keys(op)}
     try:
-        sizes_of_data = swapped(FakeImplCtx, "create_unbacked_symint", FakeImplCtx.new_dynamic_size)
-        with pool_shapes(_windows), contiguity_unnoted(), sizes_of_data:
+        with pool_shapes(_windows), swapped(FakeImplCtx, "create_unbacked_symint", FakeImplCtx.new_dynamic_size):
             yield
     finally:
         table.update(preferred)

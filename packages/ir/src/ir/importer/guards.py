@@ -6,6 +6,7 @@ branches and about numbers that stand in the graph for a size; a file that runs 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,20 @@ from ir.importer.decisions import NOT_THE_MODEL
 from ir.importer.origins import origin_of
 from ir.importer.private_writes import writes
 from ir.importer.pt2.expressions import Size
-from ir.importer.symbols import Symbols
-from ir.importer.torch_api import FakeTensor, OpOverload, expression, guards_code, packet_name, schema_of, truncates
+from ir.importer.swapping import swapped
+from ir.importer.symbols import Symbols, is_from_data
+from ir.importer.torch_api import (
+    FakeTensor,
+    OpOverload,
+    expression,
+    guards_code,
+    packet_name,
+    schema_of,
+    shape_env_class,
+    size_guard,
+    truncates,
+    unnoted_file,
+)
 from ir.ops import OF_TORCH
 from ir.passes.checks import check, follows
 
@@ -36,6 +49,7 @@ _POOLS = "pooling_output_shape_pad_lr"  # drops the last window where that start
 _SLICES = "_compute_slice_index"
 _EMPTY = "slice_forward"  # asks whether a slice ends behind its beginning, and has no elements where not
 _WINDOWS = "torch's pools with ceil_mode drop a window elsewhere"
+_EVALUATED = "evaluate_expr: "  # begins torch's messages of conditions whose answer was asked for
 _ASKED = "torch's shape rules found that of the example, and its sizes stand in the graph as numbers"
 
 
@@ -175,16 +189,23 @@ def _warn(what: str, conditions: Iterable[str]) -> None:
 
 def asked(program: ExportedProgram) -> list[Branch]:
     """The sizes that torch's kernels found to be a number: each matters where that number stands in the graph."""
+    return list({c: Branch(c, _ASKED) for guard, c in _numbers(program) if not _place(guard)}.values())
+
+
+def fixes_sizes(program: ExportedProgram) -> bool:
+    """True if the code or torch found sizes to be numbers, whether these stand in the graph or not."""
+    return any(True for _ in _numbers(program))
+
+
+def _numbers(program: ExportedProgram) -> Iterator[tuple[Any, Any]]:
+    """What torch noted of sizes that are numbers: the guard, and the condition in what sizes turned out to be."""
     import sympy
 
     env = shape_env_of(program)
-    found = {}
     for guard in env.guards if env is not None else ():
         condition = env.replace(guard.expr)
-        fixed = isinstance(condition, sympy.Eq) and any(a.is_number for a in condition.args)
-        if fixed and not _place(guard):
-            found[condition] = Branch(condition, _ASKED)
-    return list(found.values())
+        if isinstance(condition, sympy.Eq) and any(a.is_number for a in condition.args):
+            yield guard, condition
 
 
 def narrowed(program: ExportedProgram, symbols: Symbols, names: Collection[str]) -> tuple[str, ...]:
@@ -237,15 +258,50 @@ def _follows_from_ranges(condition: Any, symbols: Symbols) -> bool:
         return False
 
 
+def _asserted(node: Any) -> Any:
+    """The condition of an assertion, of sympy; None where it is one on data."""
+    value = getattr(node.args[0], "meta", {}).get("val")
+    expr = expression(value) if isinstance(value, torch.SymBool) else None
+    return None if expr is None or any(map(is_from_data, expr.free_symbols)) else expr
+
+
+def deferred(met: list[Any]) -> contextlib.AbstractContextManager[None]:
+    """A block in which `met` receives, as guards, the conditions that torch has the program assert in their place."""
+    defer: Any = shape_env_class().guard_or_defer_runtime_assert
+
+    def noted(env: Any, condition: Any, msg: str, *args: Any, **options: Any) -> Any:
+        if msg.startswith(_EVALUATED):
+            met.append(size_guard(condition, env._get_sloc()))
+        return defer(env, condition, msg, *args, **options)
+
+    unnoted_file(__file__)
+    return swapped(shape_env_class(), "guard_or_defer_runtime_assert", noted)
+
+
+def drop_needless_assertions(program: ExportedProgram, met: Sequence[Any], asked: Collection[Any]) -> None:
+    """Take out the assertions that a size is not some number, for which torch's shape rules asked and nobody else.
+
+    As guards, on the other rungs, those do not matter either: `split` asks if there is anything to split.
+
+    Args:
+        met: what `deferred` noted.
+        asked: conditions that the model's code asked for itself, which stay.
+    """
+    import sympy
+
+    needless = {g.expr for g in met if isinstance(g.expr, sympy.Ne)}
+    needless -= {g.expr for g in met if _place(g)}.union(asked, map(sympy.Not, asked))
+    for node in [n for n in program.graph.nodes if n.target is torch.ops.aten._assert_scalar.default]:
+        if _asserted(node) in needless:
+            program.graph.erase_node(node)
+
+
 def _assertions(program: ExportedProgram) -> Iterator[tuple[Any, str]]:
     """The conditions on sizes of inputs that the program asserts, each with the source line."""
     for node in program.graph.nodes:
-        if node.target is torch.ops.aten._assert_scalar.default:
-            value = getattr(node.args[0], "meta", {}).get("val")
-            expr = expression(value) if isinstance(value, torch.SymBool) else None
-            if expr is not None and not any(str(s).startswith(("u", "zuf")) for s in expr.free_symbols):
-                origin = origin_of(node.args[0])
-                yield expr, f"{origin.file}:{origin.line}"
+        if node.target is torch.ops.aten._assert_scalar.default and (expr := _asserted(node)) is not None:
+            origin = origin_of(node.args[0])
+            yield expr, f"{origin.file}:{origin.line}"
 
 
 def checks(branches: Sequence[Branch], symbols: Symbols, known: Collection[str | None]) -> list[Node]:

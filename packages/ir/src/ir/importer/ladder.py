@@ -4,7 +4,8 @@ As torch.onnx does it: non-strict runs the model's own Python; with deferred run
 that torch would fix a dimension for is asserted by the program instead; strict reads the byte code, where `int()` of
 a number out of a tensor stays a symbol. A model that takes a path of its own while it is exported is tried on the one
 that it takes when it runs, and one that derives by torch.func with its operators below autograd. Only a model that a
-rung refuses pays for the next one.
+rung refuses pays for the next one, and one of which torch's shape rules fix sizes that are formulas (half of a batch
+of 3 is 1): it is traced once more without questions to sizes that torch can do without.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,13 +51,17 @@ from ir.importer.torch_api import (
     unvalidated_distributions,
 )
 
+_PLAIN = "non-strict"
+_OBLIVIOUS = "non-strict without questions to sizes that torch can do without"
 _DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
 _FOLLOWED = "non-strict with the numbers in tensors followed"
 _NOT_EXPORTING = "non-strict on the path that the model takes when it is not exported"
 _DERIVED = "non-strict with the transforms of torch.func carried out"
 _WRAPPED = "torch.export takes tensors inside of a transform of torch.func for constants"
+_FIXES = "torch's shape rules take sizes that depend on dynamic ones for the numbers of the example"
 RUNGS: dict[str, dict[str, Any]] = {
-    "non-strict": {"strict": False},
+    _PLAIN: {"strict": False},
+    _OBLIVIOUS: {"strict": False},
     _FOLLOWED: {"strict": False},
     "non-strict with deferred run-time assertions": {"strict": False, _DEFERRED: True},
     _NOT_EXPORTING: {"strict": False},
@@ -99,19 +104,38 @@ def exported(
         CaptureError: none does. It is the first rung's, with a note for each of the others.
     """
     import_whole(*TRACERS)
-    refused: list[tuple[str, str, Exception | None]] = []
+    program, rung = _climbed(model, args, kwargs, shapes, RUNGS, [])
+    if rung.name == _PLAIN and guards.asked(program):
+        with contextlib.suppress(CaptureError):
+            again = _climbed(model, args, kwargs, shapes, {_OBLIVIOUS: RUNGS[_OBLIVIOUS]}, [(_PLAIN, _FIXES, None)])
+            if not guards.fixes_sizes(again[0]):
+                return again
+    return program, rung
+
+
+def _climbed(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    shapes: Any,
+    rungs: Mapping[str, dict[str, Any]],
+    refused: list[tuple[str, str, Exception | None]],
+) -> tuple[ExportedProgram, Rung]:
+    """The program of the first of these rungs, after those that `refused` the model."""
     kept: set[type] = set()
-    for name, options in RUNGS.items():
+    for name, options in rungs.items():
         if (why := _left_out(name, refused, kept)) is not None:
             refused += [(name, why, None)] if why else []
             continue
         follows: Any = followed(model) if name == _FOLLOWED else contextlib.nullcontext(set())
         path: Any = not_exporting() if name == _NOT_EXPORTING else contextlib.nullcontext(True)
         decided: list[decisions.Decision] = []
+        deferred: list[Any] = []
         asking: Any = True
         try:
             settled = _settled(model, (args, kwargs), options, kept, decided)
-            with settled, _obliviously(bool(refused)), caches.watched(), follows as held, path as asking:
+            noted = guards.deferred(deferred)
+            with settled, noted, _obliviously(bool(refused)), caches.watched(), follows as held, path as asking:
                 export = exported_below_autograd if name == _DERIVED else torch.export.export
                 program = export(model, args, kwargs, dynamic_shapes=shapes, **options)
         except CaptureError:  # ours: another rung would only go round what it says
@@ -125,6 +149,7 @@ def exported(
         if not asking:
             continue
         if not (fixed := guards.truncated(program) or _state_read(program, held) or _lost(program)):
+            guards.drop_needless_assertions(program, deferred, decisions.conditions(decided))
             before = tuple(f"{n} refused it: {first_line(e or text)}" for n, text, e in refused)
             return program, Rung(name, before, tuple(decided))
         refused.append((name, fixed, None))
@@ -133,6 +158,8 @@ def exported(
 
 def _left_out(name: str, refused: Sequence[tuple[str, str, Exception | None]], kept: set[type]) -> str | None:
     """Why a rung is not tried, "" where there is nothing in it for the model; None if it is tried."""
+    if name == _OBLIVIOUS and not any(why is _FIXES for _, why, _ in refused):
+        return ""
     if name == _FOLLOWED and not asks_for_data(refused[-1][2]):
         return ""
     if name == _DERIVED and not _derives(refused):

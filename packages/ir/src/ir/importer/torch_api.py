@@ -9,7 +9,6 @@ Functions stand for attributes of torch's objects, and import what takes long.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +35,6 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException  # a fake's data
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor  # a tensor without data
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # makes them, and runs operators on them
-from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx as make_fx  # a function as a graph of operators
 from torch.fx.traceback import get_current_meta as get_current_meta  # what new nodes are told, while it is preserved
 from torch.fx.traceback import preserve_node_meta as preserve_node_meta  # nodes that are run again keep what they know
@@ -74,21 +72,19 @@ parse_schema: Any = torch._C.parse_schema
 # -- sizes: what imports sympy, which takes longer than all of ir ------------------------------------------------------
 
 
+def shape_env_class() -> Any:
+    """`ShapeEnv`: the symbols of sizes, and what was asked of them."""
+    return importlib.import_module("torch.fx.experimental.symbolic_shapes").ShapeEnv
+
+
 def shape_env(**options: Any) -> Any:
-    """A new `ShapeEnv`: the symbols of sizes, and what was asked of them."""
-    return importlib.import_module("torch.fx.experimental.symbolic_shapes").ShapeEnv(**options)
+    """A new `ShapeEnv`."""
+    return shape_env_class()(**options)
 
 
-def locating(line: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
-    """A block in which torch's notes of sizes have `line(note)`, the model's, where they have torch's own alone."""
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    def located(env: Any, framework_loc: Any = None, own: Any = ShapeEnv._get_sloc) -> Any:
-        loc = own(env, framework_loc)
-        return loc if loc.maybe_user_loc else type(loc)(loc.framework_loc, line(loc))
-
-    unnoted_file(__file__)
-    return swapped(ShapeEnv, "_get_sloc", located)
+def size_guard(condition: Any, place: Any) -> Any:
+    """A note of a `ShapeEnv` that a condition on sizes held for the example, and who asked."""
+    return importlib.import_module("torch.fx.experimental.symbolic_shapes").ShapeGuard(condition, place, False)
 
 
 def dynamic_symbol(env: Any, hint: int, source: Any) -> Any:
@@ -278,6 +274,7 @@ def unnoted_file(path: str) -> None:
 def files_of_modes() -> tuple[str, ...]:
     """Of torch.export's own function modes: the model's line stands behind them."""
     from torch._export import non_strict_utils  # imports what takes seconds
+    from torch.fx.experimental import proxy_tensor
 
     return non_strict_utils.__file__, proxy_tensor.__file__
 
@@ -300,12 +297,6 @@ def conv_backend_unnoted(unnoted: Callable[[], contextlib.AbstractContextManager
             return select(*args, **kwargs)
 
     return swapped(torch._C, "_select_conv_backend", quiet)
-
-
-def contiguity_unnoted() -> Any:
-    """A block in which a trace does not note which tensors are contiguous: it asks for less than 2 elements."""
-    noted = functools.partial(vars(proxy_tensor)["_extract_tensor_metadata"], include_contiguity=False)
-    return swapped(proxy_tensor, "_extract_tensor_metadata", noted)
 
 
 def pool_shapes(rule: Callable[..., Any]) -> Any:

@@ -12,7 +12,9 @@ from ir.importer.torch_api import OpOverload, schema_of
 from ir.importer.without_storage import UncheckedError
 
 _MOST_COPIES = 2**40  # of an element
+_MOST_STEPS = 1000  # for each element
 _MOST_PIECES = 2**16  # of a tensor: each is a tensor, however small
+LOOPS = "_polynomial_", "mvlgamma", "matrix_power"  # in the names of what takes as many steps as an operand says
 DIVISIONS = frozenset({
     "div", "divide", "floor_divide", "fmod", "remainder", "gcd", "lcm", "avg_pool2d", "avg_pool3d",
 })  # fmt: skip
@@ -45,6 +47,9 @@ def check_numbers(overload: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any
     elif name == "repeat_interleave":
         if any(bool((t > _MOST_COPIES).any()) for t in _integers((*args, *kwargs.values()))):
             raise UncheckedError(f"{schema_of(overload).name} of more than {_MOST_COPIES} copies is not computed")
+    elif any(w in name for w in LOOPS):
+        if any(bool((t > _MOST_STEPS).any()) for t in _numbers((*args[1:], *kwargs.values()))):
+            raise UncheckedError(f"{schema_of(overload).name} of more than {_MOST_STEPS} steps is not computed")
     elif name in PIECES or name in _BAGS or name in _MODES:
         given = {a.name: a.default_value for a in schema_of(overload).arguments if a.has_default_value()}
         given |= dict(zip((a.name for a in schema_of(overload).arguments), args, strict=False)) | dict(kwargs)
@@ -100,6 +105,12 @@ def _integers(arguments: tuple[Any, ...]) -> list[Tensor]:
     """The signed integers among these, each as a tensor."""
     given = [a for a in arguments if isinstance(a, (Tensor, int)) and not isinstance(a, bool)]
     return [t for a in given if _is_signed(t := a if isinstance(a, Tensor) else torch.tensor(a))]
+
+
+def _numbers(arguments: tuple[Any, ...]) -> list[Tensor]:
+    """The real numbers among these, each as a tensor."""
+    given = [torch.as_tensor(a) for a in arguments if isinstance(a, (Tensor, int, float))]
+    return [t for t in given if not (t.is_complex() or t.is_meta)]
 
 
 def _is_signed(tensor: Tensor) -> bool:

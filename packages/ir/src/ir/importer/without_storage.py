@@ -7,6 +7,7 @@ what they call runs on the numbers all the same, and what they read themselves e
 
 from __future__ import annotations
 
+import operator
 from functools import cache
 from typing import Any
 
@@ -55,10 +56,15 @@ def _with_storage(values: Any) -> Any:
 
 @cache
 def is_composite(overload: Any) -> bool:
-    """True for a function of C++ that torch runs before any mode sees it, and is no documented method."""
+    """True for a function of C++ that torch runs before any mode sees it, and is no documented method.
+
+    Nor is it one of Python's operators, which are made of such methods: `__and__`.
+    """
     if not isinstance(overload, OpOverload):
         return False
     namespace, _, name = schema_of(overload).name.partition("::")
+    if namespace == "aten" and name.startswith("__") and hasattr(operator, name):
+        return False
     public = namespace == "aten" and not name.startswith("_") and getattr(torch.Tensor, name, None)
     try:
         composite = has_kernel(overload.name(), DispatchKey.CompositeImplicitAutograd.name)

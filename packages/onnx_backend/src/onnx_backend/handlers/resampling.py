@@ -59,6 +59,10 @@ def resize(h: Any, x: Any, factors: Factors, align_corners: bool, **attributes: 
         h.refuse("torch interpolates bytes with whole weights, and rounds after each axis")
     if antialias and (h.opset < 18 or align_corners):
         h.refuse("antialias=True needs opset=18 or later and align_corners=False")
+    if attributes["mode"] == "cubic" and tuple(old) == tuple(new):
+        h.refuse(
+            "Resize to the same size is a copy, where torch multiplies the neighbours by 0: of infinity it makes nan"
+        )
     factors = None if align_corners else _completed(h, old, new, factors)
     if not _sayable(old, new, factors, antialias or attributes["mode"] == "linear"):
         h.refuse(
