@@ -14,11 +14,15 @@ import ir
 from ir.importer import ladder
 from tests.ir.interpret import run
 
-PLAIN, FOLLOWED, DEFERRED, NOT_EXPORTING, DERIVED, STRICT = ladder.RUNGS
+PLAIN, OBLIVIOUS, FOLLOWED, DEFERRED, NOT_EXPORTING, DERIVED, STRICT = ladder.RUNGS
 
 
 def rung(model, *args, shapes=None):
     return ir.capture(model, args, dynamic_shapes=shapes).context.rung
+
+
+def conditions(graph):
+    return [str(n.args["self"]) for n in graph.nodes if n.op == "aten::_assert_scalar"]
 
 
 def by_columns(x):
@@ -37,6 +41,44 @@ def test_the_first_rung_that_takes_the_model():
     found = rung(cut, torch.ones(4, 6), torch.tensor(3), shapes=({0: "n"}, {}))
     assert found.name == STRICT and len(found.refused) == 3 and "specialized integer" in str(found)
     assert rung(lambda x: torch.ones(int(x.shape[0] * 0.5)), torch.ones(8), shapes=({0: "n"},)).name == STRICT
+
+
+def test_a_size_that_is_one_in_the_example_is_asked_for_no_more():
+    """torch's shape rules take half of three rows for one row, and the program would hold for two and three."""
+
+    def second(x):
+        return x.tensor_split(2)[1] * 2 + x.sum()
+
+    graph = ir.capture(second, (torch.ones(3, 5),), dynamic_shapes=({0: "n"},))
+    assert graph.context.rung.name == OBLIVIOUS and "numbers of the example" in str(graph.context.rung)
+    for size in (0, 1, 2, 6, 7):
+        x = torch.randn(size, 5)
+        torch.testing.assert_close(run(graph, x)[0], second(x))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_size_that_has_to_be_one_stays_so():
+    graph = ir.capture(lambda x: x.tensor_split(2)[1].unbind()[0] * 2, (torch.ones(3, 5),), dynamic_shapes=({0: "n"},))
+    assert graph.context.rung.name == PLAIN
+    assert conditions(graph) == ["(n//2) == 1"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_that_a_size_is_not_a_number_matters_where_the_model_asks():
+    def plain(x):
+        v = x[:, :1].tensor_split(2)
+        return x[:, 2:] * 2, v
+
+    def asking(x):
+        if x.shape[0] // 2 == 0:
+            return x
+        return by_columns(x[: x.shape[0] // 2 * 2]), x[:, :1].tensor_split(2)
+
+    graph = ir.capture(lambda x: plain(x)[0], (torch.ones(3, 5),), dynamic_shapes=({0: "n"},))
+    assert graph.context.rung.name == DEFERRED and conditions(graph) == []
+    assert run(graph, torch.ones(1, 5))[0].shape == (1, 3)
+    graph = ir.capture(lambda x: asking(x)[0], (torch.ones(3, 5),), dynamic_shapes=({0: "n"},))
+    assert "(n//2) != 0" in conditions(graph)
 
 
 @pytest.mark.parametrize("asked", ("is_exporting", "is_compiling"))

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 
 from ir.errors import causes
-from ir.importer.swapping import swapped
-from ir.importer.torch_api import shape_env_class, unnoted_file
+from ir.importer.torch_api import locating
 
 _NOT_THE_MODEL = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 Own = Callable[[Any], bool]
@@ -35,14 +34,7 @@ def located(own: Own) -> contextlib.AbstractContextManager[None]:
         places = (traceback.FrameSummary(f.f_code.co_filename, f.f_lineno, f.f_code.co_name) for f in frames)
         return next(filter(own, places), None)
 
-    asked: Any = shape_env_class()._get_sloc
-
-    def noted(env: Any, framework_loc: Any = None) -> Any:
-        loc = asked(env, framework_loc)
-        return loc if loc.maybe_user_loc else type(loc)(loc.framework_loc, line(loc))
-
-    unnoted_file(__file__)
-    return swapped(shape_env_class(), "_get_sloc", noted)
+    return locating(line)
 
 
 def fixing(error: BaseException, own: Own) -> Iterator[str]:

@@ -6,7 +6,6 @@ branches and about numbers that stand in the graph for a size; a file that runs 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,6 @@ from ir.importer.decisions import NOT_THE_MODEL
 from ir.importer.origins import origin_of
 from ir.importer.private_writes import writes
 from ir.importer.pt2.expressions import Size
-from ir.importer.swapping import swapped
 from ir.importer.symbols import Symbols, is_from_data
 from ir.importer.torch_api import (
     FakeTensor,
@@ -32,10 +30,7 @@ from ir.importer.torch_api import (
     guards_code,
     packet_name,
     schema_of,
-    shape_env_class,
-    size_guard,
     truncates,
-    unnoted_file,
 )
 from ir.ops import OF_TORCH
 from ir.passes.checks import check, follows
@@ -49,7 +44,6 @@ _POOLS = "pooling_output_shape_pad_lr"  # drops the last window where that start
 _SLICES = "_compute_slice_index"
 _EMPTY = "slice_forward"  # asks whether a slice ends behind its beginning, and has no elements where not
 _WINDOWS = "torch's pools with ceil_mode drop a window elsewhere"
-_EVALUATED = "evaluate_expr: "  # begins torch's messages of conditions whose answer was asked for
 _ASKED = "torch's shape rules found that of the example, and its sizes stand in the graph as numbers"
 
 
@@ -265,26 +259,13 @@ def _asserted(node: Any) -> Any:
     return None if expr is None or any(map(is_from_data, expr.free_symbols)) else expr
 
 
-def deferred(met: list[Any]) -> contextlib.AbstractContextManager[None]:
-    """A block in which `met` receives, as guards, the conditions that torch has the program assert in their place."""
-    defer: Any = shape_env_class().guard_or_defer_runtime_assert
-
-    def noted(env: Any, condition: Any, msg: str, *args: Any, **options: Any) -> Any:
-        if msg.startswith(_EVALUATED):
-            met.append(size_guard(condition, env._get_sloc()))
-        return defer(env, condition, msg, *args, **options)
-
-    unnoted_file(__file__)
-    return swapped(shape_env_class(), "guard_or_defer_runtime_assert", noted)
-
-
 def drop_needless_assertions(program: ExportedProgram, met: Sequence[Any], asked: Collection[Any]) -> None:
     """Take out the assertions that a size is not some number, for which torch's shape rules asked and nobody else.
 
     As guards, on the other rungs, those do not matter either: `split` asks if there is anything to split.
 
     Args:
-        met: what `deferred` noted.
+        met: what `noting_deferred` noted.
         asked: conditions that the model's code asked for itself, which stay.
     """
     import sympy

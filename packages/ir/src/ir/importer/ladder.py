@@ -45,6 +45,7 @@ from ir.importer.torch_api import (
     FakeTensor,
     exported_below_autograd,
     is_functorch_wrapped_tensor,
+    noting_deferred,
     pytree,
     quiet_export,
     size_oblivious,
@@ -134,7 +135,7 @@ def _climbed(
         asking: Any = True
         try:
             settled = _settled(model, (args, kwargs), options, kept, decided)
-            noted = guards.deferred(deferred)
+            noted = noting_deferred(deferred)
             with settled, noted, _obliviously(bool(refused)), caches.watched(), follows as held, path as asking:
                 export = exported_below_autograd if name == _DERIVED else torch.export.export
                 program = export(model, args, kwargs, dynamic_shapes=shapes, **options)

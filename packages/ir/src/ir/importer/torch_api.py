@@ -68,23 +68,37 @@ BelowAutograd: Any = torch._C._AutoDispatchBelowAutograd  # a block that skips t
 disable_torch_function: Any = torch._C.DisableTorchFunction  # a block without `__torch_function__` and its modes
 parse_schema: Any = torch._C.parse_schema
 
-
 # -- sizes: what imports sympy, which takes longer than all of ir ------------------------------------------------------
 
 
-def shape_env_class() -> Any:
-    """`ShapeEnv`: the symbols of sizes, and what was asked of them."""
-    return importlib.import_module("torch.fx.experimental.symbolic_shapes").ShapeEnv
-
-
 def shape_env(**options: Any) -> Any:
-    """A new `ShapeEnv`."""
-    return shape_env_class()(**options)
+    """A new `ShapeEnv`: the symbols of sizes, and what was asked of them."""
+    return importlib.import_module("torch.fx.experimental.symbolic_shapes").ShapeEnv(**options)
 
 
-def size_guard(condition: Any, place: Any) -> Any:
-    """A note of a `ShapeEnv` that a condition on sizes held for the example, and who asked."""
-    return importlib.import_module("torch.fx.experimental.symbolic_shapes").ShapeGuard(condition, place, False)
+def locating(line: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
+    """A block in which torch's notes of sizes have `line(note)`, the model's, where they have torch's own alone."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    def located(env: Any, framework_loc: Any = None, own: Any = ShapeEnv._get_sloc) -> Any:
+        loc = own(env, framework_loc)
+        return loc if loc.maybe_user_loc else type(loc)(loc.framework_loc, line(loc))
+
+    unnoted_file(__file__)
+    return swapped(ShapeEnv, "_get_sloc", located)
+
+
+def noting_deferred(met: list[Any]) -> contextlib.AbstractContextManager[None]:
+    """A block in which `met` receives, as guards, the conditions that torch has the program assert in their place."""
+    from torch._guards import ShapeGuard
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    def noted(env: Any, asked: Any, msg: str, fx_node: Any = None) -> Any:
+        met.extend([ShapeGuard(asked, env._get_sloc(), False)] if msg.startswith("evaluate_expr: ") else ())
+        return defer(env, asked, msg, fx_node)
+
+    defer: Any = ShapeEnv.guard_or_defer_runtime_assert
+    return swapped(ShapeEnv, "guard_or_defer_runtime_assert", noted)
 
 
 def dynamic_symbol(env: Any, hint: int, source: Any) -> Any:
@@ -132,9 +146,6 @@ def size_function(name: str) -> Any:
     from torch.utils._sympy import functions
 
     return getattr(functions, name, None)
-
-
-# -- DTensors: what torch.distributed.tensor makes of a weight, imported by whoever has one ----------------------------
 
 
 def local_piece(tensor: Any) -> torch.Tensor:
