@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -312,7 +313,7 @@ def _keys(op: Any) -> tuple[Any, ...]:
 
 
 def _only_fake(op: Any, rule: Any, key: Any) -> Any:
-    own = op.py_kernels.get(key)
+    own = op.py_kernels.get(key, partial(run_kernel, op, key))
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         tensors = [a for a in pytree.tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
