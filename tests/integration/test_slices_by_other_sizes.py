@@ -128,3 +128,36 @@ def test_sizes_of_one_input_that_are_one_are_held_to_it(target: str) -> None:
     assert program(torch.ones(5, 5)).tolist() == [5.0] * 5
     with pytest.raises(ir.RefusedError, match=r"float32\[3, 7\], the program was made for f32\[n, n\]"):
         program(torch.ones(3, 7))
+
+
+class Beside(torch.nn.Module):
+    """An op that is lowered by its parts, of a slice that is empty at 0 and at 1, and then the size itself."""
+
+    def __init__(self, op: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.op = op
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.op(x[1:, :-1]), x.new_ones(x.shape)
+
+
+PARTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "bucketize": lambda x: torch.bucketize(x, torch.tensor([-1.0, 0.5, 2.0]), right=True),
+    "bessel": torch.special.bessel_j0,
+    "logcumsumexp": lambda x: torch.logcumsumexp(x, 0),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
+@pytest.mark.parametrize("name", PARTS)
+def test_a_size_is_not_read_off_a_slice(name: str, target: str) -> None:
+    model = Beside(PARTS[name])
+    program = ir.export(model, (torch.randn(4, 3, 5),), target=target, dynamic_shapes=({0: "T", 1: "B"},))
+    for sizes in ((0, 0), (0, 2), (2, 0), (1, 1), (3, 2)):
+        x = torch.randn(*sizes, 5)
+        if target == "nnef" and 0 in sizes:
+            with pytest.raises(ir.RefusedError, match="slice does not hold at"):
+                program(x)
+            continue
+        torch.testing.assert_close(program(x), model(x))

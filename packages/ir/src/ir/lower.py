@@ -284,15 +284,14 @@ class Driver:
         return value in graph.uses or value in graph.results.values()
 
     def symbol(self, name: str) -> tuple[Any, SymbolSource]:
-        """The target's value that a symbol can be read from, and how; the innermost graph first.
+        """The target's value that a symbol can be read from, and how; of `x` before `x[1:]`, of the innermost graph's.
 
         Raises:
             RefusedError: nothing computed so far carries the symbol.
         """
-        for graph in reversed(self.scopes):
-            source = graph.sources.get(name)
-            if source is not None and source.value in self.env:
-                return self.env[source.value], source
+        known = [s for g in reversed(self.scopes) if (s := g.sources.get(name)) is not None and s.value in self.env]
+        for source in sorted(known, key=lambda s: s.offset != 0):
+            return self.env[source.value], source
         reason = f"the size {name} is carried by no tensor that is known at this point"
         raise RefusedError(refusal_text(self.target.name, self.helper.node, reason))
 
