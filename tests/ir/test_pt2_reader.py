@@ -340,7 +340,7 @@ def test_a_number_that_torch_leaves_to_data(tmp_path):
     assert len(ir.capture(path).results) == 1
 
 
-def test_an_index_that_data_decides_is_believed(tmp_path):
+def test_an_index_that_data_decides_is_trusted(tmp_path):
     class Picked(torch.nn.Module):
         def forward(self, x, i):
             return x[i.clamp(0, 1).item()] + torch.median(torch.median(x, dim=1).values)
@@ -348,6 +348,17 @@ def test_an_index_that_data_decides_is_believed(tmp_path):
     args = (torch.randn(2, 3), torch.tensor(1))
     torch.export.save(torch.export.export(Picked(), args), path := tmp_path / "picked.pt2")
     ir.check(ir.capture(path))
+
+
+def test_nothing_is_upsampled(tmp_path):
+    """torch's shape rule asks for a truth value there, and gives `_check` a size."""
+
+    class Nothing(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.interpolate(x[:0], scale_factor=2)
+
+    torch.export.save(torch.export.export(Nothing(), (torch.ones(1, 3, 2),)), path := tmp_path / "m.pt2")
+    assert [v.type.shape for v in ir.capture(path).outputs] == [(0, 3, 4)]
 
 
 def test_a_slice_whose_start_depends_on_data(tmp_path):

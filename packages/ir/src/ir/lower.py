@@ -284,13 +284,14 @@ class Driver:
         return value in graph.uses or value in graph.results.values()
 
     def symbol(self, name: str) -> tuple[Any, SymbolSource]:
-        """The target's value that a symbol can be read from, and how; of `x` before `x[1:]`, of the innermost graph's.
+        """The target's value that a symbol can be read from, and how: `x` before `x[1:]`, then the innermost graph.
 
         Raises:
             RefusedError: nothing computed so far carries the symbol.
         """
         known = [s for g in reversed(self.scopes) if (s := g.sources.get(name)) is not None and s.value in self.env]
-        for source in sorted(known, key=lambda s: s.offset != 0):
+        if known:
+            source = min(known, key=lambda s: s.offset != 0)
             return self.env[source.value], source
         reason = f"the size {name} is carried by no tensor that is known at this point"
         raise RefusedError(refusal_text(self.target.name, self.helper.node, reason))

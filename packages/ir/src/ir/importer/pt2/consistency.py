@@ -25,6 +25,7 @@ from ir.importer.unchecked_numbers import base_name
 from ir.importer.without_storage import NO_MEMORY, may_end_the_process
 
 _META = torch.device("meta")
+_NO_TRUTH = "cond must be a bool"  # torch's rule of upsampling no elements asks a product of sizes
 _UNKNOWN = 3  # what a size is taken for that data decides
 _IN_BOUNDS = {operator.pow: power, operator.lshift: left_shift}  # Python's own compute for hours
 _LONGEST_LIST = 20_000  # of tensors: an operator that makes as many as a size says is not run beyond
@@ -142,6 +143,7 @@ class _Run:
             if (
                 "meta" in said.lower()
                 or NO_MEMORY in said
+                or _NO_TRUTH in said
                 or "data-dependent" in said.lower()
                 or self._reads_data(node)
             ):
