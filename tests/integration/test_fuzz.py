@@ -227,6 +227,19 @@ def test_a_function_beside_the_smallest_normal_number_loses_digits():
     assert not explained(module, ["x"], [x], 0, torch.tensor([-math.inf, -math.inf, wanted[2]]))
 
 
+def test_the_sign_of_a_polynomial_that_is_0_but_for_rounding_is_free():
+    class Logarithm(torch.nn.Module):
+        def forward(self, x, n):
+            return torch.log(torch.special.chebyshev_polynomial_u(x, n))
+
+    x, n = torch.zeros(3), torch.tensor([9.0, 9.0, 8.0])  # sin(10 acos(0)), which is 0, and 1
+    module, wanted = torch.export.export(Logarithm(), (x, n)).module(), Logarithm()(x, n)
+    assert not wanted[:2].isfinite().any() or bool((wanted[:2] < -14).all())
+    assert explained(module, ["x", "n"], [x, n], 0, torch.tensor([-34.7, -math.inf, wanted[2]]))
+    assert not explained(module, ["x", "n"], [x, n], 0, torch.tensor([5.0, -math.inf, wanted[2]]))
+    assert not explained(module, ["x", "n"], [x, n], 0, torch.tensor([-34.7, -math.inf, -34.7]))
+
+
 def test_a_tanh_that_is_1_a_little_early_is_explained():
     class Fraction(torch.nn.Module):
         def forward(self, x):
