@@ -102,7 +102,8 @@ class Shaken(torch.fx.Interpreter):
                         part = torch.rand(t.shape, generator=self.generator) * 2 - 1
                         t.add_(part.clamp(min=0).to(t.dtype) * noise)
                     if "polynomial" in name_of(target):  # cos(n acos(x)) to some kernels, a recurrence to others
-                        least = 8 * torch.finfo(t.dtype).eps
+                        steps = torch.as_tensor(args[1]).abs().clamp(8, 64)  # acos(x) is rounded, n of it n times
+                        least = steps.to(t.dtype) * torch.finfo(t.dtype).eps
                         self._put(t, self._below(t, least), t.abs() < least * (self.seed % 2))
                     if name_of(target) in ("var_mean", "std_mean") and t is leaves[-1] and self.seed % 3 == 1:
                         # a running mean, which of numbers whose sum is 0 is next to it
@@ -267,7 +268,7 @@ class Shaken(torch.fx.Interpreter):
             return self._put(t, torch.nextafter(t, t + signs * math.inf), (lost > 0) & (signs != 0))
         return self._put(t, t + signs * lost, lost > 0)
 
-    def _below(self, t: Tensor, least: float) -> Tensor:
+    def _below(self, t: Tensor, least: Tensor) -> Tensor:
         """In the place of what only rounding tells from 0: 0, or in some runs smaller numbers of either sign."""
         signs, powers = (torch.rand(t.shape, generator=self.generator, dtype=torch.float64) for _ in range(2))
         return ((2 * signs - 1) * least * 2 ** (-25 * powers) * (self.seed % 8 == 5)).to(t.dtype)
