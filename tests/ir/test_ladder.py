@@ -14,7 +14,7 @@ import ir
 from ir.importer import ladder
 from tests.ir.interpret import run
 
-PLAIN, OBLIVIOUS, FOLLOWED, DEFERRED, NOT_EXPORTING, DERIVED, STRICT = ladder.RUNGS
+PLAIN, FOLLOWED, DEFERRED, NOT_EXPORTING, DERIVED, STRICT = ladder.RUNGS
 
 
 def rung(model, *args, shapes=None):
@@ -41,19 +41,6 @@ def test_the_first_rung_that_takes_the_model():
     found = rung(cut, torch.ones(4, 6), torch.tensor(3), shapes=({0: "n"}, {}))
     assert found.name == STRICT and len(found.refused) == 3 and "specialized integer" in str(found)
     assert rung(lambda x: torch.ones(int(x.shape[0] * 0.5)), torch.ones(8), shapes=({0: "n"},)).name == STRICT
-
-
-def test_a_size_that_is_one_in_the_example_is_asked_for_no_more():
-    """torch's shape rules take half of three rows for one row, and the program would hold for two and three."""
-
-    def second(x):
-        return x.tensor_split(2)[1] * 2 + x.sum()
-
-    graph = ir.capture(second, (torch.ones(3, 5),), dynamic_shapes=({0: "n"},))
-    assert graph.context.rung.name == OBLIVIOUS and "numbers of the example" in str(graph.context.rung)
-    for size in (0, 1, 2, 6, 7):
-        x = torch.randn(size, 5)
-        torch.testing.assert_close(run(graph, x)[0], second(x))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -183,23 +183,16 @@ def _warn(what: str, conditions: Iterable[str]) -> None:
 
 def asked(program: ExportedProgram) -> list[Branch]:
     """The sizes that torch's kernels found to be a number: each matters where that number stands in the graph."""
-    return list({c: Branch(c, _ASKED) for guard, c in _numbers(program) if not _place(guard)}.values())
-
-
-def fixes_sizes(program: ExportedProgram) -> bool:
-    """True if the code or torch found sizes to be numbers, whether these stand in the graph or not."""
-    return any(True for _ in _numbers(program))
-
-
-def _numbers(program: ExportedProgram) -> Iterator[tuple[Any, Any]]:
-    """What torch noted of sizes that are numbers: the guard, and the condition in what sizes turned out to be."""
     import sympy
 
     env = shape_env_of(program)
+    found = {}
     for guard in env.guards if env is not None else ():
         condition = env.replace(guard.expr)
-        if isinstance(condition, sympy.Eq) and any(a.is_number for a in condition.args):
-            yield guard, condition
+        fixed = isinstance(condition, sympy.Eq) and any(a.is_number for a in condition.args)
+        if fixed and not _place(guard):
+            found[condition] = Branch(condition, _ASKED)
+    return list(found.values())
 
 
 def narrowed(program: ExportedProgram, symbols: Symbols, names: Collection[str]) -> tuple[str, ...]:

@@ -4,8 +4,7 @@ As torch.onnx does it: non-strict runs the model's own Python; with deferred run
 that torch would fix a dimension for is asserted by the program instead; strict reads the byte code, where `int()` of
 a number out of a tensor stays a symbol. A model that takes a path of its own while it is exported is tried on the one
 that it takes when it runs, and one that derives by torch.func with its operators below autograd. Only a model that a
-rung refuses pays for the next one, and one of which torch's shape rules fix sizes that are formulas (half of a batch
-of 3 is 1): it is traced once more without questions to sizes that torch can do without.
+rung refuses pays for the next one.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,17 +51,13 @@ from ir.importer.torch_api import (
     unvalidated_distributions,
 )
 
-_PLAIN = "non-strict"
-_OBLIVIOUS = "non-strict without questions to sizes that torch can do without"
 _DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
 _FOLLOWED = "non-strict with the numbers in tensors followed"
 _NOT_EXPORTING = "non-strict on the path that the model takes when it is not exported"
 _DERIVED = "non-strict with the transforms of torch.func carried out"
 _WRAPPED = "torch.export takes tensors inside of a transform of torch.func for constants"
-_FIXES = "torch's shape rules take sizes that depend on dynamic ones for the numbers of the example"
 RUNGS: dict[str, dict[str, Any]] = {
-    _PLAIN: {"strict": False},
-    _OBLIVIOUS: {"strict": False},
+    "non-strict": {"strict": False},
     _FOLLOWED: {"strict": False},
     "non-strict with deferred run-time assertions": {"strict": False, _DEFERRED: True},
     _NOT_EXPORTING: {"strict": False},
@@ -105,26 +100,9 @@ def exported(
         CaptureError: none does. It is the first rung's, with a note for each of the others.
     """
     import_whole(*TRACERS)
-    program, rung = _climbed(model, args, kwargs, shapes, RUNGS, [])
-    if rung.name == _PLAIN and guards.asked(program):
-        with contextlib.suppress(CaptureError):
-            again = _climbed(model, args, kwargs, shapes, {_OBLIVIOUS: RUNGS[_OBLIVIOUS]}, [(_PLAIN, _FIXES, None)])
-            if not guards.fixes_sizes(again[0]):
-                return again
-    return program, rung
-
-
-def _climbed(
-    model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    shapes: Any,
-    rungs: Mapping[str, dict[str, Any]],
-    refused: list[tuple[str, str, Exception | None]],
-) -> tuple[ExportedProgram, Rung]:
-    """The program of the first of these rungs, after those that `refused` the model."""
+    refused: list[tuple[str, str, Exception | None]] = []
     kept: set[type] = set()
-    for name, options in rungs.items():
+    for name, options in RUNGS.items():
         if (why := _left_out(name, refused, kept)) is not None:
             refused += [(name, why, None)] if why else []
             continue
@@ -159,8 +137,6 @@ def _climbed(
 
 def _left_out(name: str, refused: Sequence[tuple[str, str, Exception | None]], kept: set[type]) -> str | None:
     """Why a rung is not tried, "" where there is nothing in it for the model; None if it is tried."""
-    if name == _OBLIVIOUS and not any(why is _FIXES for _, why, _ in refused):
-        return ""
     if name == _FOLLOWED and not asks_for_data(refused[-1][2]):
         return ""
     if name == _DERIVED and not _derives(refused):
