@@ -380,7 +380,8 @@ def _has_zeros_alone(args: Any) -> bool:
 
 
 EXTREMES = {"max", "min", "amax", "amin", "aminmax", "maximum", "minimum", "fmax", "fmin", "clamp", "cummax", "cummin",
-            "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d"}  # fmt: skip
+            "median", "nanmedian", "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d",
+            "adaptive_max_pool2d"}  # fmt: skip
 
 
 def _ulps(target: Any, dtype: torch.dtype) -> int:

@@ -397,6 +397,19 @@ def test_the_sign_of_a_zero_that_both_zeros_are_equal_to_is_free():
     assert free.tolist() == [[True, False, False, False], [False] * 4]
 
 
+@pytest.mark.parametrize("function", [torch.median, torch.nanmedian, torch.amax])
+def test_which_of_two_zeros_is_taken_is_free(function):
+    class Inverse(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 1 / function(x)
+
+    zeros, one = torch.tensor([0.0, -0.0, 0.0]), torch.tensor([0.0, 0.0, 0.0])
+    module = torch.export.export(Inverse(), (zeros,)).module()
+    infinite = torch.tensor(math.inf)
+    assert all(explained(module, ["x"], [zeros], 0, made) for made in (infinite, -infinite))
+    assert not explained(module, ["x"], [one], 0, -infinite)
+
+
 def test_what_is_undefined_is_free_by_element():
     x = torch.tensor([1e20, 7.0])
     module = torch.export.export(Whole(), (x,)).module()

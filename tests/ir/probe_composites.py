@@ -1,7 +1,8 @@
 """Run torch's composite functions on arguments of chance, in children: `python -m tests.ir.probe_composites WHERE`.
 
-Prints the names of those that end their child where files are verified ("verified"), or where one is read ("meta");
-"unchecked" has more tries of those alone that are known to trust more than numbers, without that knowledge.
+Prints the names of those that end their child where files are verified ("verified"), where their views are told
+("kernels"), or where one is read ("meta"); "unchecked" has more tries of those alone that are known to trust more than
+numbers, without that knowledge.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import contextlib
 import random
 import sys
 import zlib
+from functools import partial
 from typing import Any
 
 import torch
 
 from ir.importer import without_storage
-from ir.importer.checked import reads_unchecked, verifying
+from ir.importer.checked import Checked, reads_unchecked, verifying
 from ir.importer.torch_api import decompositions, pytree, schema_of
 from ir.importer.unchecked_numbers import base_name
 from tests.ir.probe_documented import SKIPPED, value
@@ -37,10 +39,14 @@ def _arguments(overload: Any, seed: int) -> dict[str, Any]:
     return made
 
 
-def _verified(overload: Any, tries: int = _TRIES) -> None:
+def _verified(overload: Any, tries: int = _TRIES, block: Any = verifying) -> None:
     for i in range(tries):
-        with contextlib.suppress(Exception), torch.no_grad(), verifying():
+        with contextlib.suppress(Exception), torch.no_grad(), block():
             overload(**_arguments(overload, zlib.crc32(str(overload).encode()) + i))
+
+
+def _kernels(overload: Any) -> None:
+    _verified(overload, block=partial(Checked, documented=True, decomposed=False))
 
 
 def _meta(overload: Any) -> None:
@@ -63,7 +69,7 @@ def main() -> None:
     decompositions()  # whose import takes seconds
     if sys.argv[1] == "unchecked":
         return _unchecked()
-    call = {"verified": _verified, "meta": _meta}[sys.argv[1]]
+    call = {"verified": _verified, "kernels": _kernels, "meta": _meta}[sys.argv[1]]
     asked = [o for o in operators() if without_storage.is_composite(o)]
     for some in (asked[i : i + 25] for i in range(0, len(asked), 25)):
         if survives(lambda s=some: [*map(call, s)]):

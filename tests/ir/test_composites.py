@@ -20,7 +20,7 @@ PROBE = "tests.ir.probe_composites"
 INPUTS = [torch.randn(5, 3), ints(), torch.randn(1, 3, 4), torch.randn(4, 3), torch.randn(4, 4)]
 
 
-@pytest.mark.parametrize("where", ["verified", "meta"])
+@pytest.mark.parametrize("where", ["verified", "kernels", "meta"])
 def test_no_composite_function_ends_the_process(where: str) -> None:
     assert lines_of(PROBE, where) == []
 

@@ -187,6 +187,43 @@ def test_a_kernel_of_other_strides_than_its_fake_is_refused(model, file, tmp_pat
         ir.capture(tmp_path / "m.pt2" if file else program)
 
 
+FUNCTIONAL = torch.nn.functional
+
+
+@pytest.mark.parametrize(
+    ("function", "net"),
+    [
+        (lambda net, x: net(x)[0], torch.nn.LSTM(4, 3, batch_first=True)),
+        (lambda net, x: net(x)[0], torch.nn.GRU(4, 3, bidirectional=True)),
+        (lambda net, x: net(x, x, x)[0], torch.nn.MultiheadAttention(4, 2)),
+        (lambda _, x: FUNCTIONAL.logsigmoid(x), None),
+        (lambda _, x: x.int() & 3, None),
+        (lambda _, x: torch.rsub(x, x), None),
+        (lambda _, x: FUNCTIONAL.nll_loss(x, torch.zeros(3, 4, dtype=torch.int64), reduction="none"), None),
+        (lambda _, x: FUNCTIONAL.interpolate(x[None], scale_factor=2.0, mode="bicubic"), None),
+        (lambda _, x: FUNCTIONAL.grid_sample(x[None], torch.zeros(1, 2, 2, 2)), None),
+        (lambda _, x: x.put(torch.tensor([1]), torch.tensor([2.0])), None),
+        (lambda _, x: x.index_fill(1, torch.tensor([0]), 2.0), None),
+        (lambda _, x: x.new_zeros(2, 3) + x[0, 0, 0], None),
+    ],
+)
+def test_a_file_is_told_like_the_program(function, net, tmp_path):
+    class Written(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            made = function(self.net, x)
+            row = made.transpose(-1, 0).reshape(-1)
+            made.add_(1)
+            return row, made
+
+    program = torch.export.export(Written().eval(), (torch.randn(3, 4, 4),))
+    torch.export.save(program, tmp_path / "m.pt2")
+    assert [n.op for n in ir.capture(tmp_path / "m.pt2").nodes] == [n.op for n in ir.capture(program).nodes]
+
+
 def test_the_example_is_not_written_to():
     x, kept = X.clone(), torch.zeros(12)
 

@@ -37,7 +37,7 @@ from ir.importer.torch_api import (
 )
 from ir.importer.unchecked_numbers import LOOPS, PIECES, base_name, check_numbers, is_division
 from ir.importer.without_storage import UncheckedError as UncheckedError
-from ir.importer.without_storage import is_composite, run_without_storage
+from ir.importer.without_storage import is_composite, run_with_storage, run_without_storage
 
 # These look at no bounds: each with the op that gives the same view, and does (tests/ir/test_checked.py runs them all).
 CHECKED_VIEWS = {"aten::_reshape_alias": "as_strided", "aten::_reshape_alias_copy": "as_strided_copy"}
@@ -47,10 +47,12 @@ PRIVATE = frozenset({"_to_copy", "_softmax", "_log_softmax", "_local_scalar_dens
 TRUSTING = frozenset({
     "segment_reduce", "ctc_loss", "linalg_eigvals", "lu_solve", "linalg_lu_solve", "linalg_ldl_solve",
 })  # fmt: skip
-# Documented by another name: torch.unique, torch.nn.functional.grid_sample, torch.Tensor.as_strided_.
-_OTHER_NAMES = frozenset({"_unique2", "unique_dim", "grid_sampler_3d", "as_strided"})
+# Documented by another name: torch.unique, torch.nn.functional.grid_sample, torch.Tensor.as_strided_, the minus sign.
+_OTHER_NAMES = frozenset({"_unique2", "unique_dim", "grid_sampler_3d", "as_strided", "rsub"})
+_LAYOUTS = "sparse", "mkldnn"  # in the names of what gives tensors whose memory is no array
 _DOCUMENTED = (
-    (torch, ""), (torch.nn.functional, ""), (torch.linalg, "linalg_"), (torch.fft, "fft_"), (torch.special, "special_"),
+    (torch, ""), (torch.Tensor, ""), (torch.nn.functional, ""), (torch.linalg, "linalg_"), (torch.fft, "fft_"),
+    (torch.special, "special_"),
 )  # fmt: skip
 _FUSED = frozenset({"mkldnn", "mkl"})  # namespaces of what the eager target's passes write
 _NO_MEMORY = "bad_alloc", "can't allocate memory", "not enough memory"  # torch's words
@@ -101,10 +103,20 @@ def is_documented(overload: Any) -> bool:
         return True  # fills a tensor: those are methods
     if known.writes:
         return known.functional is not None and is_documented(known.functional.target)
-    if name in TRUSTING or "sparse" in name:
+    if name in TRUSTING or any(w in name for w in _LAYOUTS):
         return False
     found = [getattr(m, name.removeprefix(p), None) for m, p in _DOCUMENTED if name.startswith(p)]
-    return any(callable(f) and bool(f.__doc__) for f in found)
+    return name in _called_by_functional() or any(callable(f) and bool(f.__doc__) for f in found)
+
+
+@cache
+def _called_by_functional() -> frozenset[str]:
+    """The names by which the functions of torch.nn.functional call torch: "upsample_nearest2d" for interpolate."""
+    named: set[str] = set()
+    for function in vars(torch.nn.functional).values():
+        if callable(function) and function.__doc__:
+            named |= {getattr(function, "__name__", ""), *getattr(getattr(function, "__code__", None), "co_names", ())}
+    return frozenset(name for name in named if not name.startswith("_"))
 
 
 class Checked(TorchDispatchMode):
@@ -113,17 +125,21 @@ class Checked(TorchDispatchMode):
     A composite op, and one that torch's table decomposes, is run by its parts, each of them in turn. Branches and loops
     run their graphs in the same way.
 
+    Args:
+        documented: documented functions are run as well.
+        fused: and what targets write for them.
+        decomposed: what torch's table decomposes is. Decompositions may choose other strides than the kernels do.
+
     Raises:
         UncheckedError: in the place of running another.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, documented: bool = False, fused: bool = False) -> None:
+    def __init__(self, documented: bool = False, fused: bool = False, decomposed: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._open: list[Any] = []  # whose parts are run; one that is a part of itself has none
-        self._documented = documented  # functions are run as well
-        self._fused = fused  # and what targets write for them
+        self._documented, self._fused, self._decomposed = documented, fused, decomposed
         self.trusted = False  # within a documented function
         self._guards: list[Any] = []  # of the blocks in which this mode is on
         self._rounds = 0  # that loops have begun
@@ -150,7 +166,7 @@ class Checked(TorchDispatchMode):
             return func(*args, **kwargs)
         if self._fused and isinstance(func, OpOverload) and func.namespace in _FUSED:
             return func(*args, **kwargs)
-        parts = _parts(func) if func not in self._open else None
+        parts = _parts(func, self._decomposed) if func not in self._open else None
         made = NotImplemented if parts is None else self._run(func, parts, args, kwargs)
         if made is NotImplemented:  # by some decompositions of torch's, of some arguments
             raise UncheckedError(f"{func} is not run on these numbers")
@@ -271,20 +287,22 @@ def verifying(fused: bool = False) -> Iterator[None]:
         _verifying.reset(token)
 
 
-def _parts(overload: OpOverload) -> Callable[..., Any] | None:
+def _parts(overload: OpOverload, decomposed: bool) -> Callable[..., Any] | None:
     """The function that computes the op by others, None if there is none."""
     if schema_of(overload).name in CHECKED_VIEWS:
         return checked_view(overload)  # type: ignore[no-any-return]
     if has_kernel(overload.name(), DispatchKey.CompositeImplicitAutograd.name):
         return _kernel(overload, DispatchKey.CompositeImplicitAutograd)
-    if overload in decompositions():
+    if decomposed and overload in decompositions():
         return decompositions()[overload]
     key = DispatchKey.CompositeExplicitAutograd
-    return _kernel(overload, key) if has_kernel(overload.name(), key.name) else None
+    own = decomposed or not has_kernel(overload.name(), DispatchKey.CPU.name)  # else torch runs another
+    return _kernel(overload, key) if own and has_kernel(overload.name(), key.name) else None
 
 
 def _kernel(overload: OpOverload, key: DispatchKey) -> Callable[..., Any]:
-    return overload.py_kernels.get(key) or partial(run_kernel, overload, key)
+    kernel = overload.py_kernels.get(key) or partial(run_kernel, overload, key)
+    return kernel if key is DispatchKey.CompositeImplicitAutograd else partial(run_with_storage, kernel)
 
 
 def checked_view(overload: Any) -> Any:

@@ -116,3 +116,10 @@ def run_without_storage(call: Any, overload: Any, args: Any, kwargs: Any) -> Any
         if NO_MEMORY in str(error):
             raise UncheckedError(f"{overload} reads numbers itself and is not run on these") from error
         raise
+
+
+def run_with_storage(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    """What a kernel gives that may make tensors of an operand's memory itself: `_unsafe_view`."""
+    if not any(isinstance(t, WithoutStorage) for t in pytree.tree_leaves((args, kwargs))):
+        return kernel(*args, **kwargs)
+    return _without_storage(kernel(*_with_storage(args), **_with_storage(kwargs)))
