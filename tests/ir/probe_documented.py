@@ -24,7 +24,7 @@ _ODD = (FAR, -FAR, 4, -5, LEAST, 2**63 - 1, -1)
 SKIPPED = {"dtype", "layout", "device", "pin_memory", "memory_format", "generator", "out_dtype"}
 _PLAIN: dict[str, Callable[[random.Random], Any]] = {
     "int": lambda r: r.choice([0, 1, 1, 2, 3, 4, -1, -2, 400]),
-    "float": lambda r: r.choice([0.0, 1.0, 0.5, float("nan"), 1e30, -1.0, 1e-12]),
+    "float": lambda r: r.choice([0.0, 1.0, 0.5, float("nan"), 1e30, -1.0, 1e-12, 1e-300, 1e300]),
     "number": lambda r: r.choice([0, 1, 2.5, -1]),
     "bool": lambda r: r.random() < 0.5,
     "str": lambda r: r.choice(["sum", "mean", "reflect", "linear", "amax", "prod", "trunc", "floor"]),
@@ -35,7 +35,8 @@ def _tensor(r: random.Random) -> torch.Tensor:
     """Floats, or integers of which one often points nowhere."""
     if r.random() < 0.55:
         shape = r.choice([(4, 4), (4,), (1, 1, 4, 4), (2, 4, 4), (1, 1, 4, 4, 4), (), (0,), (16,)])
-        return torch.randn(shape) * r.choice([1.0, 1.0, 1e30, float("nan")])
+        made = torch.randn(shape) * r.choice([1.0, 1.0, 1e30, float("nan")])
+        return made if r.random() < 0.8 else made.nan_to_num().clamp(0, 9).to(torch.uint8)
     found = torch.randint(0, 4, r.choice([(4,), (4, 4), (2, 4), (1,), (3,), (16,)]))
     if r.random() < 0.5:
         found.view(-1)[-1] = r.choice(_ODD)

@@ -76,6 +76,12 @@ def test_what_masks_and_positions_are_made_of_is_run_by_its_parts(call: Any) -> 
     torch.testing.assert_close(made, call())
 
 
+def test_a_window_whose_size_no_integer_holds_is_refused() -> None:
+    """torch's im2col gives a tensor of a size below 0 for it."""
+    with verifying(), pytest.raises(RuntimeError, match="must be at least one"):
+        A.im2col(torch.ones(1, 4, 4), [2**32, 2**32], [1, 1], [0, 0], [1, 1])
+
+
 def test_an_op_is_refused_before_it_runs() -> None:
     with Checked(), pytest.raises(UncheckedError, match="searchsorted"):
         torch.searchsorted(X[0], X)

@@ -71,6 +71,9 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda a, b: A.segment_reduce(a, "sum", lengths=b, axis=0, unsafe=True), (torch.ones(4), ints(FAR)),
     ),
     "resize": (lambda a: A._upsample_bilinear2d_aa(a, [8, 8], False, 1e-12, 1e-12), (torch.ones(1, 1, 4, 4),)),
+    "nearest": (
+        lambda a: A.upsample_nearest2d(a, [7, 9], 1e-300, 1e-300), (torch.ones(1, 3, 4, 4, dtype=torch.uint8),),
+    ),
     "repeats": (
         lambda a: A.repeat_interleave.Tensor(a, output_size=5), (ints(2**62, 2**62, 2**62, 2**62 + 5),),
     ),

@@ -43,13 +43,13 @@ from ir.importer.without_storage import is_composite, run_with_storage, run_with
 CHECKED_VIEWS = {"aten::_reshape_alias": "as_strided", "aten::_reshape_alias_copy": "as_strided_copy"}
 # Kernels behind a public function, which checks for them, and that check all the same.
 PRIVATE = frozenset({"_to_copy", "_softmax", "_log_softmax", "_local_scalar_dense"})
-# Documented, and they trust their operands all the same: lengths and labels, and what LAPACK gets.
+# Documented, and they trust their operands all the same: lengths, labels, what LAPACK gets, the size of a window.
 TRUSTING = frozenset({
-    "segment_reduce", "ctc_loss", "linalg_eigvals", "lu_solve", "linalg_lu_solve", "linalg_ldl_solve",
+    "segment_reduce", "ctc_loss", "linalg_eigvals", "lu_solve", "linalg_lu_solve", "linalg_ldl_solve", "im2col",
 })  # fmt: skip
+_TRUSTING = "sparse", "mkldnn", "upsample_"  # in their names: the memory of other layouts, and a scale
 # Documented by another name: torch.unique, torch.nn.functional.grid_sample, torch.Tensor.as_strided_, the minus sign.
 _OTHER_NAMES = frozenset({"_unique2", "unique_dim", "grid_sampler_3d", "as_strided", "rsub"})
-_LAYOUTS = "sparse", "mkldnn"  # in the names of what gives tensors whose memory is no array
 _DOCUMENTED = (
     (torch, ""), (torch.Tensor, ""), (torch.nn.functional, ""), (torch.linalg, "linalg_"), (torch.fft, "fft_"),
     (torch.special, "special_"),
@@ -103,7 +103,7 @@ def is_documented(overload: Any) -> bool:
         return True  # fills a tensor: those are methods
     if known.writes:
         return known.functional is not None and is_documented(known.functional.target)
-    if name in TRUSTING or any(w in name for w in _LAYOUTS):
+    if name in TRUSTING or any(w in name for w in _TRUSTING):
         return False
     found = [getattr(m, name.removeprefix(p), None) for m, p in _DOCUMENTED if name.startswith(p)]
     return name in _called_by_functional() or any(callable(f) and bool(f.__doc__) for f in found)
@@ -111,7 +111,7 @@ def is_documented(overload: Any) -> bool:
 
 @cache
 def _called_by_functional() -> frozenset[str]:
-    """The names by which the functions of torch.nn.functional call torch: "upsample_nearest2d" for interpolate."""
+    """The names by which the functions of torch.nn.functional call torch: "log_sigmoid" for logsigmoid."""
     named: set[str] = set()
     for function in vars(torch.nn.functional).values():
         if callable(function) and function.__doc__:
