@@ -11,13 +11,12 @@ import contextlib
 import random
 import sys
 import zlib
-from functools import partial
 from typing import Any
 
 import torch
 
 from ir.importer import without_storage
-from ir.importer.checked import Checked, reads_unchecked, verifying
+from ir.importer.checked import kernels_of_file, reads_unchecked, verifying
 from ir.importer.torch_api import decompositions, pytree, schema_of
 from ir.importer.unchecked_numbers import base_name
 from tests.ir.probe_documented import SKIPPED, value
@@ -46,7 +45,7 @@ def _verified(overload: Any, tries: int = _TRIES, block: Any = verifying) -> Non
 
 
 def _kernels(overload: Any) -> None:
-    _verified(overload, block=partial(Checked, documented=True, decomposed=False))
+    _verified(overload, block=kernels_of_file)
 
 
 def _meta(overload: Any) -> None:

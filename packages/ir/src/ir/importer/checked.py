@@ -14,6 +14,7 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from fnmatch import fnmatchcase
 from functools import cache, partial, wraps
 from typing import Any
 
@@ -43,11 +44,12 @@ from ir.importer.without_storage import is_composite, run_with_storage, run_with
 CHECKED_VIEWS = {"aten::_reshape_alias": "as_strided", "aten::_reshape_alias_copy": "as_strided_copy"}
 # Kernels behind a public function, which checks for them, and that check all the same.
 PRIVATE = frozenset({"_to_copy", "_softmax", "_log_softmax", "_local_scalar_dense"})
-# Documented, and they trust their operands all the same: lengths, labels, what LAPACK gets, the size of a window.
-TRUSTING = frozenset({
+# Documented, and they trust their operands all the same: lengths, labels, what LAPACK gets, the size of a window, a
+# scale, the memory of other layouts.
+_TRUSTING = (
     "segment_reduce", "ctc_loss", "linalg_eigvals", "lu_solve", "linalg_lu_solve", "linalg_ldl_solve", "im2col",
-})  # fmt: skip
-_TRUSTING = "sparse", "mkldnn", "upsample_"  # in their names: the memory of other layouts, and a scale
+    "*upsample_*", "*sparse*", "*mkldnn*",
+)  # fmt: skip
 # Documented by another name: torch.unique, torch.nn.functional.grid_sample, torch.Tensor.as_strided_, the minus sign.
 _OTHER_NAMES = frozenset({"_unique2", "unique_dim", "grid_sampler_3d", "as_strided", "rsub"})
 _DOCUMENTED = (
@@ -88,7 +90,7 @@ def is_checked(overload: OpOverload) -> bool:
 def is_documented(overload: Any) -> bool:
     """True for a function of torch's that has a documentation: it looks at its arguments, or its kernels do.
 
-    tests/ir/test_checked.py runs them all on arguments of chance, and has found TRUSTING.
+    tests/ir/test_checked.py runs them all on arguments of chance, and has found most of _TRUSTING.
     """
     if not isinstance(overload, OpOverload) or not schema_of(overload).name.startswith("aten::"):
         return False
@@ -103,7 +105,7 @@ def is_documented(overload: Any) -> bool:
         return True  # fills a tensor: those are methods
     if known.writes:
         return known.functional is not None and is_documented(known.functional.target)
-    if name in TRUSTING or any(w in name for w in _TRUSTING):
+    if any(fnmatchcase(name, pattern) for pattern in _TRUSTING):
         return False
     found = [getattr(m, name.removeprefix(p), None) for m, p in _DOCUMENTED if name.startswith(p)]
     return name in _called_by_functional() or any(callable(f) and bool(f.__doc__) for f in found)
@@ -213,6 +215,14 @@ class Checked(TorchDispatchMode):
         finally:
             if outermost:
                 self._seconds, self._since = self._seconds + time.monotonic() - self._since, 0.0
+
+
+def kernels_of_file() -> Checked:
+    """The mode in which a file's program shows where its kernels give views: decompositions may choose other strides.
+
+    Documented functions run in it, as in `verifying`.
+    """
+    return Checked(documented=True, decomposed=False)
 
 
 class _Called(TorchFunctionMode):

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.fx import Node as FxNode
 
 from ir.errors import CaptureError
-from ir.importer.checked import Checked, UncheckedError, verifying
+from ir.importer.checked import UncheckedError, kernels_of_file, verifying
 from ir.importer.fx_ops import VANISH
 from ir.importer.input_strides import Layouts
 from ir.importer.origins import origin_of
@@ -49,7 +49,7 @@ def check_views(
         values = given()
         if of_file:
             _run(module, values, layouts, verifying(), of_file)
-        kernels = Checked(documented=True, decomposed=False) if of_file else contextlib.nullcontext()
+        kernels = kernels_of_file() if of_file else contextlib.nullcontext()
         met = _run(module, values, layouts, kernels, of_file)
     except Exception as error:  # of any kind: the model's own code is in it
         why = f"the example, which tells, does not run: {str(error).partition(chr(10))[0]:.200}"
