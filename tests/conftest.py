@@ -21,7 +21,7 @@ def _seed(name: str) -> None:
     import torch
 
     seed = zlib.crc32(name.encode())
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed formats the stack three times, for other devices
     random.seed(seed)
 
 

@@ -12,6 +12,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ir.decompositions.registry import decomposition_of
+from tests.threads import on_short_stack
 
 SAMPLES = 6  # of an entry, the first ones
 # factors of singular matrices, and vectors of equal values: torch leaves them free
@@ -63,6 +64,7 @@ def error(one: Tensor, other: Tensor) -> float:
 ENTRIES = [op for op in op_db if op.supports_dtype(torch.float64, "cpu") and "jiterator" not in op.name]
 
 
+@on_short_stack
 def test_float64_is_computed_in_float64() -> None:
     with torch.no_grad(), Beside() as beside:
         for op in ENTRIES:

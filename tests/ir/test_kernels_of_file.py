@@ -14,6 +14,7 @@ from torch import Tensor
 from ir.importer.checked import CHECKED_VIEWS, UncheckedError, _parts, kernels_of_file
 from ir.importer.torch_api import DispatchKey, has_kernel, pytree, schema_of
 from tests.ir.probe_kernels import operators
+from tests.threads import on_short_stack
 
 _SAMPLES = 4  # of a function
 
@@ -53,6 +54,7 @@ def _compared(call: Callable[[], Any], name: str, counts: Counter[str]) -> list[
     return [] if made == expected else [f"{name}: {made}, not {expected}"]
 
 
+@on_short_stack
 def test_functions_choose_the_same_strides() -> None:
     from torch.testing._internal.common_methods_invocations import op_db
 

@@ -17,6 +17,7 @@ from ir import ops
 from ir.graph import Node, Origin
 from ir.importer.schema import op_schema
 from ir.importer.torch_api import OpOverloadPacket, operator_names, schema_of
+from tests.threads import on_short_stack
 
 aten = torch.ops.aten
 X, ROW, EDGES = torch.randn(4, 4), torch.randn(4), torch.arange(4.0)
@@ -71,6 +72,7 @@ def test_views_that_no_schema_tells(name: str) -> None:
     assert share(given, made), "it is no view"
 
 
+@on_short_stack
 def test_no_other_view_of_torch_goes_untold() -> None:
     """Each entry of torch's database, called as the operator of its name."""
     from torch.testing._internal.common_methods_invocations import op_db
@@ -264,6 +266,7 @@ def test_numbers_in_other_types_are_casts() -> None:
         assert torch.equal(packet(torch.tensor([1.5, -2.5]), dtype=torch.int64), torch.tensor([1, -2]))
 
 
+@on_short_stack
 def test_element_wise_ops_give_the_same_of_operands_cast_before() -> None:
     """What ir.passes.promote takes of the tag: operands in the element type of the result give that result."""
     from torch.testing._internal.common_methods_invocations import op_db
@@ -289,6 +292,7 @@ UNSET = {op.removeprefix("aten::") for op in ops.UNINITIALIZED}
 # -- the tables of passes ----------------------------------------------------------------------------------------------
 
 
+@on_short_stack
 def test_what_is_applied_to_both_parts_of_complex_numbers_is_linear() -> None:
     """`ir.passes.split_complex`: a part of the result is the op's result on that part of the operands."""
     from torch.testing._internal.common_methods_invocations import op_db
