@@ -11,7 +11,7 @@ import torch
 
 import ir
 from ir.errors import RefusedError
-from ir.importer.checked import CHECKED_VIEWS, Checked, UncheckedError, is_checked, verifying
+from ir.importer.checked import CHECKED_VIEWS, Checked, UncheckedError, is_checked, kernels_of_file, verifying
 from ir.importer.torch_api import schema_of
 from ir.importer.unchecked_numbers import is_division
 from ir.passes.fold_constants import fold_constants
@@ -242,6 +242,68 @@ def test_pieces_without_end_and_ways_that_are_none_are_refused(call: Any, block:
 def test_steps_without_end_are_refused(call: Any, block: Any) -> None:
     with torch.no_grad(), pytest.raises(UncheckedError, match="steps is not computed"), block():
         call()
+
+
+ONE, POLE = torch.ones(1), torch.tensor(-1e10 - 0.5, dtype=torch.float64)
+HUGE = [2**31 - 1] * 2, [1, 1], [2**30 - 1] * 2  # a window, its step and padding
+
+
+@pytest.mark.parametrize(("call", "said"), [
+    (lambda: A.repeat_interleave.Tensor(ints(1000000, -999990), output_size=10), "copies"),
+    (lambda: A.repeat_interleave.self_Tensor(X[0, :2], ints(2**39, 5 - 2**39), 0, output_size=5), "copies"),
+    (lambda: A.repeat_interleave.self_int(X, 2**40), "would take"),
+    (lambda: A.bincount.default(ints(1, 2**30)), "bins"), (lambda: A.bincount.default(ints(1), None, 2**30), "bins"),
+    (lambda: A.histogramdd.default(X[:, :2], [1 << 14, 1 << 14]), "bins"),
+    (lambda: A.histogramdd.int_bins(X, 1 << 10), "bins"),
+    (lambda: A.histogramdd.TensorList_bins(X, [ONE.expand(1 << 10)] * 4), "bins"),
+    (lambda: A.histogram.bin_ct(X, 1 << 30), "bins"), (lambda: A.histc.default(X, 1 << 30), "bins"),
+    (lambda: A.linalg_matrix_power.default(X[:, :3], LEAST), "least integer"),
+    (lambda: A.matrix_power.default(X[:, :3], LEAST), "least integer"),
+    (lambda: A.max_pool2d_with_indices.default(X[None], *HUGE), "windows"),
+    (lambda: A.max_pool2d.default(X[None], *HUGE), "windows"),
+    (lambda: A.max_pool1d.default(X, HUGE[0][:1], [1], HUGE[2][:1]), "windows"),
+    (lambda: A.max_pool3d.default(X[None, None], [1, *HUGE[0]], [1, 1, 1], [0, *HUGE[2]]), "windows"),
+    (lambda: A.special_zeta.default(2 * POLE / POLE, POLE), "below"),
+    (lambda: A.special_zeta.other_scalar(ONE, float(POLE)), "below"),
+    (lambda: A.polygamma.default(2, POLE), "below"),
+    (lambda: A.unbind.int(ONE.expand(2**28)), "pieces"), (lambda: A.split.Tensor(ONE.expand(2**28), 1), "pieces"),
+    (lambda: A.sum.default(ONE.expand(2**40)), "would read"),
+    (lambda: A.argmax.default(ONE.expand(2**36)), "would read"),
+    (lambda: A.scaled_dot_product_attention.default(ONE.expand(1, 1, 4, 64), ONE.expand(1, 1, 1, 64),
+                                                    ONE.expand(1, 1, 4000000, 64)), "and values"),
+])  # fmt: skip
+@pytest.mark.parametrize("block", [Checked, verifying, kernels_of_file])
+def test_what_kernels_do_not_look_for_is_refused(call: Any, said: str, block: Any) -> None:
+    with torch.no_grad(), pytest.raises(UncheckedError, match=said), block():
+        call()
+
+
+@pytest.mark.parametrize(("call", "buffer"), [
+    (lambda b: A.polygamma.default(2, b), POLE), (lambda b: A.special_zeta.self_scalar(2, b), POLE),
+    (lambda b: A.max_pool2d.default(b, *HUGE), torch.ones(1, 1, 100, 100)),
+    (lambda b: A.sum.default(b.expand(2**38)), ONE),
+])  # fmt: skip
+def test_what_takes_hours_is_not_folded(call: Any, buffer: torch.Tensor, tmp_path: Path) -> None:
+    torch.export.save(torch.export.export(Model(call, buffer), (torch.ones(3),)), path := tmp_path / "m.pt2")
+    for weight in fold_constants(ir.capture(path)).weights.values():
+        weight.numpy()
+
+
+@pytest.mark.parametrize("call", [
+    lambda: A.repeat_interleave.self_Tensor(-X[0, :2], ints(2, 3), -1), lambda: A.max_pool2d.default(X[None], [2, 2]),
+    lambda: A.bincount.default(ints(1, 3)), lambda: A.histogram.bin_ct(X, 3)[0], lambda: A.histc.default(X, 5),
+    lambda: A.histogram.bins_tensor(X, X[0])[0], lambda: A.polygamma.default(2, -X - 0.5),
+    lambda: A.unbind.int(X, -1)[0], lambda: A.split.Tensor(X, 2, 1)[0],
+    lambda: A.scaled_dot_product_attention.default(X, X, X), lambda: A.special_zeta.default(ints(2), ints(-(10**6))),
+    lambda: A.scaled_dot_product_attention.default(X.expand(2, 1, 3, 4), X.expand(1, 1, 3, 4), X.expand(2, 1, 3, 4)),
+    lambda: A.matrix_power.default(torch.eye(3), 1 << 40),
+])  # fmt: skip
+@pytest.mark.parametrize("block", [verifying, kernels_of_file])
+def test_what_they_take_is_run(call: Any, block: Any) -> None:
+    with torch.no_grad():
+        with block():
+            made = call()
+        torch.testing.assert_close(made, call())
 
 
 def test_memory_that_is_not_there_is_told() -> None:

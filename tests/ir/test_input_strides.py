@@ -205,6 +205,9 @@ FUNCTIONAL = torch.nn.functional
         (lambda _, x: x.put(torch.tensor([1]), torch.tensor([2.0])), None),
         (lambda _, x: x.index_fill(1, torch.tensor([0]), 2.0), None),
         (lambda _, x: x.new_zeros(2, 3) + x[0, 0, 0], None),
+        (lambda _, x: torch.add(x, x).fill_(x[0, 0, 0]), None),
+        (lambda _, x: torch.add(x, x).zero_(), None),
+        (lambda _, x: torch.add(x[0], x[0]).fill_diagonal_(2.0), None),
     ],
 )
 def test_a_file_is_told_like_the_program(function, net, tmp_path):

@@ -14,6 +14,7 @@ import torch.utils._pytree as pytree
 
 import ir
 from ir.errors import CaptureError
+from ir.importer.pt2.consistency import numbers_for
 from ir.importer.pt2.expressions import Size, torch_value
 from ir.importer.pt2.trees import read_tree
 from tests.cases import FAMILIES, TRACED
@@ -359,6 +360,47 @@ def test_nothing_is_upsampled(tmp_path):
 
     torch.export.save(torch.export.export(Nothing(), (torch.ones(1, 3, 2),)), path := tmp_path / "m.pt2")
     assert [v.type.shape for v in ir.capture(path).outputs] == [(0, 3, 4)]
+
+
+def _pairs(x, y):
+    return x[x > 0].reshape(2, -1)
+
+
+def _triples(x, y):
+    return x[x > 0].reshape(3, -1)[0], y[y > 0].reshape(-1, 4)
+
+
+def _joined(x, y):
+    return x[x > 0] + torch.cat([y[y > 0], y[y < 0]])
+
+
+def _sevens(x, y):
+    return x[x > 0].reshape(7, -1)
+
+
+@pytest.mark.parametrize("function", [_pairs, _triples, _joined, _sevens])
+def test_sizes_that_data_decides_are_those_that_the_graph_asserts(function, tmp_path):
+    class Model(torch.nn.Module):
+        def forward(self, x, y):
+            return function(x, y)
+
+    x, y = torch.ones(84), torch.cat([torch.ones(80), -torch.ones(4)])
+    torch.export.save(torch.export.export(Model(), (x, y)), path := tmp_path / "m.pt2")
+    graph = ir.capture(path)
+    made, expected = graph.context.reference(graph, (x, y), {}), function(x, y)
+    for one, other in zip(made, expected if isinstance(expected, tuple) else [expected], strict=True):
+        assert torch.equal(torch.as_tensor(one), other)
+
+
+def test_numbers_for_sizes_that_data_decides():
+    u0, u1 = (f"Symbol('u{i}', integer=True)" for i in range(2))
+    both = [Size(f"Equality({u0}, Mul(Integer(2), {u1}))"), Size(f"Equality(Mod({u1}, Integer(3)), Integer(0))")]
+    assert numbers_for(both, {}, {}) == {"u0": 6, "u1": 3}
+    assert numbers_for([Size(f"Equality({u0}, Symbol('s0', integer=True))")], {"s0": 7}, {}) == {"u0": 7}
+    assert numbers_for([Size(f"Equality({u0}, Integer(11))")], {}, {"u0": (0, None)}) == {}
+    endless = [Size(f"Equality(Symbol('u{i}', integer=True), Integer(11))") for i in reversed(range(12))]
+    free = [Size(f"LessThan(Symbol('u{i}', integer=True), Integer(500))") for i in range(12)]
+    assert numbers_for(free + endless[:1], {}, {}) == {}
 
 
 def test_a_slice_whose_start_depends_on_data(tmp_path):

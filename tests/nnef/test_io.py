@@ -553,3 +553,18 @@ def test_a_relative_path_after_the_folder_changed(tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path / folder)
         program = ir.export(torch.nn.Linear(4, 3), (torch.randn(2, 4),), target="nnef", path="m.nnef.tgz", verify=True)
         assert program.path == Path("m.nnef.tgz")
+
+
+def test_inputs_and_weights_that_are_results_keep_their_names(tmp_path: Path) -> None:
+    class Given(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x, x + y, self.w
+
+    ir.export(Given(), (torch.randn(3), torch.randn(3)), target="nnef", path=tmp_path / "m.nnef.tgz")
+    text = archive.read_member(tmp_path / "m.nnef.tgz", "graph.nnef").decode()
+    assert "graph network(x, y) -> (output_0, output_1, output_2)" in text
+    assert "w = variable<scalar>(label = 'w'" in text

@@ -36,7 +36,7 @@ from ir.importer.torch_api import (
     run_kernel,
     schema_of,
 )
-from ir.importer.unchecked_numbers import LOOPS, PIECES, base_name, check_numbers, is_division
+from ir.importer.unchecked_numbers import LOOPS, base_name, check_numbers, is_division, is_looked_into
 from ir.importer.without_storage import UncheckedError as UncheckedError
 from ir.importer.without_storage import is_composite, run_with_storage, run_without_storage
 
@@ -45,10 +45,10 @@ CHECKED_VIEWS = {"aten::_reshape_alias": "as_strided", "aten::_reshape_alias_cop
 # Kernels behind a public function, which checks for them, and that check all the same.
 PRIVATE = frozenset({"_to_copy", "_softmax", "_log_softmax", "_local_scalar_dense"})
 # Documented, and they trust their operands all the same: lengths, labels, what LAPACK gets, the size of a window, a
-# scale, the memory of other layouts.
+# scale, the memory of other layouts and of quantised tensors.
 _TRUSTING = (
     "segment_reduce", "ctc_loss", "linalg_eigvals", "lu_solve", "linalg_lu_solve", "linalg_ldl_solve", "im2col",
-    "*upsample_*", "*sparse*", "*mkldnn*",
+    "*upsample_*", "*sparse*", "*mkldnn*", "*quantize*",
 )  # fmt: skip
 # Documented by another name: torch.unique, torch.nn.functional.grid_sample, torch.Tensor.as_strided_, the minus sign.
 _OTHER_NAMES = frozenset({"_unique2", "unique_dim", "grid_sampler_3d", "as_strided", "rsub"})
@@ -103,12 +103,18 @@ def is_documented(overload: Any) -> bool:
         and len(known.tensors) == 1
     ):
         return True  # fills a tensor: those are methods
-    if known.writes:
-        return known.functional is not None and is_documented(known.functional.target)
     if any(fnmatchcase(name, pattern) for pattern in _TRUSTING):
         return False
+    if known.writes:
+        functional = known.functional is not None and is_documented(known.functional.target)
+        method = known.writes == known.names[:1] and torch.Tag.inplace_view not in overload.tags  # as resize_ has it
+        return functional or (method and _has_documentation(getattr(torch.Tensor, f"{name}_", None)))
     found = [getattr(m, name.removeprefix(p), None) for m, p in _DOCUMENTED if name.startswith(p)]
-    return name in _called_by_functional() or any(callable(f) and bool(f.__doc__) for f in found)
+    return name in _called_by_functional() or any(map(_has_documentation, found))
+
+
+def _has_documentation(function: Any) -> bool:
+    return callable(function) and bool(function.__doc__)
 
 
 @cache
@@ -162,8 +168,7 @@ class Checked(TorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             return func(*self._guarded(func, args), **self._guarded(func, kwargs))
         check_numbers(func, args, kwargs)
-        if self._documented:
-            check_memory(func, args, kwargs)
+        check_memory(func, args, kwargs)
         if is_checked(func) or (self._documented and (self.trusted or is_documented(func))):
             return func(*args, **kwargs)
         if self._fused and isinstance(func, OpOverload) and func.namespace in _FUSED:
@@ -235,7 +240,7 @@ class _Called(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.max_pool1d.default:  # whose own kernel, which no mode sees, trusts the window
             return torch.ops.aten.max_pool1d_with_indices.default(*args, **(kwargs or {}))[0]
-        if isinstance(func, OpOverload) and base_name(func) in PIECES:
+        if isinstance(func, OpOverload) and is_looked_into(func):
             check_numbers(func, args, kwargs or {})
         before, name = self._mode.trusted, str(getattr(func, "__name__", ""))
         self._mode.trusted = is_documented(func)

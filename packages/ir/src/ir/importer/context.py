@@ -26,7 +26,7 @@ from ir.importer.pt2.program import SavedProgram
 from ir.importer.pt2.recorded_conditions import with_branches
 from ir.importer.schema import TORCH_DTYPES, overload_of
 from ir.importer.torch_api import pytree
-from ir.importer.unchecked_numbers import is_division
+from ir.importer.unchecked_numbers import has_limits, is_division
 from ir.importer.weights import TorchWeight
 from ir.locks import one_at_a_time
 from ir.types import DType
@@ -87,7 +87,9 @@ class Capture:
 
     def is_doubtful(self, node: Node) -> bool:
         overload = overload_of(node.op, node.origin.overload)
-        return is_division(overload) or (self.of_file and overload is not None and not is_checked(overload))
+        if overload is None or not self.of_file:
+            return is_division(overload)
+        return has_limits(overload) or not is_checked(overload)
 
     def computes(self, nodes: Sequence[Node], weights: Mapping[Value, Weight]) -> bool:
         value = nodes[-1].outputs[0]

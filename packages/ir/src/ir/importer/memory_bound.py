@@ -19,7 +19,10 @@ _TIMES = 64  # the bytes that an operator reads: models make little of much, or 
 
 
 def check_memory(overload: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Raises UncheckedError for an operator whose results are large beyond what it reads. Views take no memory."""
+    """Raises UncheckedError for an operator whose results, or operands, are large beyond the memory that it reads.
+
+    Views take no memory. One element that is expanded to all sizes takes none either, but what reads it has no end.
+    """
     if not isinstance(overload, OpOverload) or is_composite(overload) or op_schema(overload).views:
         return
     leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
@@ -31,8 +34,12 @@ def check_memory(overload: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
         made = _made(overload, keys, spec)
     except TypeError:  # an argument that is no key
         return
-    if made > _PLENTY and made > _TIMES * sum(t.untyped_storage().nbytes() for t in tensors):
+    read = sum(t.untyped_storage().nbytes() for t in tensors)
+    if made > _PLENTY and made > _TIMES * read:
         raise UncheckedError(f"{schema_of(overload).name} is not run: it would take {size_text(made)}")
+    given = sum(t.numel() * t.element_size() for t in tensors)
+    if given > _PLENTY and given > _TIMES * read:
+        raise UncheckedError(f"{schema_of(overload).name} is not run: it would read {size_text(given)}")
 
 
 @cache

@@ -1,8 +1,8 @@
 """That a file's graph is one: each operator run once on tensors without data gives what the file says it gives.
 
-Sizes are those of the example. Nothing is computed and no memory taken; what has no such kernel is trusted. A graph
-in which a size, an element type or an argument was changed would else be exported with wrong numbers, or end in the
-error of whoever reads it first.
+Sizes are those of the example; one that data decides is a number at which the graph's assertions hold. Nothing is
+computed and no memory taken; what has no such kernel is trusted. A graph in which a size, an element type or an
+argument was changed would else be exported with wrong numbers, or end in the error of whoever reads it first.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from ir.importer.checked import reads_unchecked
 from ir.importer.pt2.expressions import Size
 from ir.importer.tensor_meta import Described, graphs_of
 from ir.importer.torch_api import DataDependentOutputException, HigherOrderOperator, OpOverload, pytree, schema_of
-from ir.importer.unchecked_numbers import base_name
-from ir.importer.without_storage import NO_MEMORY, may_end_the_process
+from ir.importer.unchecked_numbers import base_name, check_numbers, is_looked_into
+from ir.importer.without_storage import NO_MEMORY, UncheckedError, may_end_the_process
 
 _META = torch.device("meta")
 _NO_TRUTH = "cond must be a bool"  # torch's rule of upsampling no elements asks a product of sizes
-_UNKNOWN = 3  # what a size is taken for that data decides
+_TRIED = 3, 4, 2, 6, 5, 8, 7, 9, 10, 12, 1, 0, 24, 60, 420  # what a size is taken for that data decides
+_MOST_TRIED = 10_000  # conditions in search of these, beyond one time each
+_MOST_NAMES = 300  # of such sizes: the search is as deep
 _IN_BOUNDS = {operator.pow: power, operator.lshift: left_shift}  # Python's own compute for hours
 _LONGEST_LIST = 20_000  # of tensors: an operator that makes as many as a size says is not run beyond
 
@@ -37,7 +39,7 @@ def check_results(module: torch.nn.Module, hints: Mapping[str, int], ranges: Map
     Raises:
         CaptureError: a node cannot be run, or gives another element type, shape or number than the file says.
     """
-    run = _Run(hints, ranges)
+    run = _Run({**hints, **numbers_for(_asserted(module, hints), hints, ranges)}, hints, ranges)
     with torch.no_grad():
         for graph in graphs_of(module):
             run.graph(graph)
@@ -57,8 +59,8 @@ class _Tensor(NamedTuple):
 
 
 class _Run:
-    def __init__(self, hints: Mapping[str, int], ranges: Mapping[str, Any]) -> None:
-        self._hints, self._ranges = hints, ranges
+    def __init__(self, numbers: Mapping[str, int], hints: Mapping[str, int], ranges: Mapping[str, Any]) -> None:
+        self._numbers, self._hints, self._ranges = numbers, hints, ranges
         self._sizes: dict[str, Any] = {}
         self._met: set[str] = set()  # symbols of these
         self._made: dict[Any, Any] = {}  # layers repeat: what an operator gave for the same arguments
@@ -108,10 +110,7 @@ class _Run:
         return [self._known(v, sure) for v in value] if isinstance(value, list | tuple) else True
 
     def _symbol(self, name: str) -> Any:
-        if name in self._hints:
-            return self._hints[name]
-        low, high = self._ranges.get(name, (None, None))
-        return max(low or 0, _UNKNOWN) if high is None else max(low or 0, min(_UNKNOWN, high))
+        return self._numbers[name] if name in self._numbers else _within(self._ranges, name, _TRIED[0])
 
     def _operator(self, node: FxNode, args: Any, kwargs: Any) -> Any:
         """What the operator gives, None where that is not known without data."""
@@ -133,9 +132,13 @@ class _Run:
             args, kwargs = pytree.tree_map(_without_data, (args, kwargs), is_leaf=lambda a: isinstance(a, _Tensor))
             if reads_unchecked(target) and may_end_the_process(target, args, kwargs):
                 raise CaptureError(f"the node {node.name} calls {target}, which does not look at what it is given here")
+            if is_looked_into(target):
+                check_numbers(target, args, kwargs)
             made = self._rules.get(target, target)(*args, **kwargs)
         except (NotImplementedError, DataDependentOutputException):
             return None
+        except UncheckedError as error:
+            raise CaptureError(f"the node {node.name}: {error}") from error
         except CaptureError:
             raise
         except Exception as error:
@@ -156,6 +159,51 @@ class _Run:
         """True if an argument is a number that data decides, such as an index: nothing is known of it here."""
         sizes = (v for n in node.all_input_nodes if isinstance(v := n.meta.get("val"), Size))
         return any(name not in self._hints for size in sizes for name in size.tree.symbols)
+
+
+def _asserted(module: torch.nn.Module, hints: Mapping[str, int]) -> list[Size]:
+    """What the graphs assert of sizes that data decides."""
+    nodes = (n for graph in graphs_of(module) for n in graph.nodes if n.target is torch.ops.aten._assert_scalar.default)
+    said = (n.args[0].meta.get("val") for n in nodes if isinstance(n.args[0], FxNode))
+    return [s for s in said if isinstance(s, Size) and not hints.keys() >= {*s.tree.symbols}]
+
+
+def numbers_for(asserted: list[Size], hints: Mapping[str, int], ranges: Mapping[str, Any]) -> dict[str, int]:
+    """A number for each size that data decides, at which all that is asserted of them holds; nothing if none is found.
+
+    Chosen one after the other: what is asserted of the sizes up to one decides about that one.
+    """
+    names = [*dict.fromkeys(name for s in asserted for name in s.tree.symbols if name not in hints)]
+    place = {name: i for i, name in enumerate(names)}
+    of_last: list[list[Size]] = [[] for _ in names]
+    for s in asserted:
+        of_last[max(place[n] for n in s.tree.symbols if n in place)].append(s)
+    found: dict[str, int] = {}
+    left = _MOST_TRIED + len(asserted)
+
+    def holds(s: Size) -> bool:
+        nonlocal left
+        left -= 1
+        try:
+            return bool(s.tree.value(lambda name: found.get(name, hints.get(name))))
+        except (ArithmeticError, ValueError, TypeError, CaptureError):
+            return False
+
+    def chosen(i: int) -> bool:
+        if i == len(names):
+            return True
+        for number in dict.fromkeys(_within(ranges, names[i], n) for n in _TRIED):
+            found[names[i]] = number
+            if left > 0 and all(map(holds, of_last[i])) and chosen(i + 1):
+                return True
+        return False
+
+    return found if len(names) <= _MOST_NAMES and chosen(0) else {}
+
+
+def _within(ranges: Mapping[str, Any], name: str, number: int) -> int:
+    low, high = ranges.get(name, (None, None))
+    return max(low or 0, number) if high is None else max(low or 0, min(number, high))
 
 
 def _check_conditions(owner: Any) -> None:
