@@ -130,15 +130,10 @@ class _Run:
         args, kwargs = _on_meta(names, args, kwargs)
         try:
             args, kwargs = pytree.tree_map(_without_data, (args, kwargs), is_leaf=lambda a: isinstance(a, _Tensor))
-            if reads_unchecked(target) and may_end_the_process(target, args, kwargs):
-                raise CaptureError(f"the node {node.name} calls {target}, which does not look at what it is given here")
-            if is_looked_into(target):
-                check_numbers(target, args, kwargs)
+            _check_arguments(node, target, args, kwargs)
             made = self._rules.get(target, target)(*args, **kwargs)
         except (NotImplementedError, DataDependentOutputException):
             return None
-        except UncheckedError as error:
-            raise CaptureError(f"the node {node.name}: {error}") from error
         except CaptureError:
             raise
         except Exception as error:
@@ -159,6 +154,17 @@ class _Run:
         """True if an argument is a number that data decides, such as an index: nothing is known of it here."""
         sizes = (v for n in node.all_input_nodes if isinstance(v := n.meta.get("val"), Size))
         return any(name not in self._hints for size in sizes for name in size.tree.symbols)
+
+
+def _check_arguments(node: FxNode, target: Any, args: Any, kwargs: Any) -> None:
+    """Raises CaptureError: the operator does not look at what it is given, and would end the process or never end."""
+    if reads_unchecked(target) and may_end_the_process(target, args, kwargs):
+        raise CaptureError(f"the node {node.name} calls {target}, which does not look at what it is given here")
+    if is_looked_into(target):
+        try:
+            check_numbers(target, args, kwargs)
+        except UncheckedError as error:
+            raise CaptureError(f"the node {node.name}: {error}") from error
 
 
 def _asserted(module: torch.nn.Module, hints: Mapping[str, int]) -> list[Size]:
