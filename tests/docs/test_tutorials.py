@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,10 +14,10 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [DOCS / "onnx.md", *sorted(p for p in (DOCS / "tutorials").glob("*.md") if p.name != "README.md")]
 NEEDS = {"hugging-face.md": ("transformers",), "quantising.md": ("torchao",), "custom-op-in-cpp.md": ("ninja",)}
-# torchvision that does not load would be in the way of transformers; the tests' own shim stands for it
-START = "import runpy; shim = runpy.run_path({!r})\n".format(
-    str(Path(__file__).parents[1] / "zoo" / "torchvision_shim.py")
-)
+# Each command and each Python is a process of its own, as a reader's is: a copy of one that has imported torch.
+# torchvision that does not load would be in the way of transformers; the tests' own shim stands for it.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tests.zoo.torchvision_shim", "ir.cli"])
 DIFFER = ("ir diff plain.onnx small.onnx",)  # with exit code 1
 FILE = re.compile(r"(?:#|//) (\w+\.(?:py|cpp))\n")
 
@@ -35,7 +35,6 @@ def test_a_page_is_followed(page, tmp_path):
         pytest.importorskip(name)
     if page.name == "custom-op-in-cpp.md" and shutil.which("c++") is None:
         pytest.skip("there is no C++ compiler on this machine")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "PATH": _path()}
     python: list[str] = []
     last = len(steps(page.read_text()))
     for place, (kind, block) in enumerate(steps(page.read_text()), 1):
@@ -44,25 +43,32 @@ def test_a_page_is_followed(page, tmp_path):
         elif kind == "python":
             python.append(block)
         else:
-            _run([sys.executable, "-c", START + "\n".join(python)], tmp_path, environment)
+            _run("\n".join(python), tmp_path)
             for line in block.splitlines():
                 name, *words = line.split()
                 assert name == "ir", f"{page.name}: {line}"
-                call = f"import sys\nfrom ir.cli import main\nmain({words!r})"
-                _run([sys.executable, "-c", START + call], tmp_path, environment, int(line in DIFFER))
+                _run(f"from ir.cli import main\nmain({words!r})", tmp_path, int(line in DIFFER))
             continue
         if place == last:
-            _run([sys.executable, "-c", START + "\n".join(python)], tmp_path, environment)
+            _run("\n".join(python), tmp_path)
 
 
-def _path() -> str:
-    """With the scripts of this environment, of which ninja is one."""
-    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+def _run(code: str, folder: Path, wanted: int = 0) -> None:
+    process = PROCESSES.Process(target=_child, args=(code, folder))
+    process.start()
+    process.join()
+    assert process.exitcode == wanted, f"{code[-500:]}\n{(folder / 'output').read_text()[-6000:]}"
 
 
-def _run(command: list[str], folder: Path, environment: dict[str, str], code: int = 0) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
-    assert done.returncode == code, f"{command[-1][-500:]}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+def _child(code: str, folder: Path) -> None:
+    """Runs Python as `python -c` does in a folder, with the scripts of this environment, of which ninja is one."""
+    os.chdir(folder)
+    output = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    sys.path.insert(0, str(folder))
+    exec(compile(code, "<page>", "exec", dont_inherit=True), {"__name__": "__main__"})
 
 
 def test_every_tutorial_is_in_the_list():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # or each child that `survives` starts imports it at its first call within a mode: 2 s
 
 A: Any = torch.ops.aten
 FAR = 1 << 40  # no index of anything
