@@ -64,6 +64,7 @@ def test_a_prompt_of_one_token(tmp_path):
         assert torch.equal(program.generate(tokens, max_new_tokens=8), reference(model, tokens, 8))
 
 
+@pytest.mark.slow
 def test_a_weight_of_no_dimension(tmp_path):
     """Apertus has single numbers beside its matrices."""
     sizes = {**checkpoints.LLAMA, "eos_token_id": 2}
@@ -72,6 +73,7 @@ def test_a_weight_of_no_dimension(tmp_path):
     language_models.export(model, path=tmp_path / "out", target="eager", verify=True)
 
 
+@pytest.mark.slow
 def test_a_program_that_cannot_be_opened_is_not_written(tmp_path):
     """Of JetMoE torch.export's program has a number in it that is the example's."""
     sizes = {**checkpoints.LLAMA, "kv_channels": 8, "num_local_experts": 4, "num_experts_per_tok": 2}

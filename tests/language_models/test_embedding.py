@@ -38,8 +38,11 @@ def alone(model, tokens, mask, pooling):
     return torch.stack(found)
 
 
-@pytest.mark.parametrize("target", ["onnx", "nnef", "eager"])
-@pytest.mark.parametrize("pooling", sorted(POOLING))
+@pytest.mark.parametrize("target, pooling", [
+    *(("onnx", p) for p in sorted(POOLING)), ("nnef", "mean"), ("eager", "last"),
+    *(pytest.param(*row, marks=pytest.mark.slow) for row in
+      [("nnef", "cls"), ("nnef", "last"), ("eager", "cls"), ("eager", "mean")]),
+])  # fmt: skip
 def test_each_text_as_if_alone(tmp_path, target, pooling):
     model = bert()
     made = language_models.export(model, path=tmp_path / "out", target=target, pooling=pooling, verify=True)
@@ -87,6 +90,7 @@ def test_texts_beyond_a_table_that_no_row_is_looked_up_in(tmp_path, target, capf
         program(torch.full((1, 41), 5))
 
 
+@pytest.mark.slow
 def test_a_table_whose_rows_are_chosen_by_the_length(tmp_path):
     """DeBERTa reads out of a tensor how many rows there are, which its .pt2 file keeps."""
     torch.manual_seed(0)

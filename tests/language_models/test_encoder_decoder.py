@@ -78,7 +78,7 @@ def test_the_tokens(exported):
     assert "generate(text.input_ids" in out.usage and (out.path / "tokenizer.json").exists()
 
 
-@pytest.mark.parametrize("target", ["onnx", "nnef", pytest.param("eager", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("target", ["onnx", *(pytest.param(t, marks=pytest.mark.slow) for t in ("nnef", "eager"))])
 def test_sound(tmp_path, target):
     model = made("Whisper", WHISPER, begin_suppress_tokens=[5, 6], suppress_tokens=[7])
     example = torch.randn(2, 8, 60, generator=torch.Generator().manual_seed(2))
@@ -97,6 +97,7 @@ def test_sound(tmp_path, target):
     assert torch.equal(found[:, 1 : own.shape[1] + 1], own)
 
 
+@pytest.mark.slow
 def test_sound_by_the_folder_s_own_extractor(tmp_path):
     model = made("Whisper", {**WHISPER, "max_source_positions": 50})
     model.save_pretrained(tmp_path / "in")
@@ -108,7 +109,7 @@ def test_sound_by_the_folder_s_own_extractor(tmp_path):
         language_models.export(tmp_path / "in", path=tmp_path / "other", tokenizer=False)
 
 
-@pytest.mark.parametrize("weights", ["f16", "bf16"])
+@pytest.mark.parametrize("weights", ["f16", pytest.param("bf16", marks=pytest.mark.slow)])
 def test_features_of_the_extractor_in_half_precision(tmp_path, weights):
     """The extractor gives float32, whatever the file computes in."""
     model, example = made("Whisper", WHISPER), torch.randn(1, 8, 60, generator=torch.Generator().manual_seed(2))
@@ -263,6 +264,7 @@ def test_experts_that_decide_by_data_are_refused(tmp_path):
         language_models.export(made("NllbMoe", sizes), path=tmp_path / "out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["onnx", pytest.param("eager", marks=pytest.mark.slow)])
 def test_a_model_that_a_short_text_changes(tmp_path, target):
     """BigBird-Pegasus attends to all of a short text, for good: the file has that text's attention, and no other's."""
@@ -299,6 +301,7 @@ def test_a_vocabulary_for_each_half(tmp_path, name):
         program.generate(text, decoder_input_ids=torch.tensor([[96]]))
 
 
+@pytest.mark.slow
 def test_texts_beyond_the_positions(tmp_path):
     """They are refused before the first token, and the last that there are places for is generated."""
     model = made("Bart", {**BART, "max_position_embeddings": 20, "eos_token_id": None, "forced_eos_token_id": None})

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 
 import pytest
 import torch
@@ -30,6 +31,11 @@ def folder(tmp_path_factory):
 
 def export(source, path, **options):
     return language_models.export(source, path=path, **options)
+
+
+@pytest.fixture(scope="module")
+def exported(folder):
+    return export(folder, folder.parent / "out")
 
 
 def test_a_model_instead_of_a_folder(tmp_path):
@@ -62,15 +68,16 @@ def test_an_older_export_is_replaced_and_nothing_else(folder, tmp_path):
     lambda out: ((out / "model.onnx.data").rename(out.parent / "kept"),
                  (out / "model.onnx.data").symlink_to(out.parent / "kept")),
 ], ids=["folder", "broken link", "link to a folder", "pipe", "link under our name"])  # fmt: skip
-def test_what_is_no_file_of_ours_is_not_replaced(folder, tmp_path, make):
-    made = export(folder, tmp_path / "out")
-    make(made.path)
-    before = {p.name: p.lstat() for p in made.path.iterdir()}
+def test_what_is_no_file_of_ours_is_not_replaced(folder, exported, tmp_path, make):
+    out = shutil.copytree(exported.path, tmp_path / "out")
+    make(out)
+    before = {p.name: p.lstat() for p in out.iterdir()}
     with pytest.raises(ir.OutputError, match=r"holds .*, which no export wrote, and stays as it is"):
-        export(folder, made.path)
-    assert {p.name: p.lstat() for p in made.path.iterdir()} == before
+        export(folder, out)
+    assert {p.name: p.lstat() for p in out.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_what_is_printed_without_a_tokenizer(tmp_path):
     model = checkpoints.model("Llama", **checkpoints.LLAMA)
     for target in ("onnx", "eager", "nnef"):
@@ -92,13 +99,13 @@ def test_what_is_always_compared_is_said_to_be(tmp_path, capsys):
     assert "equal to the model's own" in capsys.readouterr().out
 
 
-def test_a_failure_leaves_what_was_there(folder, tmp_path, monkeypatch):
-    made = export(folder, tmp_path / "out")
-    before = {p.name: p.read_bytes() for p in made.path.iterdir()}
+def test_a_failure_leaves_what_was_there(folder, exported, tmp_path, monkeypatch):
+    out = shutil.copytree(exported.path, tmp_path / "out")
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
     with pytest.raises(ir.MismatchError, match="the folder generates"):
         monkeypatch.setattr("language_models.comparing.reference", lambda *_: torch.zeros(1, 28, dtype=torch.int64))
-        export(folder, made.path, verify=True)
-    assert {p.name: p.read_bytes() for p in made.path.iterdir()} == before
+        export(folder, out, verify=True)
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
@@ -189,7 +196,7 @@ def test_a_mixture_that_does_not_run(tmp_path, target):
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
 
 
-@pytest.mark.parametrize("target", ["onnx", "eager"])
+@pytest.mark.parametrize("target", ["onnx", pytest.param("eager", marks=pytest.mark.slow)])
 def test_angles_that_change_with_the_length(tmp_path, target):
     """What to take instead is the same up to the context."""
     sizes = {**checkpoints.LLAMA, "max_position_embeddings": 32}
@@ -264,6 +271,7 @@ class _Last:
         return tokens
 
 
+@pytest.mark.slow
 def test_tokens_that_are_as_likely_in_16_bits_are_no_mismatch(tmp_path):
     """Two rows of lm_head are equal, so that one token or the other is the likeliest by the order of a kernel."""
     model = checkpoints.model("Llama", **{**checkpoints.LLAMA, "tie_word_embeddings": False}).to(torch.bfloat16)

@@ -93,7 +93,7 @@ OWN = {**VALUES, "repetition_penalty": 50.0, "bad_words_ids": [[10], [18]], "min
        "begin_suppress_tokens": [10, 18]}  # fmt: skip
 
 
-@pytest.mark.parametrize("target", ["onnx", "eager"])
+@pytest.mark.parametrize("target", ["onnx", pytest.param("eager", marks=pytest.mark.slow)])
 def test_an_end_that_the_settings_do_not_have(tmp_path, target):
     """Of the configuration's transformers takes no notice, and no loop of ours; that of onnxruntime-genai has to."""
     model = checkpoints.model("Llama", **checkpoints.LLAMA)
@@ -113,6 +113,7 @@ def test_an_end_that_the_settings_do_not_have(tmp_path, target):
         assert said["eos_token_id"] == model.config.eos_token_id and said["pad_token_id"] == 0
 
 
+@pytest.mark.slow
 def test_an_end_of_two_halves_that_the_settings_do_not_have(tmp_path):
     model, (tokens, mask) = made("T5", T5), source()
     model.generation_config = transformers.GenerationConfig(decoder_start_token_id=2)
@@ -122,6 +123,7 @@ def test_an_end_of_two_halves_that_the_settings_do_not_have(tmp_path):
     assert torch.equal(out.load().generate(tokens, mask, STEPS), wanted)
 
 
+@pytest.mark.slow
 def test_a_padding_that_the_settings_do_not_have(tmp_path):
     """It is the end of a text, whatever the configuration's padding is."""
     model, (tokens, mask) = checkpoints.model("Llama", **checkpoints.LLAMA), prompts()
@@ -171,6 +173,7 @@ def test_a_decoder(decoder, name, monkeypatch):
     assert torch.equal(program.generate(tokens, mask, STEPS), wanted)
 
 
+@pytest.mark.slow
 def test_a_model_that_reads_images(tmp_path):
     """Every such folder is compared with what transformers generates."""
     model = llava()

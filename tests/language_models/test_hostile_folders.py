@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 import torch
@@ -54,14 +55,17 @@ def test_what_a_folder_says_is_checked(tmp_path, said, told):
         language_models.load(folder)
 
 
-@pytest.mark.parametrize("target", ["onnx", "eager"])
+@pytest.fixture(scope="module", params=["onnx", "eager"])
+def exported(request, tmp_path_factory):
+    path, llama = tmp_path_factory.mktemp("out") / request.param, model("Llama", **FAMILIES["Llama"])
+    return language_models.export(llama, path=path, target=request.param, tokenizer=False).path
+
+
 @pytest.mark.parametrize(
     "damage", [lambda s: [], lambda s: s[1:], lambda s: [s[0] | {"shape": s[0]["shape"][1:]}, *s[1:]]]
 )
-def test_a_description_of_another_step_is_refused(tmp_path, target, damage):
-    folder = language_models.export(
-        model("Llama", **FAMILIES["Llama"]), path=tmp_path / "folder", target=target, tokenizer=False
-    ).path
+def test_a_description_of_another_step_is_refused(tmp_path, exported, damage):
+    folder = shutil.copytree(exported, tmp_path / "folder")
     said = json.loads((folder / MANIFEST).read_text())
     (folder / MANIFEST).write_text(json.dumps(said | {"states": damage(said["states"])}))
     with pytest.raises(ir.ExportError):

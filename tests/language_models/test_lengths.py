@@ -21,10 +21,10 @@ SOME = {
 }  # fmt: skip
 
 
+@pytest.mark.slow  # test_a_decoder_that_decides_by_lengths is not
 @pytest.mark.parametrize(
-    "kind, target", [("local", "onnx"), *(pytest.param(*row, marks=pytest.mark.slow) for row in
-                                          (("blocks", "onnx"), ("local", "eager"), ("blocks", "eager")))]
-)  # fmt: skip
+    "kind, target", [("local", "onnx"), ("blocks", "onnx"), ("local", "eager"), ("blocks", "eager")]
+)
 def test_a_model_that_decides_by_the_length_of_the_text(tmp_path, kind, target):
     family, sizes, told = SOME[kind]
     with pytest.raises(ir.CaptureError, match=f"it decides by the length of the text, and .*{told}"):

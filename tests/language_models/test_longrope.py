@@ -57,6 +57,7 @@ def test_texts_of_several_lengths(tmp_path):
         assert torch.equal(found, reference(model, given * mask, 16, mask))
 
 
+@pytest.mark.slow
 def test_what_onnxruntime_genai_is_told(tmp_path):
     """Its loop never reads a text again: there texts end before that is wanted."""
     model = checkpoints.model("Phi3", **FAMILIES["Phi3"])

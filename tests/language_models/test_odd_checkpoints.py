@@ -139,6 +139,7 @@ def test_a_part_names_no_kernel_either(tmp_path):
             configuration._choose_plain(tmp_path, part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["attn_implementation", "experts_implementation"])
 def test_a_kernel_of_one_machine_is_transformers_choice_here(sound, tmp_path, setting):
     """The packages of such kernels lie on the machine that trained; the same sums are computed without them."""

@@ -44,7 +44,7 @@ def test_texts_at_once_of_a_model_that_guesses():
     assert torch.equal(reference(model, tokens, STEPS, mask), wanted)
 
 
-@pytest.mark.parametrize("target", ["onnx", "eager"])
+@pytest.mark.parametrize("target", ["onnx", pytest.param("eager", marks=pytest.mark.slow)])
 def test_padding_that_is_no_token(tmp_path, target):
     """Of three texts one ends first; -1 behind it is no token, which transformers' own loop stops at."""
     model = checkpoints.model("Llama", **checkpoints.LLAMA)

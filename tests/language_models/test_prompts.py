@@ -19,7 +19,10 @@ FORMS = {
 LLAMA = checkpoints.FAMILIES["Llama"]
 
 
-@pytest.fixture(scope="module", params=FORMS)
+SLOW = [pytest.param(form, marks=pytest.mark.slow) for form in ("nnef", "bf16")]
+
+
+@pytest.fixture(scope="module", params=[*("onnx", "contrib", "eager"), *SLOW])
 def program(request, tmp_path_factory):
     model = checkpoints.model("Llama", **LLAMA)
     out = tmp_path_factory.mktemp("out") / request.param
@@ -89,6 +92,7 @@ def test_a_model_in_memory_stays_as_it_is(tmp_path):
     assert model.training and model.lm_head.training and not model.model.norm.training
 
 
+@pytest.mark.slow
 def test_weights_that_the_configuration_has_no_place_for_are_told(tmp_path):
     checkpoints.checkpoint(tmp_path / "in", "Llama", **LLAMA)
     config = tmp_path / "in" / "config.json"

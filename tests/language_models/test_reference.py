@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 
@@ -63,6 +64,7 @@ def test_weights_stay_in_the_shards(tmp_path, dtype, contrib):
     assert in_genai(tmp_path / "out") == wanted
 
 
+@pytest.mark.slow
 def test_bfloat16_in_onnxruntime_alone(tmp_path):
     saved(tmp_path / "in", torch.bfloat16)
     made = language_models.export(
@@ -71,6 +73,7 @@ def test_bfloat16_in_onnxruntime_alone(tmp_path):
     assert made.load().generate(TOKENS, max_new_tokens=4).shape == (1, 8)
 
 
+@pytest.mark.slow
 def test_a_cache_of_links_and_folders_that_move_together(tmp_path):
     model = saved(tmp_path / "in", shards="100KB")
     (blobs := tmp_path / "models" / "blobs").mkdir(parents=True)
@@ -116,6 +119,28 @@ def test_what_a_folder_refers_to_is_read_where_it_is_asked_for_alone(tmp_path):
         language_models.load(tmp_path / "out", checkpoint=tmp_path / "in" / "config.json")
 
 
+@pytest.fixture(scope="module")
+def referring(tmp_path_factory):
+    """Gives a folder a copy of a checkpoint in it, and an export that refers to that."""
+    exported = {}
+
+    def copied(family, folder):
+        if family not in exported:
+            place = tmp_path_factory.mktemp(family)
+            if family == "Llama":
+                saved(place / "in")
+            else:
+                bert().save_pretrained(place / "in")
+            exported[family] = language_models.export(
+                place / "in", path=place / "out", tokenizer=False, external_data="reference"
+            )
+        made = exported[family]
+        shutil.copytree(made.path.parent, folder, dirs_exist_ok=True)
+        return dataclasses.replace(made, path=folder / "out")
+
+    return copied
+
+
 def longer_header(folder):
     file = folder / "model.safetensors"
     save_file(load_file(file), file, {"format": "pt", "note": "x" * 200})
@@ -156,18 +181,15 @@ def other_shards(folder):
     (other_shards, "holds no file 'model.safetensors'"),
 ])  # fmt: skip
 @pytest.mark.parametrize("family", ["Llama", "Bert"])
-def test_another_checkpoint_than_that_of_the_export(tmp_path, family, change, told):
-    if family == "Llama":
-        saved(tmp_path / "in")
-    else:
-        bert().save_pretrained(tmp_path / "in")
-    made = language_models.export(tmp_path / "in", path=tmp_path / "out", tokenizer=False, external_data="reference")
+def test_another_checkpoint_than_that_of_the_export(tmp_path, referring, family, change, told):
+    made = referring(family, tmp_path)
     change(tmp_path / "in")
     for opened in (made.load, lambda: language_models.load(tmp_path / "out", checkpoint=tmp_path / "in")):
         with pytest.raises(CaptureError, match=told):
             opened()
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_written_before_files_were_noted(tmp_path):
     saved(tmp_path / "in")
     made = language_models.export(tmp_path / "in", path=tmp_path / "out", external_data="reference")
@@ -179,9 +201,8 @@ def test_a_folder_that_was_written_before_files_were_noted(tmp_path):
 
 
 @pytest.mark.parametrize("noted", [3, {"model.safetensors": 3}, {"../in/model.safetensors": {"bytes": 3}}])
-def test_what_is_noted_is_not_trusted(tmp_path, noted):
-    saved(tmp_path / "in")
-    made = language_models.export(tmp_path / "in", path=tmp_path / "out", external_data="reference")
+def test_what_is_noted_is_not_trusted(tmp_path, referring, noted):
+    made = referring("Llama", tmp_path)
     file = tmp_path / "out" / MANIFEST
     file.write_text(json.dumps(json.loads(file.read_text()) | {"weights_files": noted}))
     with pytest.raises(CaptureError, match=r"is no folder of|holds no file '\.\./in/model"):
@@ -210,7 +231,7 @@ def test_a_cache_of_hugging_face(tmp_path, family):
         made.load()
 
 
-@pytest.mark.parametrize("target", ["onnx", "eager", "nnef"])
+@pytest.mark.parametrize("target", ["onnx", *(pytest.param(t, marks=pytest.mark.slow) for t in ("eager", "nnef"))])
 def test_a_checkpoint_for_a_folder_that_has_its_own_weights(tmp_path, target):
     saved(tmp_path / "in")
     language_models.export(tmp_path / "in", path=tmp_path / "out", target=target)
@@ -244,6 +265,7 @@ def test_what_cannot_refer(tmp_path, options, told):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_norms_in_another_type_than_the_weights(tmp_path):
     model = saved(tmp_path / "in", torch.bfloat16)
     held = {n: t.float() if "norm" in n else t for n, t in load_file(tmp_path / "in" / "model.safetensors").items()}
@@ -268,6 +290,7 @@ def bart():
     return made("Bart", BART)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [bart, bert, llava])
 def test_models_of_several_programs(tmp_path, make):
     make().save_pretrained(tmp_path / "in", max_shard_size="100KB")

@@ -53,6 +53,7 @@ def saved(folder, family, config):
         (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [None, {}, {"model_max_length": 9}], ids=["none", "empty", "length"])
 @pytest.mark.parametrize("family", ["Bert", "T5", "GPT2"])
 def test_a_tokenizer_whose_class_the_configuration_decides(tmp_path, family, config):
@@ -64,6 +65,7 @@ def test_a_tokenizer_whose_class_the_configuration_decides(tmp_path, family, con
     exec(out.usage, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [None, "512", 1e30, -1, 0, True, float("nan")], ids=str)
 def test_a_longest_text_that_is_no_number(tmp_path, length):
     checkpoints.checkpoint(tmp_path / "in", "Llama", **checkpoints.LLAMA)

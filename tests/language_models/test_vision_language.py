@@ -97,6 +97,7 @@ def test_what_does_more_with_images_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_model_with_vectors_for_the_tokens_round_an_image(tmp_path):
     """Ovis2 has them for what its processor puts round an image, which no text of random tokens has to hold."""
     vision = {**VISION, "vocab_size": 32, "num_visual_indicator_tokens": 2, "hidden_stride": 2}
@@ -134,6 +135,7 @@ def test_an_encoder_of_images_with_a_decoder_behind_it_is_refused(tmp_path, exam
         language_models.export(model, path=tmp_path / "out", example=example)
 
 
+@pytest.mark.slow
 def test_pixels_of_the_processor_in_half_precision(tmp_path):
     """The processor gives float32, whatever the file computes in."""
     program = language_models.export(llava(), path=tmp_path / "out", target="eager", weights="bf16").load()
@@ -143,6 +145,7 @@ def test_pixels_of_the_processor_in_half_precision(tmp_path):
     assert torch.equal(found, half)
 
 
+@pytest.mark.slow
 def test_a_decoder_that_decides_by_lengths(tmp_path):
     class Decides(transformers.LlavaForConditionalGeneration):
         def forward(self, past_key_values=None, **given):

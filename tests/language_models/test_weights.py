@@ -61,6 +61,7 @@ def test_onnxruntime_multiplies_by_the_codes(tmp_path, weights):
     assert kinds.count("MatMulNBits") == 15 and "DequantizeLinear" not in kinds
 
 
+@pytest.mark.slow
 def test_the_level_of_accuracy_is_in_the_configuration(tmp_path):
     genai = pytest.importorskip("onnxruntime_genai")
     model = wide()
@@ -197,6 +198,7 @@ def test_what_is_refused(tmp_path):
         language_models.export(model, path=tmp_path / "out", text="words")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["onnx", "eager"])
 def test_the_loss_of_bfloat16(tmp_path, target):
     model = checkpoints.model("Llama", **checkpoints.LLAMA)
