@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import ir
-from ir.debug import child
+from ir.debug import child, spawned
 from ir.debug.child import Trials
 from ir.debug.search import Verdict
 
@@ -119,6 +119,14 @@ class Stuck(nn.Module):
 
 
 @pytest.mark.slow
+def test_what_lies_beside_is_not_run_where_processes_are_started_anew(tmp_path, monkeypatch):
+    (tmp_path / "pickle.py").write_text("open('ran', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    worker = spawned.Worker(())
+    assert worker.ask(60, abs, -1) == 1 and not (tmp_path / "ran").exists()
+    worker.end()
+
+
 def test_a_model_that_torch_export_does_not_finish(tmp_path):
     block = nn.Sequential(nn.Linear(4, 4), Stuck())
     start = time.monotonic()

@@ -51,6 +51,8 @@ ODD = {
     "large.npy": described(shape="(1099511627776,)"),
     "large.npz": zipped(described(shape="(1099511627776,)")),
     "beyond.npy": described(shape="(4611686018427387904, 4611686018427387904)"),
+    "no bytes.npy": described("'<U0'", "(1000000000, 4)"),
+    "void.npz": zipped(described("'|V0'", "(1099511627776, 4)")),
     "negative.npy": described(shape="(-1,)") + b"\0" * 16,
     "deep.npy": header("[" * 90),
     "open.npy": header("{'descr': ("),

@@ -81,6 +81,13 @@ def test_poolings_outside_of_a_checkpoint_are_not_read(tmp_path):
         pooling_of(folder)
 
 
+def test_a_description_without_end_is_not_read(tmp_path):
+    (tmp_path / MANIFEST).touch()
+    os.truncate(tmp_path / MANIFEST, 8 << 30)
+    with pytest.raises(ir.CaptureError, match="it has more than 16777216 bytes"):
+        language_models.load(tmp_path)
+
+
 @pytest.mark.parametrize("name", [MANIFEST, "genai_config.json"])
 def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path, name):
     (tmp_path / MANIFEST).write_text(json.dumps({"format": FORMAT, **STEP}))

@@ -13,6 +13,9 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import ir
+import onnx_backend
+from ir.cli import arrays
+from ir.cli.wrong import WrongCall
 from ir.opening import open_artifact
 from onnx_backend.runtime import foreign
 
@@ -85,6 +88,39 @@ def test_a_kernel_that_takes_long(tmp_path, monkeypatch):
     write(tmp_path / "m.onnx", [node("MatMul", ["a", "b"], ["c"]), ADD], VALUES)
     with pytest.raises(ir.RefusedError, match="computes the constants of this file for more than 0 s"):
         open_artifact(tmp_path / "m.onnx")
+
+
+def test_what_lies_beside_a_file_is_not_run(tmp_path, monkeypatch):
+    """The other process that opens it first is started in the same folder."""
+    write(tmp_path / "m.onnx", [node("MatMul", ["a", "b"], ["c"]), ADD], VALUES)
+    (tmp_path / "json.py").write_text("open('ran', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    assert open_artifact(Path("m.onnx")) and not (tmp_path / "ran").exists()
+
+
+def test_weights_are_those_that_were_written(tmp_path):
+    ir.export(
+        torch.nn.Linear(300, 300), (torch.ones(1, 300),), target="onnx", path=tmp_path / "m.onnx", external_data=True
+    )
+    assert open_artifact(tmp_path / "m.onnx")
+    data = bytearray((tmp_path / "m.onnx.data").read_bytes())
+    data[3] ^= 64
+    (tmp_path / "m.onnx.data").write_bytes(data)
+    with pytest.raises(ir.ExportError, match=r"its data file m\.onnx\.data holds other bytes than were written"):
+        open_artifact(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("shape", [[1 << 30, 1 << 20], [1 << 30] * 3], ids=["large", "beyond integers"])
+def test_an_input_that_no_memory_holds(shape, tmp_path):
+    write(tmp_path / "m.onnx", [node("Identity", ["x"], ["y"])], kind=(TensorProto.FLOAT, shape))
+    with pytest.raises(WrongCall, match=r"--input x: .* cannot be made .*give sizes with --size"):
+        arrays.fitting(open_artifact(tmp_path / "m.onnx"), {}, {}, 0)
+
+
+def test_what_is_no_model_has_no_data_files_to_check(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(b"\xff" * 9)
+    with pytest.raises(ir.ExportError, match="holds no ONNX model"):
+        onnx_backend.check_data(tmp_path / "m.onnx")
 
 
 @pytest.mark.parametrize("size", [[1 << 20, 1 << 20], [1 << 62] * 40], ids=["large", "beyond floats"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -18,6 +19,7 @@ from ir.files import opened, size_text, staged, strange
 from language_models.contract import Contract, Described, State
 
 MANIFEST = "language_model.json"
+_LONGEST = 1 << 24  # bytes of it
 FILES_ELSEWHERE = "weights_files"  # its entry of what `references` notes
 FORMAT = 1
 # what a strange description raises
@@ -122,6 +124,8 @@ def described(folder: Path) -> dict[str, Any]:
     """
     try:
         with opened(folder / MANIFEST) as file:
+            if os.fstat(file.fileno()).st_size > _LONGEST:
+                raise ValueError(f"it has more than {_LONGEST} bytes")
             said: dict[str, Any] = json.load(file)
         if said.pop("format") != FORMAT:
             raise ValueError("another format")

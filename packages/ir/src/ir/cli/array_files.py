@@ -59,8 +59,10 @@ def _array(stream: Any, size: int) -> np.ndarray:
     if version not in _HEADERS:
         raise ValueError("a version of names that are no ASCII, which numbers have not")
     shape, _, dtype = _HEADERS[version](stream)
-    if dtype.hasobject or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > size - stream.tell():
-        raise ValueError("objects, or more elements than there are bytes for")
+    if dtype.hasobject or dtype.itemsize == 0 or min(shape, default=0) < 0:
+        raise ValueError("objects, elements of no bytes, or sizes below 0")
+    if math.prod(shape) * dtype.itemsize > size - stream.tell():
+        raise ValueError("more elements than there are bytes for")
     stream.seek(0)
     read: np.ndarray = npy.read_array(stream, allow_pickle=False)
     return read.astype(read.dtype.newbyteorder("="), copy=False)  # torch has no other order of bytes

@@ -103,13 +103,20 @@ def fitting(
         if value is None:
             shape = tuple(extent(s, known) for s in port.shape)
             value = Input(port.name, getattr(torch, port.dtype.name), shape, _BELOW)
-        tensor = _placed(port, value, known).tensor(known) if isinstance(value, Input) else value
+        tensor = _made(port, _placed(port, value, known), known) if isinstance(value, Input) else value
         made.append(_as_declared(port, tensor))
     try:
         made = Binding(program.inputs)(made)
     except RefusedError as error:
         raise WrongCall(f"--input {error}") from error
     return made, {name: known[name] for name in dict.fromkeys(symbols_of(program.inputs)) if name in known}
+
+
+def _made(port: Port, value: Input, known: dict[str, int]) -> torch.Tensor:
+    try:
+        return value.tensor(known)
+    except (RuntimeError, MemoryError) as error:  # torch's, for more than there is memory for
+        raise WrongCall(f"--input {port.name}: {port} cannot be made ({error}); give sizes with --size") from error
 
 
 def _placed(port: Port, value: Input, known: Mapping[str, int]) -> Input:

@@ -20,6 +20,8 @@ from ir.errors import ExportError
 from ir.importer.bodies import Bodies
 from ir.registry import Registry, registry
 
+# the folder of this process goes off the path before anything is imported: what lies there was not asked for
+_SERVE = "import sys; sys.path[:] = filter(None, sys.path); from ir.debug import spawned; spawned.serve()"
 _START = 300.0  # seconds that the process may take to import torch and read what is shared
 
 
@@ -30,7 +32,7 @@ class Worker:
         self._shared = shared
         first = _packed(shared, ())
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ir.debug.spawned"],
+            [sys.executable, "-c", _SERVE],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip
@@ -175,9 +177,3 @@ def serve() -> None:
     _send(answers, pickle.dumps(failed))
     while message := _received(sys.stdin.buffer):
         _send(answers, pickle.dumps(_answer(message, shared)))
-
-
-if __name__ == "__main__":
-    from ir.debug import spawned  # the module that pickled functions name
-
-    spawned.serve()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import onnx
+from google.protobuf.message import DecodeError
 
 from ir.errors import ExportError
 from ir.files import opened
@@ -63,6 +64,8 @@ def check_data(path: str | Path) -> int:
     try:
         with opened(model) as file:
             held = onnx.load_model_from_string(file.read())
+    except DecodeError as error:
+        raise ExportError(f"{model} holds no ONNX model") from error
     except OSError as error:
         raise ExportError(f"{model} cannot be read ({error.strerror or error})") from error
     pairs = ({e.key: e.value for e in t.external_data} for t in held.graph.initializer)
@@ -76,6 +79,11 @@ def check_data(path: str | Path) -> int:
         if found.hexdigest() != wanted:
             raise ExportError(f"{model}: its data file {name} holds other bytes than were written; export it again")
     return len(sums)
+
+
+def has_data(model: Path) -> bool:
+    """Whether a model's weights lie in files beside it; not of a file that is no model."""
+    return bool(_known(model))
 
 
 def _digest(file: BinaryIO) -> Any:

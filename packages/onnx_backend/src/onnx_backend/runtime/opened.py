@@ -15,6 +15,7 @@ from ir.opened import Place, Port, Timed
 from ir.runtime.binding import Binding
 from onnx_backend.building.dtypes import FROM_SCHEMA
 from onnx_backend.building.names import place
+from onnx_backend.format.data_files import check_data, has_data
 from onnx_backend.runtime import foreign
 from onnx_backend.runtime.failures import unmet_condition, where
 from onnx_backend.runtime.session import outlive_fork, run
@@ -28,6 +29,8 @@ class OnnxFile:
     def __init__(self, path: Path, threads: int | None = None, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
         foreign.check(path, self._settings.libraries, self._settings.weights_entry)
+        if not self._settings.weights_entry and has_data(path):
+            check_data(path)
         try:
             with self._settings.options() as options:
                 if threads is not None:
