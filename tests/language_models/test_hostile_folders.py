@@ -81,6 +81,13 @@ def test_poolings_outside_of_a_checkpoint_are_not_read(tmp_path):
         pooling_of(folder)
 
 
+@pytest.mark.parametrize("key", ["pad", "vocabulary", "context_length"])
+def test_numbers_that_no_runtime_has_are_refused(tmp_path, key):
+    (tmp_path / MANIFEST).write_text(json.dumps({"format": FORMAT, **STEP, key: 1 << 70}))
+    with pytest.raises(ir.CaptureError, match="the number 1180591620717411303424"):
+        language_models.load(tmp_path)
+
+
 def test_a_description_without_end_is_not_read(tmp_path):
     (tmp_path / MANIFEST).touch()
     os.truncate(tmp_path / MANIFEST, 8 << 30)

@@ -126,7 +126,7 @@ def described(folder: Path) -> dict[str, Any]:
         with opened(folder / MANIFEST) as file:
             if os.fstat(file.fileno()).st_size > _LONGEST:
                 raise ValueError(f"it has more than {_LONGEST} bytes")
-            said: dict[str, Any] = json.load(file)
+            said: dict[str, Any] = json.load(file, parse_int=_integer)
         if said.pop("format") != FORMAT:
             raise ValueError("another format")
         said.setdefault("kind", "text-generation")
@@ -135,6 +135,18 @@ def described(folder: Path) -> dict[str, Any]:
         return said
     except UNSOUND as error:
         raise no_export(folder, error) from error
+
+
+def _integer(digits: str) -> int:
+    """Of JSON; no runtime has larger numbers than these.
+
+    Raises:
+        ValueError: it has more than 63 bits.
+    """
+    number = int(digits)
+    if number.bit_length() > 63:
+        raise ValueError(f"the number {digits:.30}")
+    return number
 
 
 def load_call(folder: Path, way: str) -> str:
