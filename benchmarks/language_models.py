@@ -30,7 +30,7 @@ PAGE = Path(__file__).with_suffix(".md")
 SIZES = {"vocab_size": 16_000, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
          "num_attention_heads": 12, "num_key_value_heads": 4, "max_position_embeddings": 1024}  # fmt: skip
 ROUNDS, STEPS, PASTS = 3, 24, (64, 512)
-PROCESSES, TURNS = 6, 3  # with all files, and of all files in one
+PROCESSES, TURNS = 16, 3  # with all files, and of all files in one
 
 
 def checkpoint(folder: Path) -> Any:

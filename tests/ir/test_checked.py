@@ -37,7 +37,8 @@ def test_core_kernels_look_at_where_their_operands_point() -> None:
 
 
 def test_kernels_that_trust_their_operands_run_bare_alone() -> None:
-    assert lines_of(PROBE, "bare") == [f"{name} nullcontext" for name in CALLS]
+    mended = {"repeats"} if torch.__version__ >= "2.14" else set()
+    assert lines_of(PROBE, "bare") == [f"{name} nullcontext" for name in CALLS if name not in mended]
 
 
 def test_folding_runs_no_kernel_that_trusts_a_file_nor_the_least_integer_by_minus_one() -> None:

@@ -7,14 +7,16 @@ each with what torch does.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tag
 
 from ir.graph import Node
 from ir.importer.schema import OpSchema, op_schema, overload_of, packet_of
-from ir.importer.torch_api import OpOverload, OpOverloadPacket, has_kernel, schema_of
+from ir.importer.torch_api import OpOverload, OpOverloadPacket, disable_current_modes, has_kernel, schema_of
 
 
 def _aten(*names: str) -> frozenset[str]:
@@ -84,10 +86,6 @@ CONVOLUTIONS = _aten(
 )  # fmt: skip
 # A network of no steps ends onnxruntime's process, or has a state of zeros there.
 RECURRENT = _aten("lstm", "gru", "rnn_tanh", "rnn_relu")
-# Their CPU kernels read a Python number beside 16-bit floats in float32; others round it to the tensor's type.
-READ_NUMBERS_IN_FLOAT32 = _aten(
-    "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "softshrink", "float_power",
-)  # fmt: skip
 # They compute nothing: they look at data and raise, or print.
 CHECKS = _aten("_assert_async", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_print")
 # The number in every element of a new tensor; None: the argument `fill_value`.
@@ -138,6 +136,41 @@ def overloads_of(op: str, overload: str = "") -> tuple[Any, ...]:
     packet = packet_of(op)
     every = [getattr(packet, name) for name in packet.overloads()] if isinstance(packet, OpOverloadPacket) else []
     return tuple(o for o in every if not schema_of(o).is_mutable)
+
+
+@functools.cache
+def reads_numbers_in_float32(op: str) -> bool:
+    """True if torch's CPU kernel reads the Python number behind a bfloat16 tensor in float32, and not in bfloat16.
+
+    torch says it nowhere, and a release may change it (softshrink, in 2.14): the kernel is run on a number both ways.
+    """
+    packet = packet_of(op) if op.startswith("aten::") else None
+    overloads = packet.overloads() if isinstance(packet, OpOverloadPacket) else ()
+    if packet is None or not any(_takes_a_number(getattr(packet, name)) for name in overloads):
+        return False
+    with disable_current_modes(), torch.no_grad():
+        x = torch.linspace(-3, 3, 301, device="cpu").bfloat16()
+        number = torch.tensor(1.3, device="cpu")
+        try:
+            for values in (x, x.abs()):
+                exact, rounded = (packet(values, n.item()) for n in (number, number.bfloat16()))
+                if not torch.equal(exact.nan_to_num(), rounded.nan_to_num()):
+                    return True
+        except Exception:  # a kernel may raise any for what it does not take
+            return False
+    return False
+
+
+_NUMBERS = ("number", "float", "Optional[number]", "Optional[float]")
+
+
+def _takes_a_number(overload: OpOverload) -> bool:
+    """True if nothing else is needed but a tensor and a number."""
+    if Tag.nondeterministic_seeded in overload.tags:
+        return False
+    first, *others = schema_of(overload).arguments or (None,)
+    given = [str(a.type) for a in others[:1]] + [str(a.type) for a in others[1:] if not a.has_default_value()]
+    return first is not None and str(first.type) == "Tensor" and given in [[kind] for kind in _NUMBERS]
 
 
 def has_tag(node: Node, tag: Tag) -> bool:

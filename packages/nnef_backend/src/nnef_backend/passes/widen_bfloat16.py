@@ -16,7 +16,7 @@ import numpy as np
 from ir.errors import RefusedError
 from ir.graph import ComputedWeight, Graph, Node, Value, Weight, map_arg
 from ir.helper import numpy_dtype
-from ir.ops import READ_NUMBERS_IN_FLOAT32
+from ir.ops import reads_numbers_in_float32
 from ir.passes.contract import contract
 from ir.passes.graph_editor import GraphEditor, over_graphs
 from ir.types import DType
@@ -71,7 +71,7 @@ def _like_kernels(node: Node) -> Node:
         raise _refused(node, "torch rounds to bfloat16 in the middle of this division; divide in float32")
     if node.overload in ("aten::view.dtype", "aten::nextafter"):
         raise _refused(node, "it reads the bits of bfloat16, which tract has not; use float32")
-    if node.op not in READ_NUMBERS_IN_FLOAT32:
+    if not reads_numbers_in_float32(node.op):
         for name in (*_NUMBERS, *(("alpha",) if node.op in _SCALED else ())):
             if isinstance(args.get(name), float):
                 args[name] = _narrow(args[name])

@@ -15,7 +15,7 @@ from ir.dims import Dim, Expr
 from ir.graph import Graph, Node
 from ir.helper import OpHelper
 from ir.opened import Place
-from ir.ops import READ_NUMBERS_IN_FLOAT32
+from ir.ops import reads_numbers_in_float32
 from ir.types import DType, TensorType
 from onnx_backend.building import wide_integers
 from onnx_backend.building.devices import ORIGIN
@@ -252,7 +252,7 @@ class Emitter(OpHelper[OnnxValue]):
             if isinstance(x, (list, tuple)) and any(isinstance(e, Expr) for e in x):
                 result.append(self.sizes(x))
             else:
-                if wanted is DType.bfloat16 and formal and self.node.op in READ_NUMBERS_IN_FLOAT32:
+                if wanted is DType.bfloat16 and formal and reads_numbers_in_float32(self.node.op):
                     wanted = work_type(op, self.opset, formal.variable, wanted)
                 result.append(self.tensor(x, wanted))
         return result
