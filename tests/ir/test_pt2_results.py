@@ -187,3 +187,30 @@ def subgraphs(document):
         for given_ in made["inputs"]:
             if "as_graph" in given_["arg"]:
                 yield given_["arg"]["as_graph"]["graph"]
+
+
+def of_old_states(document):
+    """The states that an LSTM leaves, described as torch 2.11 does."""
+    graph = document["graph_module"]["graph"]
+    for state in node(document, "lstm")["outputs"][1:]:
+        told = graph["tensor_values"][state["as_tensor"]["name"]]
+        if len(told["sizes"]) == 3:  # it is not torch 2.11 that runs this
+            told["sizes"].insert(1, {"as_int": 1})
+            told["strides"].insert(1, dict(told["strides"][0]))
+
+
+def test_states_of_an_lstm_that_torch_2_11_describes_with_an_axis_too_many(tmp_path):
+    x = torch.randn(3, 4, 4)
+    net = torch.nn.LSTM(4, 5, 2).eval()
+    path = changed(tmp_path / "m.pt2", net, (x,), of_old_states)
+    graph = ir.capture(path)
+    assert [v.type.shape for v in graph.outputs] == [(3, 4, 5), (2, 4, 5), (2, 4, 5)]
+    with torch.no_grad():
+        expected = net(x)
+    for given, wanted in zip(graph.context.reference(graph, (x,), {}), (expected[0], *expected[1]), strict=True):
+        torch.testing.assert_close(torch.as_tensor(given), wanted)
+    path = changed(tmp_path / "last.pt2", lambda x: net(x)[1][0][-1], (x,), of_old_states)
+    with pytest.raises(
+        ir.CaptureError, match=r"of select, which is computed of them: save the program with torch 2\.12"
+    ):
+        ir.capture(path)

@@ -32,6 +32,7 @@ from ir.importer.pt2.expressions import Size
 from ir.importer.pt2.program import SavedProgram
 from ir.importer.pt2.recorded_conditions import packed
 from ir.importer.real_views import check_views
+from ir.importer.refusals import INSTEAD_OF_GENERATOR
 from ir.importer.symbols import Symbols
 from ir.importer.tensor_meta import Tensors
 from ir.importer.torch_api import pytree
@@ -102,10 +103,9 @@ def graph_of(
 def _no_form(node: FxNode, spec: Any) -> CaptureError:
     """What to raise for an input that is neither a tensor nor a number, with the first line that uses it."""
     kind = getattr(spec.arg, "class_fqn", spec.kind.name).replace("torch._C.", "torch.")
-    way = "draw without generator=, or outside of the model, and give the numbers as an input"
     lines = [f"the input {node.name} is a {kind}, which has no form in the IR"]
     lines += [f"at {origin_of(user)}" for user in list(node.users)[:1]]
-    return CaptureError("\n  ".join([*lines, way] if kind == "torch.Generator" else lines))
+    return CaptureError("\n  ".join([*lines, INSTEAD_OF_GENERATOR] if kind == "torch.Generator" else lines))
 
 
 class _ProgramImporter:

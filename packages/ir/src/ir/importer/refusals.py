@@ -19,6 +19,7 @@ import torch
 from ir.errors import causes
 from ir.importer.fixed_sizes import SIZE, fixing, place
 from ir.importer.origins import origin_of
+from ir.importer.schema import INSTEAD_OF_QUANTISED
 from ir.importer.torch_api import OpOverload, schema_of
 
 _TORCH = Path(torch.__file__).parent
@@ -59,6 +60,7 @@ _INSTEAD_OF_NUMPY = (
 _INSTEAD_OF_START = (
     "take the number out of the tensor first, x.narrow(dim, start.item(), length), or index by start + arange(length)"
 )
+INSTEAD_OF_GENERATOR = "draw without generator=, or outside of the model, and give the numbers as an input"
 _FIXED = re.compile(  # what torch says of a size that the model's code fixes
     rf"You marked {SIZE.pattern} as dynamic but your code specialized it to be a constant \((\d+)\)"
 )
@@ -135,6 +137,10 @@ def told(error: Exception) -> str:
         said, way = "an op takes as many elements as data decides, and torch loses track of how many", _INSTEAD_OF_MASK
     elif ".numpy() is not supported" in text:
         said, way = "numpy reads a tensor (.numpy()), and torch traces its own operators alone", _INSTEAD_OF_NUMPY
+    elif "torch._C.Generator'>" in text:  # so until torch 2.11, as is the next
+        said, way = "it draws from a torch.Generator, which has no form in the IR", INSTEAD_OF_GENERATOR
+    elif "quantized nyi in meta tensors" in text:
+        said, way = "it makes a quantised tensor, which has no form in the IR", INSTEAD_OF_QUANTISED
     elif _of_packed_sequence(error):
         said, way = "a packed sequence has sizes that its data decides", _INSTEAD_OF_PACKED
     elif found := _of_bookkeeping(error):

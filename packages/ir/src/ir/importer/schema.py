@@ -33,6 +33,8 @@ LAYOUTS = {
 }
 _PLAIN = (torch.device, torch.layout, torch.memory_format)
 
+INSTEAD_OF_QUANTISED = "quantise by torchao, its quantize_ or its convert_pt2e, in place of torch's quantised tensors"
+
 
 @dataclass(frozen=True)
 class OpSchema:
@@ -69,8 +71,7 @@ class OpSchema:
 def no_dtype(dtype: torch.dtype) -> CaptureError:
     """What to raise for an element type that the IR has not."""
     quantised = str(dtype).startswith(("torch.qint", "torch.quint"))
-    way = "; quantise by torchao, its quantize_ or its convert_pt2e, in place of torch's quantised tensors"
-    return CaptureError(f"dtype {dtype} has no form in the IR{way if quantised else ''}")
+    return CaptureError(f"dtype {dtype} has no form in the IR" + (f"; {INSTEAD_OF_QUANTISED}" if quantised else ""))
 
 
 def plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.fx import Node as FxNode
 from ir.errors import CaptureError
 from ir.importer.pt2 import operators
 from ir.importer.pt2.values import PLAIN, described, identifier, number, text, union
-from ir.importer.tensor_meta import Tensors
+from ir.importer.tensor_meta import Described, Tensors
 from ir.importer.torch_api import HigherOrderOperator, OpOverload, schema_of
 
 _DEEPEST = 32  # sub-graphs inside of sub-graphs
@@ -81,6 +82,8 @@ class _Reader:
         if single and len(outputs) != 1:
             raise CaptureError("a graph that returns one tensor has other results")
         self.graph.output(outputs[0] if single else tuple(outputs))
+        for node in self.graph.find_nodes(op="call_function", target=torch.ops.aten.lstm.input):
+            _without_doubled_axis(node)
         return self.module
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
@@ -211,6 +214,27 @@ class _Reader:
             raise CaptureError(f"two sub-graphs have the name {name}")
         self.module.add_module(name, read_graph(document, depth=self.depth + 1))
         return self.graph.create_node("get_attr", name, name=name)
+
+
+def _without_doubled_axis(node: FxNode) -> None:
+    """Describe the states that an LSTM leaves: torch 2.11 notes an axis too many, [layers, 1, batch, hidden].
+
+    Raises:
+        CaptureError: more is computed of them, which has wrong shapes in the file as well.
+    """
+    parts: dict[Any, Any] = dict(enumerate(node.meta["val"]))
+    for taken in node.users:
+        said = taken.meta["val"]
+        if not isinstance(said, Described) or len(said.shape) != 4 or said.shape[1] != 1:
+            continue
+        if user := next((u for u in taken.users if u.op != "output"), None):
+            raise CaptureError(
+                f"torch 2.11 wrote wrong shapes of an LSTM's states, and of {user.name}, which is computed of them: "
+                "save the program with torch 2.12 or newer, or capture the model itself"
+            )
+        shape, strides = ((x[0], *x[2:]) for x in (said.shape, said.strides))
+        parts[taken.args[1]] = taken.meta["val"] = replace(said, shape=shape, strides=strides)
+    node.meta["val"] = tuple(parts.values())
 
 
 def _fit(target: OpOverload, outputs: list[tuple[str, Any]]) -> None:
