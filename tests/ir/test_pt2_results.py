@@ -190,16 +190,16 @@ def subgraphs(document):
 
 
 def of_old_states(document):
-    """The states that an LSTM leaves, described as torch 2.11 does."""
+    """The states that an LSTM leaves, described as torch before 2.13 does."""
     graph = document["graph_module"]["graph"]
     for state in node(document, "lstm")["outputs"][1:]:
         told = graph["tensor_values"][state["as_tensor"]["name"]]
-        if len(told["sizes"]) == 3:  # it is not torch 2.11 that runs this
+        if len(told["sizes"]) == 3:  # the torch that runs this does not
             told["sizes"].insert(1, {"as_int": 1})
             told["strides"].insert(1, dict(told["strides"][0]))
 
 
-def test_states_of_an_lstm_that_torch_2_11_describes_with_an_axis_too_many(tmp_path):
+def test_states_of_an_lstm_that_older_torch_describes_with_an_axis_too_many(tmp_path):
     x = torch.randn(3, 4, 4)
     net = torch.nn.LSTM(4, 5, 2).eval()
     path = changed(tmp_path / "m.pt2", net, (x,), of_old_states)
@@ -211,6 +211,6 @@ def test_states_of_an_lstm_that_torch_2_11_describes_with_an_axis_too_many(tmp_p
         torch.testing.assert_close(torch.as_tensor(given), wanted)
     path = changed(tmp_path / "last.pt2", lambda x: net(x)[1][0][-1], (x,), of_old_states)
     with pytest.raises(
-        ir.CaptureError, match=r"of select, which is computed of them: save the program with torch 2\.12"
+        ir.CaptureError, match=r"of select, which is computed of them: save the program with torch 2\.13"
     ):
         ir.capture(path)

@@ -137,7 +137,7 @@ def told(error: Exception) -> str:
         said, way = "an op takes as many elements as data decides, and torch loses track of how many", _INSTEAD_OF_MASK
     elif ".numpy() is not supported" in text:
         said, way = "numpy reads a tensor (.numpy()), and torch traces its own operators alone", _INSTEAD_OF_NUMPY
-    elif "torch._C.Generator'>" in text:  # so until torch 2.11, as is the next
+    elif "torch._C.Generator'>" in text:  # so until torch 2.12, and the next until 2.11
         said, way = "it draws from a torch.Generator, which has no form in the IR", INSTEAD_OF_GENERATOR
     elif "quantized nyi in meta tensors" in text:
         said, way = "it makes a quantised tensor, which has no form in the IR", INSTEAD_OF_QUANTISED

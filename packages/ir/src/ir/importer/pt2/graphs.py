@@ -217,7 +217,7 @@ class _Reader:
 
 
 def _without_doubled_axis(node: FxNode) -> None:
-    """Describe the states that an LSTM leaves: torch 2.11 notes an axis too many, [layers, 1, batch, hidden].
+    """Describe the states that an LSTM leaves: torch before 2.13 notes an axis too many, [layers, 1, batch, hidden].
 
     Raises:
         CaptureError: more is computed of them, which has wrong shapes in the file as well.
@@ -229,8 +229,8 @@ def _without_doubled_axis(node: FxNode) -> None:
             continue
         if user := next((u for u in taken.users if u.op != "output"), None):
             raise CaptureError(
-                f"torch 2.11 wrote wrong shapes of an LSTM's states, and of {user.name}, which is computed of them: "
-                "save the program with torch 2.12 or newer, or capture the model itself"
+                f"torch before 2.13 wrote wrong shapes of an LSTM's states, and of {user.name}, which is computed of "
+                "them: save the program with torch 2.13 or newer, or capture the model itself"
             )
         shape, strides = ((x[0], *x[2:]) for x in (said.shape, said.strides))
         parts[taken.args[1]] = taken.meta["val"] = replace(said, shape=shape, strides=strides)
