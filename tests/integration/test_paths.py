@@ -73,6 +73,21 @@ def test_a_directory_with_an_artifact_and_something_else_stays(graph, stranger, 
     assert tree(tmp_path) == before
 
 
+@pytest.mark.parametrize("words", [
+    "version 1.0;\ngraph g(x) -> (y) {{ y = variable<scalar>(label = '{}', shape = []); }}\n", "label = '{}'",
+])  # fmt: skip
+def test_a_file_that_only_a_document_calls_its_own_stays(graph, words, tmp_path):
+    """A document can name any file of its folder."""
+    path = tmp_path / "m"
+    path.mkdir()
+    (path / "graph.nnef").write_text(words.format("results"))
+    (path / "results.dat").write_text("years of work")
+    before = tree(tmp_path)
+    with pytest.raises(ir.OutputError, match=r"it holds (results\.dat|graph\.nnef)"):
+        ir.export(graph, target="nnef", path=path)
+    assert tree(tmp_path) == before
+
+
 WRONG = [("onnx", "m.pt2", "m.onnx"), ("onnx", "m", "m.onnx"), ("onnx", "m.nnef.tgz", "m.onnx"),
          ("eager", "m.onnx", "m.pt2"), ("eager", "m.pt", "m.pt2"),
          ("nnef", "m.onnx", "m.nnef.tgz"), ("nnef", "m.zip", "m.nnef.tar"), ("khronos", "m.pt2", "m.nnef")]  # fmt: skip

@@ -150,6 +150,17 @@ def test_the_smallest_module_that_is_refused(folder, source, module, said, lines
     assert expected[:40] in " ".join(again.stderr.split()), again.stderr
 
 
+def test_what_lies_beside_the_script_is_not_imported(folder, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(folder)
+    import refused_models
+
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "torch.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w')")
+    found = ir.debug.reduce(refused_models.Branch(), (torch.randn(2, 4),), path=out / "reduced.py")
+    assert "something else" not in found.note and not (tmp_path / "canary").exists()
+
+
 @pytest.mark.slow
 def test_a_module_is_saved_where_nothing_says_how_to_make_it(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)

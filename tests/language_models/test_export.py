@@ -15,6 +15,7 @@ import transformers
 import ir
 import language_models
 from language_models.comparing import check, reference
+from language_models.folder import MANIFEST
 from tests.language_models import checkpoints
 from tests.language_models.test_embedding import bert
 from tests.language_models.test_encoder_decoder import T5, WHISPER
@@ -75,6 +76,32 @@ def test_what_is_no_file_of_ours_is_not_replaced(folder, exported, tmp_path, mak
     with pytest.raises(ir.OutputError, match=r"holds .*, which no export wrote, and stays as it is"):
         export(folder, out)
     assert {p.name: p.lstat() for p in out.iterdir()} == before
+
+
+def test_a_file_that_only_the_description_calls_ours_is_not_replaced(folder, exported, tmp_path):
+    """Whoever makes a folder can name any file of it."""
+    out = shutil.copytree(exported.path, tmp_path / "out")
+    said = json.loads((out / MANIFEST).read_text())
+    (out / "thesis.txt").write_text("years of work")
+    said["fingerprints"]["thesis.txt"] = said["fingerprints"]["model.onnx"]
+    said["files"].append("thesis.txt")
+    (out / MANIFEST).write_text(json.dumps(said))
+    with pytest.raises(ir.OutputError, match=r"holds thesis.txt, changed since its export, and stays as it is"):
+        export(folder, out)
+    del said["fingerprints"]
+    (out / MANIFEST).write_text(json.dumps(said))
+    with pytest.raises(ir.OutputError, match="does not say what its files hold"):
+        export(folder, out)
+    assert (out / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("file", ["genai_config.json", "model.onnx.data"])
+def test_an_export_that_somebody_changed_is_not_replaced(folder, exported, tmp_path, file):
+    out = shutil.copytree(exported.path, tmp_path / "out")
+    with (out / file).open("ab") as stream:
+        stream.write(b" ")
+    with pytest.raises(ir.OutputError, match=f"holds {file}, changed since its export"):
+        export(folder, out)
 
 
 @pytest.mark.slow

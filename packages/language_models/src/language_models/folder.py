@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -21,7 +22,9 @@ from language_models.contract import Contract, Described, State
 MANIFEST = "language_model.json"
 _LONGEST = 1 << 24  # bytes of it
 FILES_ELSEWHERE = "weights_files"  # its entry of what `references` notes
+FINGERPRINTS = "fingerprints"  # its entry of what tells its files from others of their names
 FORMAT = 1
+_END = 1 << 16  # bytes at each end of a file that its fingerprint is of
 # what a strange description raises
 UNSOUND = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
@@ -65,7 +68,8 @@ class Manifest(Described):
             CaptureError: the folder has none that this version reads.
         """
         said = described(folder)
-        said.pop(FILES_ELSEWHERE, None)
+        for entry in (FILES_ELSEWHERE, FINGERPRINTS):
+            said.pop(entry, None)
         try:
             inside(folder, said["step"])
             said["states"] = tuple(State.of_json(s) for s in said["states"])
@@ -111,9 +115,30 @@ class Manifest(Described):
 
 
 def describe(folder: Path, said: dict[str, Any]) -> None:
-    """Write what is in a folder, and the names of all its files."""
-    files = sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())
-    (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, **said, "files": [*files, MANIFEST]}, indent=1))
+    """Write what is in a folder, and the names and fingerprints of all its files."""
+    known = {str(f.relative_to(folder)): _fingerprint(f) for f in sorted(folder.rglob("*")) if f.is_file()}
+    whole = {"format": FORMAT, **said, "files": [*known, MANIFEST], FINGERPRINTS: known}
+    (folder / MANIFEST).write_text(json.dumps(whole, indent=1))
+
+
+def _fingerprint(file: Path) -> str:
+    """The size of a file and a digest of its ends: whoever names it in a description has seen it.
+
+    Raises:
+        OSError: it is no plain file, or cannot be read.
+    """
+    with opened(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        digest = hashlib.sha256(stream.read(_END))
+        stream.seek(max(size - _END, 0))
+        digest.update(stream.read(_END))
+    return f"{size}:{digest.hexdigest()}"
+
+
+def _is_of(file: Path, fingerprint: object) -> bool:
+    with contextlib.suppress(OSError):
+        return _fingerprint(file) == fingerprint
+    return False
 
 
 def described(folder: Path) -> dict[str, Any]:
@@ -200,12 +225,17 @@ def check_place(path: Path) -> None:
     if not path.is_dir() or not any(path.iterdir()):
         return
     try:
-        known = {path / str(name) for name in described(path)["files"]}
-    except (CaptureError, KeyError, TypeError):
+        known = described(path).get(FINGERPRINTS)
+    except CaptureError:
         raise OutputError(f"{path} is not an export of ours and stays as it is: choose another folder") from None
-    folders = {folder for file in known for folder in file.parents}
+    if not isinstance(known, dict):
+        raise OutputError(f"{path} does not say what its files hold and stays as it is: choose another folder")
+    owned = {path / name for name in (*known, MANIFEST)}
+    folders = {folder for file in owned for folder in file.parents}
     for entry in path.rglob("*"):
         kind = entry.lstat().st_mode  # a link under a name of ours is somebody's, too
-        ours = known if stat.S_ISREG(kind) else folders if stat.S_ISDIR(kind) else ()
+        ours = owned if stat.S_ISREG(kind) else folders if stat.S_ISDIR(kind) else ()
         if entry not in ours:
             raise OutputError(f"{path} holds {entry.name}, which no export wrote, and stays as it is: move it away")
+        if entry in owned and entry != path / MANIFEST and not _is_of(entry, known[str(entry.relative_to(path))]):
+            raise OutputError(f"{path} holds {entry.name}, changed since its export, and stays as it is: move it away")

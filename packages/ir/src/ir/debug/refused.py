@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -28,6 +29,8 @@ from ir.importer.functions import FunctionModule
 _TRIAL = 60.0  # seconds that one trial may take, beside the first
 _PATIENCE = 1 / 4  # of the seconds of the search: what one may take once it is a hang that is looked for
 _KIND = "capture"
+# without the script's folder on the path, where `import torch` would find what anybody called so
+_RUN = "import runpy, sys; sys.path[:] = filter(None, sys.path); runpy.run_path(sys.argv[1], run_name='__main__')"
 
 
 def reduce_refused(
@@ -115,8 +118,10 @@ class _Refusal:
         self.trials.count += 1
         try:
             done = subprocess.run(
-                [sys.executable, str(script.resolve())], capture_output=True, text=True, timeout=max(_TRIAL, self.left)
-            )
+                [sys.executable, "-c", _RUN, str(script.resolve())],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                capture_output=True, text=True, timeout=max(_TRIAL, self.left),
+            )  # fmt: skip
         except subprocess.TimeoutExpired:
             return "\nthe script does not come to an end in a process of its own"
         if done.returncode and self.wanted.kind != _KIND:

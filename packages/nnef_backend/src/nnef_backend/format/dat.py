@@ -188,11 +188,11 @@ def read_dat(stream: BinaryIO) -> np.ndarray | BlockQuantised:
     return np.frombuffer(data, np.dtype(f"<{kind}{bits // 8}")).reshape(shape)
 
 
-def check(stream: BinaryIO, size: int) -> None:
-    """Read one tensor file of `size` bytes through, and compare its header with its length and its checksum.
+def check_header(stream: BinaryIO, size: int) -> bytes:
+    """The header of a tensor file of `size` bytes, whose numbers fit that size.
 
     Raises:
-        DocumentError: they do not agree, or it is no tensor file.
+        DocumentError: they do not, or it is no tensor file.
     """
     head = stream.read(HEADER.size)
     if len(head) < HEADER.size or head[:2] != MAGIC:
@@ -205,10 +205,20 @@ def check(stream: BinaryIO, size: int) -> None:
     least = items // Q4_0_BLOCK * Q4_0_BLOCK_BYTES if packed else (items * bits + 7) // 8 if known else length
     if rank > MAX_RANK or length != size - HEADER.size or (items and least != length) or least > length:
         raise DocumentError(f"its header says {length} bytes of data and the shape {shape}, which does not fit it")
+    return head
+
+
+def check(stream: BinaryIO, size: int) -> None:
+    """Read one tensor file of `size` bytes through, and compare its header with its length and its checksum.
+
+    Raises:
+        DocumentError: they do not agree, or it is no tensor file.
+    """
+    head = check_header(stream, size)
     checksum = zlib.crc32(head[:SIGNED])
     while piece := stream.read(PIECE_BYTES):
         checksum = zlib.crc32(piece, checksum)
-    if rest[-1] not in (0, checksum):
+    if HEADER.unpack(head)[-1] not in (0, checksum):
         raise DocumentError("its checksum is not the one that was written; export the model again")
 
 

@@ -32,6 +32,7 @@ MAX_END = 1 << 24  # of zeros behind the last member, with which a tar fills the
 MAX_RATIO, FREE_BYTES = 100, 1 << 28  # an archive may hold 256 MB, or 100 times what it takes on the disk
 _MAX_EXTRA = 1 << 16  # of what a tar says of a member beside its header: a long name
 _PIECE = 1 << 20
+_VERSION = re.compile(r"\s*version\s+\d")  # what a document begins with
 _NOTE = re.compile(rb"crc32 of graph\.nnef: ([0-9a-f]{8})\n")
 
 
@@ -121,24 +122,37 @@ def _empty_lines(text: str) -> int:
 
 
 def stranger(folder: Path) -> str:
-    """The first thing in a directory that is no part of an NNEF artifact; empty for an artifact or an empty one."""
-    text = b""
+    """The first thing in a directory that is no part of an NNEF artifact; empty for an artifact or an empty one.
+
+    A document may name any file as its own: what it names has to be a tensor file as well.
+    """
+    text = ""
     if os.path.lexists(folder / GRAPH):
         try:
             with opened(folder / GRAPH) as stream:
-                text = _text(folder, 0, stream)
+                text = without_comments(_text(folder, 0, stream).decode(errors="replace"))
         except (DocumentError, OSError):
             return GRAPH
     elif next(folder.iterdir(), None) is None:
         return ""
-    own = _tensor_files(text.decode(errors="replace")) | {GRAPH} if text else set()
+    own = _tensor_files(text) | {GRAPH} if _VERSION.match(text) else set()
     folders = {parent.as_posix() for name in own for parent in PurePosixPath(name).parents}
     for entry in sorted(folder.rglob("*")):
         name = entry.relative_to(folder).as_posix()
-        plain = not entry.is_symlink() and (entry.is_file() if name in own else entry.is_dir() and name in folders)
-        if not plain:
+        ours = name == GRAPH or _is_tensor(entry) if name in own else entry.is_dir() and name in folders
+        if not ours or entry.is_symlink():
             return name
     return ""
+
+
+def _is_tensor(file: Path) -> bool:
+    """Whether a file has the header of a tensor of its size."""
+    try:
+        with opened(file) as stream:
+            dat.check_header(stream, os.fstat(stream.fileno()).st_size)
+    except (DocumentError, OSError):
+        return False
+    return True
 
 
 def note(checksum: int) -> bytes:
