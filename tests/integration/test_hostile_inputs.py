@@ -17,6 +17,8 @@ from torch import nn
 
 import ir
 import nnef_backend
+from ir.cli import main
+from ir.opening import open_artifact
 from nnef_backend.format import archive
 from nnef_backend.format.grammar import fragments_of
 
@@ -188,6 +190,20 @@ def test_a_plugin_that_does_not_load_is_one_error(name, tmp_path, monkeypatch, c
 def test_a_plugin_whose_name_is_none(name):
     told(lambda: ir.export(nn.ReLU(), X, target="onnx", plugins=[name], strict_plugins=True))
     assert "give a list" in told(lambda: ir.export(nn.ReLU(), X, target="onnx", plugins=name or "x"))
+
+
+@pytest.mark.parametrize("name", ["x" * 3000, "a\0b", "\udcff"])
+def test_a_file_whose_name_is_none(name):
+    assert len(told(lambda: open_artifact(f"{name}.onnx"))) < 300
+    assert len(told(lambda: ir.capture(f"{name}.pt2"))) < 300
+
+
+@pytest.mark.parametrize("words", ["run {}.onnx", "show {}.pt2", "diff a.onnx {}.onnx", "export {}.pt2 -o {}.onnx"])
+def test_a_command_on_a_file_whose_name_is_too_long(words, capsys):
+    with pytest.raises(SystemExit):
+        main(words.format(*["x" * 3000] * 2).split())
+    said = capsys.readouterr().err
+    assert "--traceback" not in said and len(said) < 600
 
 
 def test_a_small_file_that_makes_large_constants(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 import ir
 from ir import plugins
 from ir.registry import registry
+from ir.target_names import KNOWN
 
 SOURCE = 'from ir.registry import registry\n@registry("toyplug").register("a::b")\ndef _(h, x): return "{name}"\n'
 
@@ -125,17 +126,37 @@ def test_a_plugin_that_fails_half_way_leaves_nothing_and_can_be_loaded_again(mod
         del sys.modules[name]
 
 
-BROKEN = "\n[ir.targets]\nhalf = half_backend:Half\n"
+def install(folder, name, group, entry, code):
+    """A package with one entry point, and the module behind it."""
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{entry}\n")
+    (folder / f"{name}_backend.py").write_text(code)
 
 
 def test_a_target_that_is_broken_leaves_the_others(tmp_path, monkeypatch):
-    (tmp_path / "half_backend.py").write_text("import a_runtime_that_is_not_here")
-    info = tmp_path / "half-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: half\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(BROKEN)
+    install(tmp_path, "half", "ir.targets", "half = half_backend:Half", "import a_runtime_that_is_not_here")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(KNOWN, "half", "half_backend")
     working, broken = plugins.working_targets()
     assert {t.name for t in working} <= plugins.targets().keys() - {"half"}
     (said,) = (text for text in broken if "half" in text)
     assert "'half' (half_backend:Half) could not be imported: ModuleNotFoundError" in said
+
+
+def test_a_target_of_another_package_is_imported_where_it_is_named(tmp_path, monkeypatch):
+    install(tmp_path, "other", "ir.targets", "other = other_backend:Other", "raise SystemExit(7)")
+    monkeypatch.syspath_prepend(tmp_path)
+    _, left = plugins.working_targets()
+    assert "target 'other' (other_backend:Other) is of another package: --target other takes it" in left
+    with pytest.raises(ir.PluginError, match=r"'other' \(other_backend:Other\) could not be imported: SystemExit: 7"):
+        plugins.find_target("other", {})
+
+
+def test_a_target_that_two_packages_claim_is_refused(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        install(tmp_path / name, name, "ir.targets", f"twin = {name}_backend:T", "raise SystemExit(7)")
+        monkeypatch.syspath_prepend(tmp_path / name)
+    with pytest.raises(ir.PluginError, match=r"'twin' is claimed by several packages: .*one 1.0 \(one_backend:T\)"):
+        plugins.find_target("twin", {})

@@ -55,6 +55,16 @@ def test_what_a_folder_says_is_checked(tmp_path, said, told):
         language_models.load(folder)
 
 
+@pytest.mark.parametrize("name", ["x" * 3000, "a\0b", "\udcff"])
+def test_a_folder_whose_name_is_none(tmp_path, name):
+    for call in (language_models.load, lambda n: language_models.export(n, path=tmp_path / "out")):
+        with pytest.raises(ir.CaptureError) as caught:
+            call(name)
+        assert len(str(caught.value)) < 600
+    with pytest.raises(ir.OutputError):
+        language_models.export("nowhere", path=tmp_path / f"{name}/x")
+
+
 @pytest.fixture(scope="module", params=["onnx", "eager"])
 def exported(request, tmp_path_factory):
     path, llama = tmp_path_factory.mktemp("out") / request.param, model("Llama", **FAMILIES["Llama"])

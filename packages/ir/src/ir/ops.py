@@ -18,6 +18,8 @@ from ir.graph import Node
 from ir.importer.schema import OpSchema, op_schema, overload_of, packet_of
 from ir.importer.torch_api import OpOverload, OpOverloadPacket, disable_current_modes, has_kernel, schema_of
 
+_NUMBERS = ("number", "float", "Optional[number]", "Optional[float]")  # types of a schema
+
 
 def _aten(*names: str) -> frozenset[str]:
     return frozenset(f"aten::{name}" for name in names)
@@ -159,9 +161,6 @@ def reads_numbers_in_float32(op: str) -> bool:
         except Exception:  # a kernel may raise any for what it does not take
             return False
     return False
-
-
-_NUMBERS = ("number", "float", "Optional[number]", "Optional[float]")
 
 
 def _takes_a_number(overload: OpOverload) -> bool:

@@ -66,16 +66,20 @@ _FOUND: dict[str, Any] = {}  # the classes of targets by name: to look through a
 
 
 def _found(target: Any) -> Any:
-    found: list[EntryPoint] = [e for e in entry_points(group=TARGETS) if e.name == target]
+    found = {e.value: e for e in entry_points(group=TARGETS) if e.name == target}
     if not found:
         raise _not_found(target)
+    if len(found) > 1:
+        claims = ", ".join(f"{_named_by(e)} ({value})" for value, e in found.items())
+        raise PluginError(f"target {target!r} is claimed by several packages: {claims}; uninstall all but one")
+    ((value, entry),) = found.items()
     try:
-        kind = _FOUND[target] = found[0].load()
+        kind = _FOUND[target] = entry.load()
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         why = f"{type(error).__name__}: {error}".rstrip(": ")
-        raise PluginError(f"target {target!r} ({found[0].value}) could not be imported: {why}") from error
+        raise PluginError(f"target {target!r} ({value}) could not be imported: {why:.500}") from error
     return kind
 
 
@@ -95,14 +99,20 @@ def _not_found(target: Any) -> PluginError:
 
 
 def working_targets() -> tuple[list[Target], list[str]]:
-    """The installed targets that can be imported, by their names, and what is said of the others."""
-    working, broken = [], []
-    for name in sorted(targets()):
+    """The installed targets of this project that can be imported, by their names, and what is said of the others.
+
+    One of another package is imported where it is named, and not by looking for a target.
+    """
+    working, left = [], []
+    for name, value in sorted(targets().items()):
+        if name not in KNOWN:
+            left.append(f"target {name!r} ({value}) is of another package: --target {name} takes it")
+            continue
         try:
             working.append(find_target(name, {}))
         except PluginError as error:  # one that is broken leaves the others
-            broken.append(str(error))
-    return working, broken
+            left.append(str(error))
+    return working, left
 
 
 def warn_of_misspelt() -> None:

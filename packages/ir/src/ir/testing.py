@@ -36,6 +36,7 @@ from ir.importer.torch_api import (
     shape_env,
 )
 from ir.target import Target
+from ir.target_names import KNOWN
 from ir.verify import compare
 
 OPCHECK = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
@@ -119,7 +120,7 @@ def check_op(
     Args:
         op: an ir.CustomOp, an op of torch.ops (packet or overload), or its name.
         samples: the arguments of calls: tuples of positional arguments, a tensor alone, or `Sample(args, kwargs)`.
-        targets: target names or Target objects; None takes those that are installed, without "khronos".
+        targets: target names or Target objects; None takes those of this project that are installed, without "khronos".
         opcheck: run torch.library.opcheck on each sample as well.
         rtol, atol: as for Exported.verify.
         raise_exception: raise if a check fails; False only returns the report.
@@ -134,7 +135,7 @@ def check_op(
     given = [s if isinstance(s, Sample) else Sample(arguments(s)[0]) for s in samples]
     named = [(s.name or _describe(s), s) for s in given]
     if targets is None:
-        targets = [t for t in plugins.targets() if t != "khronos"]
+        targets = [t for t in plugins.targets() if t in KNOWN and t != "khronos"]
     checks: list[Check] = []
     for label, sample in named:
         checks.append(_check("fake", label, partial(_fake, fn, sample)))

@@ -267,9 +267,13 @@ def _counts(model: Any, missing: list[str]) -> bool:
 
 
 def _check(folder: Path, tokenizer: bool) -> None:
-    if folder.is_file():
+    try:
+        is_file, is_folder = folder.is_file(), folder.is_dir()
+    except OSError as error:
+        raise CaptureError(f"{folder!s:.200}: {error.strerror}") from error
+    if is_file:
         raise CaptureError(f"{folder} is a file: give the folder that it lies in")
-    if not folder.is_dir():
+    if not is_folder:
         raise CaptureError(
             f"{folder!s:.200}: there is no such folder; download the checkpoint "
             "first (hf download NAME --local-dir DIR)"

@@ -17,7 +17,7 @@ import torch
 
 from ir import stored
 from ir.errors import RefusedError
-from ir.files import size_text
+from ir.files import size_text, writable
 from language_models.checkpoint import converted, copy_tokenizer, open_checkpoint
 from language_models.comparing import check
 from language_models.finite import check_finite, clamping
@@ -154,7 +154,7 @@ def export(
         )
     last = _one_of("logits", logits, ("last", "all")) == "last"
     place = Path(path)
-    check_place(place)
+    check_place(writable(place))
     # weights in few bits are made of the checkpoint's own numbers, unless the model has to run before
     streams = weights not in FLOATS and text is None and calibration is None
     checkpoint = open_checkpoint(source, dtype, tokenizer, task, streams)

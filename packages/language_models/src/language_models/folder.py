@@ -187,7 +187,7 @@ def check_files(folder: Path) -> None:
     """
     try:
         name = strange(folder)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise no_export(folder, error) from error
     if name:
         raise no_export(folder, ValueError(f"{name:.100} in it is neither a file nor a folder"))
@@ -203,7 +203,7 @@ def inside(folder: Path, name: object) -> Path:
 
 def no_export(folder: Path, error: Exception) -> CaptureError:
     """What to raise for a description that cannot be read."""
-    return CaptureError(f"{folder} is no folder of language_models.export: {MANIFEST} ({error})")
+    return CaptureError(f"{folder!s:.200} is no folder of language_models.export: {MANIFEST} ({error!s:.300})")
 
 
 @contextlib.contextmanager

@@ -45,6 +45,8 @@ def _told(error: Exception) -> tuple[str, int]:
         return f"{error.args[0]}{other}" if other else f"{said()}{_instead(error)}", 2
     if is_wrong_call(error):
         return str(error), 2
+    if isinstance(error, OSError) and isinstance(error.filename, str) and error.strerror:  # a name that is none
+        return f"{error.filename:.200}: {error.strerror.lower()}", 2
     hint = "" if isinstance(error, ExportError) else " (--traceback shows where)"
     return f"{type(error).__name__}: {error}{hint}", 1
 

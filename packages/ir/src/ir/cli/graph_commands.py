@@ -67,8 +67,8 @@ def show(
     if target:
         asked = [plugins.find_target(name, {}) for name in target]
     else:
-        asked, broken = plugins.working_targets()
-        say(*(f"left out: {why}" for why in broken), sep="\n", end="\n" * bool(broken), file=sys.stderr)
+        asked, left = plugins.working_targets()
+        say(*(f"left out: {why}" for why in left), sep="\n", end="\n" * bool(left), file=sys.stderr)
     found = facts(made, asked)
     if html is not None:
         write(made, found, html, title=source)

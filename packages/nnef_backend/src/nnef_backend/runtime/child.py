@@ -313,11 +313,12 @@ class Child:
         self.close()
         cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         reason, operation = panic(tail)
-        if header.get("memory") is not None and re.search("memory allocation of|failed to allocate", tail):
-            reason = (
-                f"it takes more than the {header['memory'] >> 20} MB of memory that it is given; if that is meant, "
-            )
-            reason += "load the model with memory=None"
+        if re.search("memory allocation of|failed to allocate", tail):
+            given = header.get("memory")
+            reason = "it takes more memory than the machine has" if given is None else (
+                f"it takes more than the {given >> 20} MB of memory that it is given; if that is meant, "
+                "load the model with memory=None"
+            )  # fmt: skip
         if not reason and doing == "loading" and code == -signal.SIGSEGV:  # its stack ends without a word
             reason = "its text may nest too deep for tract's parser, or a fragment may call itself"
         where = f" in {operation}" if operation else ""

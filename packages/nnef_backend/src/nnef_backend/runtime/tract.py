@@ -277,7 +277,7 @@ def load(
 
     `timeout` is the time in seconds that tract may take to load it, and for each call; `memory` the bytes that it may
     take beyond what it has (on Linux), for the same. None is no limit. Unless they are given, loading has limits by the
-    size of the artifact (6 s and 512 MB, and more for larger ones), a call has 600 s and no limit of memory.
+    size of the artifact (6 s and 512 MB, and more for larger ones), a call has 600 s and the machine's memory.
 
     `sizes` fixes dynamic dimensions by their names; tract then computes as for a file of fixed sizes, which is several
     times as fast for convolutions by channels (depthwise).

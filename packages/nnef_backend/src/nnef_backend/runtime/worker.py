@@ -139,6 +139,22 @@ def bounded(memory: int | None) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
+def bound_to_machine() -> None:
+    """Let this process take what memory the machine has, and no more: beyond it the system ends any process.
+
+    Where the system has no limit of this kind (other than Linux), there is none.
+    """
+    try:
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if sys.platform == "linux" and not 0 <= soft <= whole:
+            resource.setrlimit(resource.RLIMIT_DATA, (whole, hard))
+    except (ImportError, ValueError, OSError):
+        pass
+
+
 def _data_bytes() -> int | None:
     """What counts against RLIMIT_DATA by now."""
     try:
@@ -217,6 +233,7 @@ def _die_with(parent: int) -> None:
 def main() -> None:
     """Answer requests from standard input until it ends."""
     threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
+    bound_to_machine()
     requests = os.fdopen(os.dup(0), "rb", buffering=PIPE_BYTES)
     answers = os.fdopen(os.dup(1), "wb", buffering=PIPE_BYTES)
     # Whatever else writes to standard output must not get between the frames.

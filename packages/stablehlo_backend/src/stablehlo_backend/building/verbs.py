@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from stablehlo_backend.building.builder import Region
 from stablehlo_backend.building.sizes import Sizes
 from stablehlo_backend.building.values import HloValue, as_signed, is_fixed, is_of_sizes, spans, spelled
 
+Pairs: TypeAlias = "tuple[Sequence[int], Sequence[int]]"  # axes of one operand, and those of the other
 _END = 2**62
 
 
@@ -187,13 +188,7 @@ class Verbs(Sizes):
     def _said(self) -> str:
         return self.driver.root_node.op.removeprefix("aten::")
 
-    def dot(
-        self,
-        a: HloValue,
-        b: HloValue,
-        batch: tuple[Sequence[int], Sequence[int]],
-        contracted: tuple[Sequence[int], Sequence[int]],
-    ) -> HloValue:
+    def dot(self, a: HloValue, b: HloValue, batch: Pairs, contracted: Pairs) -> HloValue:
         """The sum of products over pairs of axes: batch axes come first, then the others of `a`, then those of `b`."""
         lead = [a.type.shape[i] for i in batch[0]]
         free = [[i for i in range(x.type.rank) if i not in (*batch[k], *contracted[k])] for k, x in enumerate((a, b))]
@@ -217,7 +212,7 @@ class Verbs(Sizes):
             made = self._product(left, right, *axes, [*front, rows, columns])
         return self.reshape(made, shape)
 
-    def _product(self, a: HloValue, b: HloValue, batch: Any, contracted: Any, shape: Sequence[Dim]) -> HloValue:
+    def _product(self, a: HloValue, b: HloValue, batch: Pairs, contracted: Pairs, shape: Sequence[Dim]) -> HloValue:
         kinds = [f"{side}_{kind}_dimensions" for kind in ("batching", "contracting") for side in ("lhs", "rhs")]
         parts = [f"{n} = {list(v)}" for n, v in zip(kinds, (*batch, *contracted), strict=True) if v]
         numbers = f"#stablehlo.dot<{', '.join(parts)}>"
@@ -329,6 +324,4 @@ def _clamped(place: Dim, size: Dim) -> Dim:
         place = size + place
     if isinstance(place, int) and place >= _END:
         return size
-    if isinstance(place, Expr) and not isinstance(size, Expr):
-        return minimum(maximum(place, 0), size)
     return place if place == 0 else minimum(maximum(place, 0), size)

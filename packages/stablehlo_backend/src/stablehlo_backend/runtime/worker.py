@@ -15,6 +15,8 @@ import numpy as np
 
 WORDS = {"bool": "BOOL_8", "bfloat16": "BFLOAT_16", **{f"float{b}": f"FLOAT_{b}" for b in (16, 32, 64)}}
 WORDS |= {f"{'u' * u}int{b}": f"{'U' if u else 'S'}INT_{b}" for u in (0, 1) for b in (8, 16, 32, 64)}
+Arrays = list[np.ndarray]
+Given = tuple[np.ndarray, str]  # with the name of its element type
 
 
 class Programs:
@@ -41,14 +43,7 @@ class Programs:
         modules.append(rt.VmModule.mmap(self.instance, path))
         self.loaded[number] = rt.VmContext(self.instance, modules), modules[-1].lookup_function("main")
 
-    def run(
-        self,
-        number: int,
-        path: str,
-        archive: str | None,
-        inputs: Sequence[tuple[np.ndarray, str]],
-        kinds: Sequence[str],
-    ) -> list[np.ndarray]:
+    def run(self, number: int, path: str, archive: str | None, inputs: Sequence[Given], kinds: Sequence[str]) -> Arrays:
         """The results of one call, as arrays of these types."""
         self.load(number, path, archive)
         context, function = self.loaded[number]

@@ -43,14 +43,14 @@ class Archive:
 
     def __init__(self, path: Path) -> None:
         """Raises CaptureError: the file is missing, or is no archive as torch.export.save writes it."""
-        if not path.is_file():
-            raise CaptureError("it is no plain file" if path.exists() else "no such file")
         try:
+            if not path.is_file():
+                raise CaptureError("it is no plain file" if path.exists() else "no such file")
             self._file = path.open("rb", buffering=0)
             weakref.finalize(self, self._file.close)  # a file that is left open to the collector is a ResourceWarning
             self._bytes = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError) as error:
-            raise CaptureError(f"it cannot be read ({error})") from error
+            raise CaptureError(f"it cannot be read ({getattr(error, 'strerror', None) or error})") from error
         self._records = Records(self._bytes)
         self._records.check_known()
         self._checked: set[str] = set()

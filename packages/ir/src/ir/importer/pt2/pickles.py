@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickletools
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
@@ -145,8 +146,9 @@ class _Walk:
     def storage(self, _: Any) -> None:
         kind, storage, key, _, count = self._stack.pop()
         own = _torch_own(storage.name)
-        width = 1 if own is None else own.dtype.itemsize
-        if kind != "storage" or type(count) is not int or type(key) is not str:
+        width = own.itemsize if isinstance(own, torch.dtype) else 1
+        is_storage = kind == "storage" and storage.name.endswith("Storage")
+        if not is_storage or type(count) is not int or type(key) is not str:
             raise CaptureError("a pickle with a reference of an unknown kind")
         if not 0 <= count * width <= self._records.place(f"data/{key}")[1]:
             raise CaptureError("a tensor that reaches over the end of its record")
@@ -180,13 +182,14 @@ _STEPS: dict[str, Callable[[_Walk, Any], None]] = {
 
 @cache
 def _torch_own(name: str) -> Any:
-    """A storage class of torch's, an element type or a kind of quantisation; None of another name."""
+    """An element type of torch's, or that of a storage class, or a kind of quantisation; None of another name."""
     module, _, own = name.rpartition(".")
     found = getattr(torch, own, None) if module == "torch" and own.isidentifier() else None
-    is_storage = (
-        isinstance(found, type) and own.endswith("Storage") and isinstance(getattr(found, "dtype", None), torch.dtype)
-    )
-    return found if is_storage or isinstance(found, (torch.dtype, torch.qscheme)) else None
+    if isinstance(found, type) and own.endswith("Storage"):
+        with warnings.catch_warnings():  # of a use of such a class, which is of torch's past
+            warnings.simplefilter("ignore")
+            found = getattr(found, "dtype", None)
+    return found if isinstance(found, (torch.dtype, torch.qscheme)) else None
 
 
 def _name(entry: Any) -> str:

@@ -324,8 +324,9 @@ def told(path: Path) -> Iterator[None]:
     try:
         yield
     except CaptureError as error:
-        raise CaptureError(f"{path}: {error}") from error.__cause__
+        raise CaptureError(f"{path!s:.200}: {error}") from error.__cause__
     except Exception as error:
         raise CaptureError(
-            f"{path} is not a .pt2 file of torch.export.save, or was damaged: {type(error).__name__} ({error!s:.200})"
+            f"{path!s:.200} is not a .pt2 file of torch.export.save, or was damaged: "
+            f"{type(error).__name__} ({error!s:.200})"
         ) from error
